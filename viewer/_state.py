@@ -139,25 +139,30 @@ class OpenRun(RunAnalysis):
         self._sought: OrderedDict[str, Sought] = OrderedDict()
         self._indices: dict[str, RankedIndex] = {}
 
+    @property
+    def _path_kinds(self) -> list[str]:
+        """The kinds of work on the critical path."""
+        return [str(kind) for kind in self.path.breakdown("kind")["key"]]
+
     @ComputedOnce
     def slices(self) -> SliceIndex:
         """Return the timeline's index of :attr:`nodes`."""
-        return SliceIndex(self.nodes)
+        return SliceIndex(self.nodes, kinds=self._path_kinds)
 
     @ComputedOnce
     def measured_slices(self) -> SliceIndex:
         """Return the timeline's index of :attr:`nodes`, measured above simulated."""
-        return SliceIndex(self.nodes, measured=True)
+        return SliceIndex(self.nodes, kinds=self._path_kinds, measured=True)
 
     @ComputedOnce
     def nested_slices(self) -> SliceIndex:
         """Return :attr:`slices` below their phases, modules and operators."""
-        return SliceIndex(self.nodes, nested=True)
+        return SliceIndex(self.nodes, kinds=self._path_kinds, nested=True)
 
     @ComputedOnce
     def measured_nested_slices(self) -> SliceIndex:
         """Return :attr:`measured_slices` below their phases, modules and operators."""
-        return SliceIndex(self.nodes, measured=True, nested=True)
+        return SliceIndex(self.nodes, kinds=self._path_kinds, measured=True, nested=True)
 
     def _ranked(self, *, measured: bool, nested: bool) -> RankedIndex:
         """Return the timeline's index that reads a rank when it becomes visible."""
@@ -169,7 +174,7 @@ class OpenRun(RunAnalysis):
                     self._lane_facts,
                     self.result.columns("ranks")["rank"].tolist(),
                     self.result.makespan_ns,
-                    kinds=self.path.columns["kind"].tolist(),
+                    kinds=self._path_kinds,
                     measured=measured,
                     nested=nested,
                     calls_of=self.calls.of_rank if measured and nested and self.calls else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,11 +38,18 @@ class Colours:
 
 
 def coloured(
-    nodes: pd.DataFrame, lanes: Lanes, by: str, kinds: Sequence[str], places: Mapping[str, int] | None = None
+    nodes: pd.DataFrame,
+    lanes: Lanes,
+    by: str,
+    kinds: Sequence[str],
+    places: Mapping[str, int] | None = None,
+    *,
+    on_path: Collection[str] = (),
 ) -> Colours:
     """Return the colours of the slices of *lanes*, whose nodes are *nodes*, one of :data:`COLOURED_BY`.
 
-    Anything else is ``kind``. Names of another run, which have *places*, keep the colours they have there.
+    Anything else is ``kind``, of which the legend also has those *on_path*. Names of another run, which have
+    *places*, keep the colours they have there.
     """
     if by in COLOURED_BY[1:]:
         return _named(lanes, *_names_of(nodes, lanes, by), places or {})
@@ -50,8 +57,9 @@ def coloured(
     which, found = pd.factorize(nodes["kind"])
     of_kind = np.array([*(codes.get(str(kind), codes["idle"]) for kind in found), codes["idle"]], np.uint8)
     code: Codes = np.where(lanes.is_node, of_kind[which][lanes.row], np.uint8(len(kinds)))
-    shown = np.flatnonzero(np.bincount(code, minlength=len(kinds))[: len(kinds)])
-    return Colours(code, *kind_palette(kinds, [kinds[place] for place in shown.tolist()]))
+    is_shown = np.bincount(code, minlength=len(kinds)) > 0
+    shown = [kind for place, kind in enumerate(kinds) if is_shown[place] or kind in on_path]
+    return Colours(code, *kind_palette(kinds, shown))
 
 
 def kind_palette(kinds: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:

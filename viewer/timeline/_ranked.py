@@ -122,7 +122,7 @@ class RankedIndex:
         self.ranks = [*ranks]
         self._place = {rank: place for place, rank in enumerate(self.ranks)}
         self._frame_of, self._facts_of, self._calls_of = frame_of, facts_of, calls_of
-        self._options = {"measured": measured, "nested": nested}
+        self._measured, self._nested = measured, nested
         self._columns = (*_DRAWN, *_TEXTS * nested, *_MEASURED * measured)
         self._kept: OrderedDict[int, _Rank] = OrderedDict()
         self._lock = threading.RLock()
@@ -305,7 +305,8 @@ class RankedIndex:
             calls = self._calls_of(rank) if self._calls_of else None
             index = SliceIndex(
                 self._frame_of(rank, self._columns),
-                **self._options,
+                measured=self._measured,
+                nested=self._nested,
                 calls=None if calls is None else {rank: calls},
             )
             made = self._kept[rank] = _Rank(index, partial(self._frame_of, rank))

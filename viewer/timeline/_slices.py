@@ -69,18 +69,23 @@ class Coloured(Protocol):
 
 
 class SliceIndex(Lanes):
-    """The lanes of a run with the colours and names of their slices."""
+    """The lanes of a run with the colours and names of their slices.
+
+    *kinds* are those of the critical path, which the legend has, too.
+    """
 
     def __init__(
         self,
         nodes: pd.DataFrame,
         *,
+        kinds: Iterable[str] = (),
         measured: bool = False,
         nested: bool = False,
         calls: Mapping[int, HostCalls] | None = None,
     ) -> None:
         super().__init__(nodes, measured=measured, nested=nested, calls=calls)
         self.nodes = nodes
+        self._kinds = frozenset(kinds)
         name, names = pd.factorize(nodes["name"])
         # Labels of what lies above nodes come first among the names.
         self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
@@ -97,7 +102,10 @@ class SliceIndex(Lanes):
         kept = self._colours.get(key)
         if kept is None or kept[0] is not other:
             places = None if other is None else other.colours(by).places
-            kept = self._colours[key] = other, coloured(self.nodes, self, by, KINDS, places)
+            kept = self._colours[key] = (
+                other,
+                coloured(self.nodes, self, by, KINDS, places, on_path=self._kinds),
+            )
         return kept[1]
 
     def window(
