@@ -33,19 +33,19 @@ def shared_inputs(records: np.ndarray, host: HostTrace) -> np.ndarray:
     order = np.lexsort((~reads, op, host.storages[entry]))
     entry, op, reads = entry[order], op[order], reads[order]
     last, this = slice(None, -1), slice(1, None)
-    again = reads[this] & reads[last] & (op[this] != op[last]) & fusible[op[this]] & fusible[op[last]]
+    is_repeated = reads[this] & reads[last] & (op[this] != op[last]) & fusible[op[this]] & fusible[op[last]]
     for column in (host.storages, host.offsets):
-        again &= column[entry[this]] == column[entry[last]]
+        is_repeated &= column[entry[this]] == column[entry[last]]
     sizes = [
         [tensor.size_bytes for tensor in tensors(host.kinds[number].inputs)] for number in kinds.tolist()
     ]
     found = [
         (here, before, sizes[number][argument])
         for here, before, number, argument in zip(
-            places[op[this][again]].tolist(),
-            places[op[last][again]].tolist(),
-            kind[op[this][again]].tolist(),
-            (entry[this][again] - host.begin[rows[op[this][again]]]).tolist(),
+            places[op[this][is_repeated]].tolist(),
+            places[op[last][is_repeated]].tolist(),
+            kind[op[this][is_repeated]].tolist(),
+            (entry[this][is_repeated] - host.begin[rows[op[this][is_repeated]]]).tolist(),
             strict=True,
         )
         if argument < len(sizes[number])

@@ -19,6 +19,7 @@ __all__ = [
     "Chip",
     "Costs",
     "Fit",
+    "Host",
     "LinkCosts",
     "chip_of_device",
     "find_chip",

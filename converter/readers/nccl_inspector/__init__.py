@@ -117,9 +117,9 @@ def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
     processes: dict[tuple[str, int], _Process] = {}
     for path in paths:
         own = _processes(path)
-        again = processes.keys() & own.keys()
-        if again:
-            host, pid = min(again)
+        duplicates = processes.keys() & own.keys()
+        if duplicates:
+            host, pid = min(duplicates)
             raise TraceError(
                 f"{own[host, pid].path} and {processes[host, pid].path} both log process {pid} on {host}: "
                 "one of them is a copy. Give each log once."

@@ -120,9 +120,9 @@ class TcpDriver:
         """Return the statistics so far."""
         rows, (segments, events, retransmissions, timeouts) = self._report()
         monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
-        again = {row[0]: row[1] for row in rows["r"]}
+        resent = {row[0]: row[1] for row in rows["r"]}
         links, history = self._link_tables(rows, _LINK_FIELDS)
-        return TcpTotals(links, history, again, monitored, segments, events, retransmissions, timeouts)
+        return TcpTotals(links, history, resent, monitored, segments, events, retransmissions, timeouts)
 
     def _report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
         """Return the numbers of all report lines by kind of line, and those of the last line."""
