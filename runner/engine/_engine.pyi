@@ -193,6 +193,14 @@ class Config:
     def add_program(
         self, collective: str, members: int, size: int, name: str, graphs: list[bytes]
     ) -> None: ...
+    def set_sync_points(
+        self,
+        rank: list[int],
+        node_id: list[int],
+        point: list[int],
+        wait_ns: list[int],
+        begin_ns: list[int],
+    ) -> None: ...
 
 class Output:
     makespan_ns: int

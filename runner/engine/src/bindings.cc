@@ -92,6 +92,18 @@ nb::tuple fields_of_config() {
     return nb::tuple(rows);
 }
 
+// Let ranks wait for each other: one member of a sync point a row, and when each rank begins.
+void set_sync_points(Config& config, const std::vector<std::int32_t>& rank,
+                     const std::vector<std::uint64_t>& node_id, const std::vector<std::uint32_t>& point,
+                     const std::vector<std::int64_t>& wait_ns, const std::vector<std::int64_t>& begin_ns) {
+    if (node_id.size() != rank.size() || point.size() != rank.size() || wait_ns.size() != rank.size())
+        throw nb::value_error("the columns differ in length");
+    config.sync_members.clear();
+    for (std::size_t i = 0; i < rank.size(); ++i)
+        config.sync_members.push_back({rank[i], node_id[i], point[i], wait_ns[i]});
+    config.begin_ns = begin_ns;
+}
+
 void bind_config(nb::module_& module) {
     nb::class_<Config> config(module, "Config");
     config.def(nb::init<>());
@@ -118,6 +130,8 @@ void bind_config(nb::module_& module) {
                      program.graphs.emplace_back(graph.c_str(), graph.size());
                  config.collective_programs.push_back(std::move(program));
              })
+        .def("set_sync_points", &set_sync_points, nb::arg("rank"), nb::arg("node_id"), nb::arg("point"),
+             nb::arg("wait_ns"), nb::arg("begin_ns"))
         .def_prop_ro("collective_programs", [](const Config& config) {
             nb::list found;
             for (const CollectiveProgram& program : config.collective_programs) {

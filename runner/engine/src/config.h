@@ -63,6 +63,14 @@ struct GpuConfig {
     std::vector<GpuCollective> collectives;
 };
 
+// A node at which a rank met others when it was measured; see SyncPoints.
+struct SyncMember {
+    std::int32_t rank;
+    std::uint64_t node_id;
+    std::uint32_t point;
+    std::int64_t wait_ns;  // how long it waited for the last of them; -1 for one that waited for nobody
+};
+
 // How messages are carried: they never queue, queue on links, share them as fluids, or as packets.
 enum class NetworkModel { Unaware, Aware, Flow, Packet };
 
@@ -90,6 +98,8 @@ struct Config {
 #include "config.def"
 #undef ENGINE_FIELD
     std::vector<CollectiveProgram> collective_programs;
+    std::vector<SyncMember> sync_members;  // of a replay
+    std::vector<std::int64_t> begin_ns;    // when each rank begins; all at 0 if empty
     NetworkModel network_model = NetworkModel::Unaware;
     ExternalAdvance external_network;      // replaces the models if set
     NetworkBetween network_between;        // likewise; every process has one rank

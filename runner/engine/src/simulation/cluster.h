@@ -13,6 +13,7 @@
 #include "../network/network.h"
 #include "../system/remote_memory.h"
 #include "../workload/groups.h"
+#include "../workload/sync_points.h"
 #include "fold.h"
 
 namespace chakrascope::engine {
@@ -29,6 +30,7 @@ struct Cluster {
           mailbox(settings, events),
           meetings(events, mailbox.network(), meet),
           memory(settings, events),
+          sync_points(settings, events),
           customs(settings),
           attendance(settings.num_ranks()) {}
 
@@ -41,6 +43,7 @@ struct Cluster {
     Mailbox mailbox;
     Meetings meetings;
     RemoteMemory memory;
+    SyncPoints sync_points;
     CustomAlgorithms customs;
     Attendance attendance;        // only filled where chunks may overtake
     std::uint64_t overtaken = 0;  // chunks and nodes that overtook others

@@ -81,6 +81,8 @@ void check_ranks(const Config& config, std::size_t programs,
                           " ranks, but the network has " + std::to_string(config.num_ranks()) +
                           " NPUs (the product of npus_count); choose a network of the same size.");
     }
+    if (!config.begin_ns.empty() && config.begin_ns.size() != program_of_rank.size())
+        throw ConfigError("Some ranks have no time at which they begin.");
     for (const std::int32_t program : program_of_rank) {
         if (program < 0 || static_cast<std::size_t>(program) >= programs) {
             throw ConfigError("A rank names a program that does not exist.");
@@ -210,7 +212,14 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
             const Progress& progress, bool meet = false) {
     Cluster cluster(config, fold, uneven, meet);
     Simulated simulated(cluster, programs, program_of_rank);
-    for (Rank& rank : simulated.ranks()) rank.fire();
+    for (Rank& rank : simulated.ranks()) {
+        const auto place = static_cast<std::size_t>(rank.id());
+        const std::int64_t begin = config.begin_ns.empty() ? 0 : config.begin_ns[place];
+        if (begin <= 0)
+            rank.fire();
+        else
+            cluster.events.after(rank.id(), static_cast<Time>(begin), bind<&Rank::fire>(&rank));
+    }
     bool cancelled = false;
     const auto poll = [&] {
         const auto now = static_cast<std::int64_t>(cluster.events.reached());

@@ -42,7 +42,7 @@ Rank::Rank(Cluster& cluster, std::int32_t id, const Program& program)
       records_(program),
       slots_(traced_ ? program.lanes() : kAstraSlots) {}
 
-void Rank::fire() {
+void Rank::fire(std::uint64_t) {
     for (std::uint32_t node = 0; node < records_.size(); ++node) {
         if (!records_.waits(node)) make_ready(node);
     }
@@ -230,7 +230,8 @@ void Rank::replay(std::uint32_t index) {
     if (gpus != nullptr && is_kernel(facts))
         return gpus->compute(id_, time, 0, bind<&Rank::computed>(this, index));
     if (traced_ ? is_compute(facts) : !facts.is_cpu) compute_sum_ += time;
-    cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
+    if (!cluster_.sync_points.arrive(*this, index, time))
+        cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
 }
 
 // The GPU model determines the duration of computation.

@@ -25,8 +25,8 @@ class Rank {
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
 
-    // Issue what can start at time 0.
-    void fire();
+    // Issue what can start, at the time at which the rank begins.
+    void fire(std::uint64_t = 0);
     // The node's operation is done.
     void complete(std::uint64_t node);
     // The messages of the collective are complete; the node completes after the library's overhead.
