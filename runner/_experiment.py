@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..converter import NodeType, Workload, encode_graph, read_et
 from ..converter.chakra import unchanged_files
 from ..errors import ConfigError, WorkloadError
+from ._sync_points import SyncPoints
 from ._traits import DEFAULT_BACKEND, about_backend
 from .config import (
     INTEGER,
@@ -158,7 +159,8 @@ class Experiment:
     the result's provenance, such as those of a scaled-out workload. *occasion* distinguishes repeated
     measurements of one experiment, as their results differ; simulations have none. *machine* replaces the
     machine in a backend's name ``gpu:MACHINE``. *detail* is not part of the hash: it selects tables of the
-    result, and backends may ignore it.
+    result, and backends may ignore it. In a replay with *sync*, ranks wait for each other where they did when
+    they were measured; without, every node takes its measured time.
     """
 
     workload: WorkloadSource
@@ -175,6 +177,7 @@ class Experiment:
     occasion: str = ""
     machine: Machine | None = None
     detail: Detail = Detail.EVERYTHING
+    sync: SyncPoints | None = None
 
     def __post_init__(self) -> None:
         most = int(FIELDS["num_queues_per_dim"].largest)

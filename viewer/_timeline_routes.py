@@ -302,7 +302,7 @@ def _ranks(run: OpenRun) -> list[dict[str, Any]]:
 
 
 def _path(run: OpenRun, index: SliceIndex | RankedIndex) -> dict[str, Any]:
-    segments = run.path.unreasoned
+    segments = run.path.by_own_clocks
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
     of_nodes = index.table[~index.table["measured"] & (index.table["level"] == "slice")]

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from ...converter import CollectiveType
 from ...support.table import CodedColumns, Columns, TextColumn, frame_of
-from .._clocks import arrivals_on_one_clock
 from .._framed import coded, rows_coded
 from .._result import Result
+from .._sync_points import arrivals_on_one_clock
 from .._traits import about_backend
 from ._critical_path import CriticalPath
 from ._stood_for import group_members

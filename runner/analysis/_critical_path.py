@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,10 @@ from ...converter import NodeType, Workload
 from ...errors import BackendError, ConfigError, did_you_mean
 from ...support import count_text, duration_text, share_text
 from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
-from .._clocks import waits_of
 from .._framed import sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
+from .._sync_points import SyncPoints
 from .._traits import about_backend
 from ._choices import BREAKDOWNS
 from ._labels import short_name
@@ -128,6 +129,14 @@ class CriticalPath:
         return self.table.frame()
 
     @property
+    def by_own_clocks(self) -> pd.DataFrame:
+        """:attr:`unreasoned` with the times of the nodes: in a measured run each rank has its own clock."""
+        segments, shift_ns = self.unreasoned, self.steps["shift_ns"]
+        times = {name: segments[name] - shift_ns for name in ("start_ns", "end_ns")}
+        shifted: pd.DataFrame = segments.assign(**times)
+        return shifted
+
+    @property
     def columns(self) -> CodedColumns:
         """The columns of :attr:`unreasoned`."""
         return self.table.columns()
@@ -215,36 +224,18 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
             f"The result of '{result.backend}' has no node times, so there is no critical path to walk; "
             "use another backend, such as 'analytical-unaware'."
         )
-    steps = path_steps(result)
+    joint, ends_ns = bool(result.provenance.get("joint")), result.columns("ranks")["finish_ns"]
+    if joint:  # the result has the time of a step that repeats
+        result = dataclasses.replace(result, makespan_ns=int(ends_ns.max()))
+    if about_backend(result.backend).replays and not joint and len(ends_ns) > 1:
+        captured = workload.metadata.get("steps")
+        repeats = isinstance(captured, list) and len(captured) == 1
+        steps = path_steps(result, SyncPoints.of(result, workload), repeats=repeats)
+    else:
+        steps = path_steps(result)
     lasting = steps["end_ns"] > steps["start_ns"]
     kept = {name: column[lasting] for name, column in steps.items()}
-    if not about_backend(result.backend).replays:
-        return CriticalPath.of_steps(kept, result.makespan_ns, workload, _path_texts(kept, workload))
-    kept, waits = _with_waits(kept, result)
-    texts = _path_texts(kept, workload)
-    kinds = texts["kind"]
-    numbers = np.where(waits, len(kinds.texts), kinds.numbers).astype(np.int32)
-    texts["kind"] = TextColumn(numbers, [*kinds.texts, "wait"])
-    return CriticalPath.of_steps(kept, result.makespan_ns, workload, texts)
-
-
-def _with_waits(steps: Steps, result: Result) -> tuple[Steps, npt.NDArray[np.bool_]]:
-    """Return the *steps* of a measured run with the waits in collectives as pieces, and which these are.
-
-    A rank's measured collective includes the wait for the last member; the rest of it has that as its origin.
-    """
-    wait_ns, rank, node = waits_of(result.columns("collectives"), steps["rank"], steps["node_id"])
-    begun_ns, lasts_ns = steps["start_ns"] - steps["own_start_ns"], steps["end_ns"] - steps["start_ns"]
-    wait_ns = np.clip(wait_ns - begun_ns, 0, lasts_ns)
-    row = np.repeat(np.arange(len(wait_ns)), 1 + ((wait_ns > 0) & (wait_ns < lasts_ns)))
-    is_first = np.append(True, row[1:] != row[:-1])[: len(row)]
-    waits = is_first & (wait_ns[row] > 0)
-    divided = {name: column[row] for name, column in steps.items()}
-    divided["end_ns"] = np.where(waits, divided["start_ns"] + wait_ns[row], divided["end_ns"])
-    divided["start_ns"] = divided["start_ns"] + np.where(is_first, 0, wait_ns[row])
-    divided["origin_rank"] = np.where(is_first, divided["origin_rank"], rank[row])
-    divided["origin_node"] = np.where(is_first, divided["origin_node"], node[row])
-    return divided, waits
+    return CriticalPath.of_steps(kept, result.makespan_ns, workload, _path_texts(kept, workload))
 
 
 def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
@@ -320,8 +311,10 @@ def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
         strict=True,
     )
     return [
-        f"Rank {rank} had nothing to run." if node < 0 else _reason(*row)
-        for rank, node, row in zip(steps["rank"].tolist(), steps["node_id"].tolist(), columns, strict=True)
+        _reason(*row) if node >= 0 else f"Rank {rank} {'had nothing to run' if start_ns else 'began later'}."
+        for rank, node, start_ns, row in zip(
+            *(steps[name].tolist() for name in ("rank", "node_id", "start_ns")), columns, strict=True
+        )
     ]
 
 

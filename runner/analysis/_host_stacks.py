@@ -137,7 +137,7 @@ def _before(intervals: Ints, times: Ints) -> Ints:
 
 def _host_path(run: RunAnalysis, rank: int) -> Ints:
     """Return the measured times of the critical path's host work on *rank*, as disjoint intervals."""
-    path = run.path.unreasoned
+    path = run.path.by_own_clocks
     path = path[(path["rank"] == rank) & (path["kind"] == "host") & (path["node_id"] >= 0)]
     nodes = run.nodes_of(rank).set_index("node_id").loc[path["node_id"]]
     shift = nodes["measured_start_ns"].to_numpy(np.int64) - nodes["start_ns"].to_numpy(np.int64)

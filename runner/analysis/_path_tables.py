@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from ...support import duration_text, share_text
@@ -91,11 +89,9 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
 
     Ranks that run the same program count as one, as the path may run through any of them.
     """
-    lasts = [_last_pieces(path) for path in (base, other)]
-    paths = [path.segments[last] for path, last in zip((base, other), lasts, strict=True)]
-    steps = [path.places[last] for path, last in zip((base, other), lasts, strict=True)]
+    paths, steps = [base.segments, other.segments], [base.places, other.places]
     common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
-    on_both = base.segments["duration_ns"][base.places.isin(steps[1])].sum()
+    on_both = paths[0]["duration_ns"][steps[0].isin(steps[1])].sum()
     return Divergence(
         segments=common,
         at_ns=int(paths[0]["end_ns"].iloc[common - 1]) if common else 0,
@@ -104,12 +100,6 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
         on_both=float(on_both) / max(base.makespan_ns, 1),
         same=common == max(map(len, steps)),
     )
-
-
-def _last_pieces(path: CriticalPath) -> npt.NDArray[np.bool_]:
-    """Return which segments are the last of their node: of a measured collective the wait comes first."""
-    rank, node_id = path.columns["rank"], path.columns["node_id"]
-    return np.append((rank[1:] != rank[:-1]) | (node_id[1:] != node_id[:-1]), True)[: len(rank)]
 
 
 def divergence_text(base: CriticalPath, other: CriticalPath) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ... import errors
 from ...support.table import Columns, Table
 from .._result import Result
+from .._sync_points import SyncPoints
 from ..engine import PathWalk
 
 __all__ = ["Steps", "path_steps"]
@@ -19,7 +20,8 @@ __all__ = ["Steps", "path_steps"]
 Steps = dict[str, npt.NDArray[np.int64]]
 """Columns of the path's pieces in order of time: ``rank, node_id, start_ns, end_ns``, node -1 for idle time;
 ``origin_rank, origin_node``, whose start began what ended the node; ``own_start_ns``, when it started itself;
-``cause``, the node of the origin's rank whose end let that start, and ``cause_is_dependency``."""
+``cause``, the node of the origin's rank whose end let that start, and ``cause_is_dependency``; ``shift_ns``,
+how much later all these times are than those of the rank's nodes in the result."""
 _COLUMNS = {
     "node_id": np.int64,
     "start_ns": np.int64,
@@ -31,7 +33,9 @@ _COLUMNS = {
 }
 _KEPT_RANKS = 64
 _KEPT_PIECES = 4
+_MOST_REPEATS = 4  # earlier steps that a path goes back into
 
+Ints = npt.NDArray[np.int64]
 
 RankColumns = tuple[npt.NDArray[Any], ...]
 
@@ -102,14 +106,55 @@ def _records(result: Result) -> _Records | _SavedRecords:
     return _SavedRecords(nodes, ranks)
 
 
-def path_steps(result: Result) -> Steps:
+def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool = False) -> Steps:
     """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without a gap.
 
-    Raises `BackendError` if the records refer to nodes they lack, or form a cycle.
+    Of a measured result, whose ranks have clocks of their own and record no waits for each other, *sync* has
+    both. The path is on the clock of the rank that ends last. If the measured step *repeats*, a rank that
+    began it later was in the one before until then. Raises `BackendError` if the records refer to nodes they
+    lack, or form a cycle.
     """
-    records = _records(result)
-    walk = PathWalk(*records.last(), result.makespan_ns, 4 * result.num_nodes + 4)
-    columns = lru_cache(_KEPT_RANKS)(records.of)
+    records, most_steps = _records(result), 4 * result.num_nodes + 4
+    if sync is None:
+        steps = _walk(records.of, *records.last(), result.makespan_ns, most_steps)
+        return steps | {"shift_ns": np.zeros(len(steps["rank"]), np.int64)}
+    rank, node = records.last()
+    until_ns, shifts_ns = result.makespan_ns, sync.begin_ns - sync.begin_ns[rank]
+    parts: list[Steps] = []
+    while True:
+        of = partial(_measured, records, sync, shifts_ns)
+        part = _walk(of, rank, node, until_ns, most_steps)
+        parts.append(part | {"shift_ns": shifts_ns[part["rank"]]})
+        rank, late_ns = int(part["rank"][0]), int(part["end_ns"][0])
+        if not (repeats and part["node_id"][0] < 0 and 0 < late_ns < until_ns) or len(parts) > _MOST_REPEATS:
+            break
+        parts[-1] = {name: column[1:] for name, column in parts[-1].items()}
+        node, until_ns, shifts_ns = _last_of(records.of(rank)), late_ns, shifts_ns - sync.finish_ns
+    steps = {name: np.concatenate([part[name] for part in reversed(parts)]) for name in parts[0]}
+    return steps | {name: np.maximum(steps[name], 0) for name in ("start_ns", "end_ns")}
+
+
+def _walk(of: Callable[[int], RankColumns], rank: int, node: int, until_ns: int, most_steps: int) -> Steps:
+    """Return the pieces of the path that leads to *node* of *rank*, from 0 to *until_ns*."""
+    walk = PathWalk(rank, node, until_ns, most_steps)
+    columns = lru_cache(_KEPT_RANKS)(of)
     while not walk.done:
         walk.advance(errors, *columns(walk.rank))
     return walk.steps()
+
+
+def _measured(records: _Records | _SavedRecords, sync: SyncPoints, shifts_ns: Ints, rank: int) -> RankColumns:
+    """Return the columns of *rank* later by its *shifts_ns*, with the origins of what waited by *sync*."""
+    columns = dict(zip(_COLUMNS, records.of(rank), strict=True))
+    places, ranks, nodes = sync.awaited_by(rank, columns["node_id"])
+    columns |= {name: columns[name] + shifts_ns[rank] for name in ("start_ns", "end_ns")}
+    for name, origins in (("origin_rank", ranks), ("origin_node", nodes)):
+        columns[name] = columns[name].copy()
+        columns[name][places] = origins
+    return tuple(columns.values())
+
+
+def _last_of(columns: RankColumns) -> int:
+    """Return the node of a rank's *columns* that ends last; of several the one that starts last."""
+    nodes, starts, ends = columns[:3]
+    return int(nodes[np.lexsort((-nodes, starts, ends))[-1]])

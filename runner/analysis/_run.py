@@ -295,7 +295,7 @@ class RunAnalysis:
             return None
         on_path = self.path.unreasoned.iloc[named][["rank", "node_id"]].drop_duplicates()
         messages = said_of(self.workload, on_path, "type", "comm_size_bytes")
-        return messages_on_path(self.result, messages, self.path)
+        return messages_on_path(messages, self.path)
 
     @ComputedOnce
     def lanes(self) -> Lanes:

@@ -236,22 +236,13 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
     late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
     top = advised.contributor
     if late and late[0].gain_ns > max(advised.half_kinds_ns.values(), default=0):
-        return f"{took} bound by {_late_rank(path, kinds, late[0], top)}."
+        rank, excess = late[0].what.split(" is late", 1)
+        text, gain = f"{_lower(rank)}, which is late{excess}", duration_text(late[0].gain_ns)
+        return f"{took} bound by {text}; an even load would gain {gain}; {_contributor(path, top)}."
     cause = _PHRASES.get(bound.kind, bound.kind)
     share = f": {share_text(float(kinds['share'][0]))} of the critical path"
     parts = [_contributor(path, top), *(_lower(one.what) for one in late)]
     return f"{took} bound by {cause}{bound.why or share}; {'; '.join(parts)}."
-
-
-def _late_rank(path: CriticalPath, kinds: Columns, late: Advice, top: Cause | None) -> str:
-    """Return which rank is late, by what, and how long the others wait for it, as text."""
-    rank, excess = late.what.split(" is late", 1)
-    text, gain = f"{_lower(rank)}, which is late{excess}", duration_text(late.gain_ns)
-    row = np.flatnonzero(kinds["key"] == "wait")
-    if not len(row):  # simulated: the path is that of the late rank
-        return f"{text}; an even load would gain {gain}; {_contributor(path, top)}"
-    waited, share = duration_text(int(kinds["duration_ns"][row[0]])), share_text(kinds["share"][row[0]])
-    return f"{text}; waiting for peers takes {waited}, {share} of the step; an even load would gain {gain}"
 
 
 def _took(makespan_ns: int, workload: Workload) -> str:

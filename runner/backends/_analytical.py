@@ -24,8 +24,11 @@ def _without_queues(_config: engine.Config, experiment: Experiment) -> None:
     refuse_linkless(experiment.network, experiment.backend)
 
 
-def _as_measured(config: engine.Config, _experiment: Experiment) -> None:
+def _as_measured(config: engine.Config, experiment: Experiment) -> None:
     config.replay_only = True
+    if experiment.sync is not None:
+        names = ("rank", "node_id", "point", "wait_ns", "begin_ns")
+        config.set_sync_points(*(getattr(experiment.sync, name).tolist() for name in names))
 
 
 def refuse_linkless(network: NetworkConfig, backend: str) -> None:

@@ -9,11 +9,11 @@ import numpy as np
 from ...support import count_text, package_version
 from ...support.table import Columns, Table
 from .. import engine
-from .._clocks import with_measured_waits
 from .._experiment import Detail, Experiment
 from .._framed import typed
 from .._node_tables import RecordedNodes, calls_of_all, nodes_of_all
 from .._result import COLUMNS, MANY_NODES, Result
+from .._sync_points import with_measured_waits
 from .._traits import about_backend, backends_that
 from ..config import Fabric
 from ._collectives import arranged_calls
@@ -161,6 +161,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "overtaking": int(output.overtaking),
         "overtaken": int(output.overtaken),
         "folded": bool(output.folded),
+        "joint": experiment.sync is not None,
         "ranks_simulated": len(np.unique(output.rank_representative)),
         "finish_order": output.finish_order.tolist(),
     }

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ....converter import CollectiveType, Graph, NodeType, Workload
 from ....converter.chakra import EDGE_COLUMNS, GRADIENT_BUCKETS
 from ....errors import UsageError, did_you_mean
+from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
 from .._fusion import FUSIBLE, Accesses, accesses, fusible_chains
@@ -21,7 +22,6 @@ from .._host_time import DELAYED, STALL_TIMES, diffuse_host, texts_where, typica
 from .._labels import function_of
 from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
-from ._skew import waits_for_late_ranks
 from ._target import Target
 
 __all__ = ["BUCKETED", "with_faster_network", "with_faster_nodes", "without_edge"]
@@ -121,21 +121,21 @@ Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
 # Kinds of nodes of an operator other than its work: its dispatch, and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
-_NO_WAIT = np.zeros(1, np.int64)
 
 
-def with_faster_nodes(workload: Workload, target: Target, times: float, *, measured: bool) -> Workload:
+def with_faster_nodes(
+    workload: Workload, target: Target, times: float, *, measured: bool, sync: SyncPoints | None = None
+) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
     Of communication it is the data that gets less, unless it takes its *measured* time anyway, of which the
-    wait for a late rank stays. A stall is cut to the typical host node, a fusible chain to what it takes
+    waits by *sync* stay. A stall is cut to the typical host node, a fusible chain to what it takes
     fused, and synchronisations that are taken away wait for nothing. Raises `UsageError` if there are no such
     nodes, or if the network alone says how long they take.
     """
     communicates = target.what == "collective" or target.key == "kind:communication"
     is_data = communicates and not measured
-    keeps_waits = communicates and measured
-    waits = waits_for_late_ranks(workload) if keeps_waits else [_NO_WAIT] * len(workload.graphs)
+    waits = _waits(workload, sync)
     graphs, found, changed = [], 0, 0
     known = accesses(workload.metadata if target.what == "fusion" else {})
     for graph, waited_ns in zip(workload.graphs, waits, strict=True):
@@ -167,6 +167,17 @@ def with_faster_nodes(workload: Workload, target: Target, times: float, *, measu
             "(bandwidth:0), or the collective (collective:all_reduce)."
         )
     return dataclasses.replace(workload, graphs=tuple(graphs))
+
+
+def _waits(workload: Workload, sync: SyncPoints | None) -> list[npt.NDArray[np.int64]]:
+    """Return for each graph of *workload* how long each of its nodes waited for another rank (ns)."""
+    if sync is None:
+        return [np.zeros(1, np.int64)] * len(workload.graphs)
+    rank_of = {program: rank for rank, program in enumerate(workload.program_of_rank.tolist())}
+    return [
+        sync.waits_of(rank_of[program], np.asarray(graph.node_columns["node_id"]))
+        for program, graph in enumerate(workload.graphs)
+    ]
 
 
 def _faster(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ....errors import UsageError
-from ..._experiment import Experiment, WorkloadSource
+import numpy as np
+
+from ....errors import SimulationStalled, UsageError
+from ..._experiment import Detail, Experiment, WorkloadSource
 from ..._result import Result
+from ..._sync_points import SyncPoints
 from ..._traits import about_backend
 from ...backends import Progress, get_backend
 from ...gpu import faster_machine
@@ -22,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["sensitivity", "simulate_faster", "what_if"]
 
+_MOST_OFF = 0.1  # of the measured time, without a change
+_REPEATS, _SETTLED = 4, 0.01  # steps after each other, until they take the same time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 
 
@@ -31,12 +38,67 @@ def what_if(
     """Simulate *experiment* with all *changes*: each a target, and how many times as fast it is to be.
 
     Infinitely fast takes no time. A collective has that much less data; an edge is dropped and a skew evened
-    out, whatever the number. Raises `UsageError` for a
-    target that the experiment does not have, or that cannot change its result.
+    out, whatever the number. In a replay, ranks wait for each other where they did when they were measured,
+    if that gives about the measured time without a change. Raises `UsageError` for a target that the
+    experiment does not have, or that cannot change its result.
     """
+    sync, joint_ns = _joint(experiment) if about_backend(experiment.backend).replays else (None, 0)
+    changed = experiment
     for target, times in changes:
-        experiment = _changed(experiment, target, times)
-    return get_backend(experiment.backend).run(experiment, progress)
+        changed = _changed(changed, target, times, sync)
+    if sync is not None and joint_ns:
+        with suppress(SimulationStalled):  # what is faster overtakes what its peers wait for
+            result, period_ns = _repeated(changed, sync, progress)
+            gain_ns = joint_ns - period_ns
+            return dataclasses.replace(result, makespan_ns=max(0, int(sync.finish_ns.max()) - gain_ns))
+    return get_backend(experiment.backend).run(changed, progress)
+
+
+@functools.lru_cache(maxsize=2)
+def _joint(experiment: Experiment) -> tuple[SyncPoints | None, int]:
+    """Return where the ranks of a replay wait for each other, and how long a step takes if they do (ns).
+
+    There are no points of one rank, or of ranks that are all the same; the time is 0 if it is far from the
+    measured one.
+    """
+    source = experiment.workload
+    if len(set(source.program_of_rank.tolist())) == 1 or source.representative_of_rank is not None:
+        return None, 0
+    alone = get_backend(experiment.backend).run(dataclasses.replace(experiment, detail=Detail.EVERYTHING))
+    sync = SyncPoints.of(alone, source.model)
+    try:
+        _, period_ns = _repeated(dataclasses.replace(experiment, detail=Detail.TOTALS), sync)
+    except SimulationStalled:
+        return sync, 0
+    least_ns, most_ns = int(sync.finish_ns.min()), int(sync.finish_ns.max())
+    is_measured = least_ns <= (1 + _MOST_OFF) * period_ns and period_ns <= (1 + _MOST_OFF) * most_ns
+    return sync, period_ns if is_measured else 0
+
+
+def _repeated(
+    experiment: Experiment, sync: SyncPoints, progress: Progress | None = None
+) -> tuple[Result, int]:
+    """Return a step whose ranks wait for each other by *sync*, and how long it takes when it repeats (ns).
+
+    A rank begins the next step when it has ended the one before, however late its peers are.
+    """
+    backend, begin_ns = get_backend(experiment.backend), np.zeros_like(sync.begin_ns)
+    first: Result | None = None
+    ended_ns = period_ns = 0
+    for _ in range(_REPEATS):
+        step = dataclasses.replace(experiment, sync=dataclasses.replace(sync, begin_ns=begin_ns))
+        detail = experiment.detail if first is None else Detail.TOTALS
+        result = backend.run(dataclasses.replace(step, detail=detail), progress)
+        first = first or result
+        finish_ns = result.columns("ranks")["finish_ns"]
+        before_ns, period_ns = period_ns, result.makespan_ns - ended_ns
+        if abs(period_ns - before_ns) <= _SETTLED * period_ns:
+            break
+        begin_ns, ended_ns = finish_ns - finish_ns.min(), int(finish_ns.max() - finish_ns.min())
+        if ended_ns <= _SETTLED * period_ns:
+            break
+    assert first is not None
+    return first, period_ns
 
 
 def simulate_faster(experiment: Experiment, target: Target, times: float) -> int:
@@ -72,7 +134,7 @@ def _with_faster_machine(experiment: Experiment, target: Target, times: float) -
     return dataclasses.replace(experiment, machine=machine)
 
 
-def _changed(experiment: Experiment, target: Target, times: float) -> Experiment:
+def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoints | None) -> Experiment:
     measured = not about_backend(experiment.backend).network
     removable = (*_REMOVABLE, "collective") if measured else _REMOVABLE
     if not (0.01 <= times <= 1000 or (times == math.inf and target.what in removable)):
@@ -99,7 +161,7 @@ def _changed(experiment: Experiment, target: Target, times: float) -> Experiment
     if target.what == "edge":
         changed = without_edge(model, *target.edge)
     elif target.what == "skew":
-        changed = without_skew(model, int(target.name), measured=measured)
+        changed = without_skew(model, int(target.name))
     else:
-        changed = with_faster_nodes(model, target, times, measured=measured)
+        changed = with_faster_nodes(model, target, times, measured=measured, sync=sync)
     return dataclasses.replace(experiment, workload=WorkloadSource.of_model(changed))

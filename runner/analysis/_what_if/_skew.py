@@ -14,7 +14,7 @@ from ....converter.building import is_usually_late
 from ....errors import UsageError
 from .._host_time import texts_where
 
-__all__ = ["Excess", "late_ranks", "waits_for_late_ranks", "without_skew"]
+__all__ = ["Excess", "late_ranks", "without_skew"]
 
 Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
@@ -65,12 +65,11 @@ def late_ranks(workload: Workload) -> list[Excess]:
     return sorted(found, key=lambda one: (-one.total_ns, one.rank))
 
 
-def without_skew(workload: Workload, rank: int, *, measured: bool) -> Workload:
+def without_skew(workload: Workload, rank: int) -> Workload:
     """Return *workload* with the work of *rank* as long as the median of its peers, where it is longer.
 
-    Ranks that run the same program change with it. With *measured* communication, the time that the others
-    waited in a collective for this rank alone, the last one to come, goes too: they leave together, so what
-    is over the shortest duration is waiting. Raises `UsageError` for a rank that is absent or has no peers.
+    Ranks that run the same program change with it. Raises `UsageError` for a rank that is absent or has no
+    peers.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
@@ -80,28 +79,8 @@ def without_skew(workload: Workload, rank: int, *, measured: bool) -> Workload:
         raise UsageError(f"Rank {rank} runs the same program as all others: it has no skew to take away.")
     sums = {program: _work_ns(workload.graphs[program]) for program in distinct}
     graphs = list(workload.graphs)
-    excess = _excess(sums, programs, late)
-    graphs[late] = _scaled(graphs[late], sums[late], excess)
-    waits = _waits_for(workload, distinct, late, sum(excess.values())) if measured else {}
-    for program, (rows, waited_ns) in waits.items():
-        durations = np.array(graphs[program].node_columns["duration_ns"])
-        durations[rows] -= waited_ns
-        graphs[program] = graphs[program].with_columns(duration_ns=durations)
+    graphs[late] = _scaled(graphs[late], sums[late], _excess(sums, programs, late))
     return dataclasses.replace(workload, graphs=tuple(graphs))
-
-
-def waits_for_late_ranks(workload: Workload) -> list[Ints]:
-    """Return, for each graph of *workload*, how long (ns) each node waited in a collective for a late rank.
-
-    It would have waited as long in a faster collective.
-    """
-    waits = [np.zeros(graph.num_nodes, np.int64) for graph in workload.graphs]
-    programs = np.asarray(workload.program_of_rank)
-    for late in late_ranks(workload):
-        found = _waits_for(workload, np.unique(programs).tolist(), int(programs[late.rank]), late.total_ns)
-        for program, (rows, waited_ns) in found.items():
-            waits[program][rows] = waited_ns
-    return waits
 
 
 def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
@@ -182,46 +161,3 @@ def _cut(durations: Ints, total_ns: int) -> Ints:
     height = int(heights[fits[0]]) if len(fits) else int(order[-1])
     limited: Ints = np.minimum(durations, max(height, 0))
     return limited
-
-
-def _waits_for(
-    workload: Workload, programs: list[int], late: int, most_ns: int
-) -> dict[int, tuple[Ints, Ints]]:
-    """Return by program the rows of collectives in which it waited for *late* alone, and how long (ns).
-
-    The peers cannot have waited longer for that rank, in all, than the *most_ns* that it was late.
-    """
-    calls: dict[tuple[int, ...], list[tuple[int, int, int]]] = defaultdict(list)
-    for program in programs:
-        for key, row, duration_ns in _collectives_in_order(workload.graphs[program]):
-            calls[key].append((duration_ns, program, row))
-    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for members in calls.values():
-        members.sort()
-        if len(members) < _LEAST_PROGRAMS or members[0][1] != late:
-            continue
-        waited_ns = members[1][0] - members[0][0]
-        for _, program, row in members[1:]:
-            found[program].append((row, waited_ns))
-    waits = {}
-    for program, pairs in found.items():
-        rows, waited_ns = np.array(pairs, np.int64).T
-        before_ns = np.cumsum(waited_ns) - waited_ns
-        waits[program] = rows, np.clip(most_ns - before_ns, 0, waited_ns)
-    return waits
-
-
-def _collectives_in_order(graph: Graph) -> list[tuple[tuple[int, ...], int, int]]:
-    """Return type, group, size and occurrence of each collective, with its row and duration (ns)."""
-    nodes = graph.node_columns
-    rows = np.flatnonzero(np.asarray(nodes["type"]) == NodeType.COMM_COLL)
-    rows = rows[np.argsort(np.asarray(nodes["measured_start_ns"])[rows], kind="stable")]
-    columns = [np.asarray(nodes[name])[rows].tolist() for name in ("comm_type", "group", "comm_size_bytes")]
-    durations = np.asarray(nodes["duration_ns"])[rows].tolist()
-    seen: dict[tuple[int, ...], int] = defaultdict(int)
-    found = []
-    for *facts, row, duration_ns in zip(*columns, rows.tolist(), durations, strict=True):
-        key = tuple(facts)
-        found.append(((*key, seen[key]), row, duration_ns))
-        seen[key] += 1
-    return found

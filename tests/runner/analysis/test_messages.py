@@ -53,7 +53,7 @@ def test_advice_on_a_message_follows_from_its_figures(tmp_path, size_bytes, late
 
 def test_figures_of_messages_leave_the_wait_for_the_sender_out(tmp_path):
     run = analysed(tmp_path, 1 << 28, 500.0)
-    table = messages_on_path(run.result, run.nodes, run.path).set_index("name")
+    table = messages_on_path(run.nodes, run.path).set_index("name")
     received = table.loc["recv of 256 MiB"]
     assert received["waited_ns"] == 200_000
     assert received["bytes_per_ns"] == pytest.approx(10 * 2**30 / 1e9, rel=0.01)

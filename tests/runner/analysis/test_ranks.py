@@ -121,14 +121,13 @@ def test_a_measured_collective_is_divided_at_the_last_arrival(tmp_path, ahead_ns
     assert rank_standings(run.result, run.workload)["waiting_ns"].tolist() == [6 * MS, 0, 4 * MS]
 
 
-def test_the_path_of_a_measured_run_has_its_waits(tmp_path):
+def test_the_path_of_a_measured_run_goes_on_through_the_late_rank(tmp_path):
     run = measured(tmp_path)
     path = run.path
     assert path.segments["duration_ns"].sum() == path.makespan_ns == 13 * MS
-    by_kind = path.breakdown("kind").set_index("key")["duration_ns"]
-    assert by_kind.to_dict() == {"compute": 4 * MS, "communication": 3 * MS, "wait": 6 * MS}
-    after = path.segments["reason"][path.segments["kind"].tolist().index("wait") + 1]
-    assert after == "Waited 6.00 ms for rank 1 to reach 'coll1' (node 1)."
+    assert path.segments[["rank", "node_id"]].to_numpy().tolist() == [[1, 0], [0, 1], [0, 2], [0, 3]]
+    assert path.segments["duration_ns"].tolist() == [9 * MS, MS, MS, 2 * MS]
+    assert path.segments["reason"][1] == "Waited 6.00 ms for rank 1 to reach 'coll1' (node 1)."
 
 
 def test_arrivals_are_counted_from_the_first(run):

@@ -1,0 +1,269 @@
+"""Put the ranks of a measured run on one clock, and find where they waited for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..converter import CollectiveType, Graph, NodeType, Workload
+from ..support.table import Columns
+from ._framed import rows_coded
+from ._result import Result
+
+__all__ = ["SyncPoints", "arrivals_on_one_clock", "with_measured_waits"]
+
+Ints = npt.NDArray[np.int64]
+_ROUNDS = 8
+_LATEST_NS = 2**62
+_ROOTED = [CollectiveType.BROADCAST, CollectiveType.REDUCE, CollectiveType.GATHER, CollectiveType.SCATTER]
+_MEMBERS = ("rank", "node_id", "start_ns", "end_ns", "point", "is_message", "may_leave")
+_MESSAGE = ("comm_src", "comm_dst", "comm_tag", "comm_size_bytes", "group")
+
+
+@dataclass(frozen=True, eq=False)
+class SyncPoints:
+    """The members of the collectives and messages of a measured run, one a row.
+
+    The members of one *point* are the nodes *node_id* of some *rank*. Each waited for *wait_ns*, from its own
+    arrival to that of the member in row *last*, or -1 if it left before, as who sends into a buffer does.
+    Ends that differ by *spread_ns* make shorter waits uncertain. *begin_ns* is when each rank began, on one
+    clock, and *finish_ns* how long it took.
+    """
+
+    rank: Ints
+    node_id: Ints
+    point: Ints
+    wait_ns: Ints
+    last: Ints
+    spread_ns: Ints
+    begin_ns: Ints
+    finish_ns: Ints
+
+    @classmethod
+    def of(cls, result: Result, workload: Workload) -> SyncPoints:
+        """Return those of *result*, in which every node takes its measured time from *workload*."""
+        finish_ns = result.columns("ranks")["finish_ns"].astype(np.int64)
+        members = _joined([_of_calls(result.columns("collectives")), *_messages(result, workload)])
+        ranks, points = members["rank"], members["point"]
+        ahead = _ahead(members, _began(workload, len(finish_ns)))
+        arrivals, leaves = members["start_ns"] - ahead[ranks], members["end_ns"] - ahead[ranks]
+        last = _last_of(arrivals, ranks, points)[points] if len(points) else points
+        waited = arrivals[last] - arrivals
+        has_left = members["may_leave"] & (leaves < arrivals[last])
+        wait_ns = np.where(has_left, -1, np.minimum(waited, leaves - arrivals))
+        spread_ns = np.where(members["is_message"] | members["may_leave"], 0, _spreads(leaves, points))
+        began_ns = ahead.max(initial=0) - ahead
+        return cls(ranks, members["node_id"], points, wait_ns, last, spread_ns, began_ns, finish_ns)
+
+    def waits_of(self, rank: int, node_ids: Ints) -> Ints:
+        """Return how long each of *node_ids* (ascending) of *rank* waited, 0 for those that are no member."""
+        waits = np.zeros(len(node_ids), np.int64)
+        own = np.flatnonzero(self.rank == rank)
+        places, own = _places(node_ids, self.node_id[own], own)
+        waits[places] = np.maximum(self.wait_ns[own], 0)
+        return waits
+
+    def awaited_by(self, rank: int, node_ids: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return which of *node_ids* (ascending) of *rank* certainly waited: their places, for whom, where.
+
+        The second is the rank of the last arrival, the third its node.
+        """
+        own = np.flatnonzero((self.rank == rank) & (self.wait_ns > self.spread_ns))
+        places, own = _places(node_ids, self.node_id[own], own)
+        return places, self.rank[self.last[own]], self.node_id[self.last[own]]
+
+
+def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the places of the *chosen* among ascending *node_ids*, and the *rows* of those found."""
+    if not len(node_ids):
+        return node_ids, rows[:0]
+    places = np.minimum(np.searchsorted(node_ids, chosen), len(node_ids) - 1)
+    there = node_ids[places] == chosen
+    return places[there], rows[there]
+
+
+def arrivals_on_one_clock(calls: Columns) -> Ints:
+    """Return when each of *calls*, the measured collectives of all ranks, started, on one clock."""
+    members = _of_calls(calls)
+    ahead = _ahead(members, np.zeros(int(members["rank"].max(initial=-1)) + 1, np.int64))
+    return members["start_ns"] - ahead[members["rank"]]
+
+
+def with_measured_waits(calls: Columns) -> Columns:
+    """Return *calls* with the time from a rank's arrival to the last one's as wait, not as transfer."""
+    if not len(calls["start_ns"]):
+        return calls
+    arrivals = arrivals_on_one_clock(calls)
+    _, numbers = np.unique(calls["collective"], return_inverse=True)
+    last = np.full(int(numbers.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(last, numbers, arrivals)
+    lasted = calls["end_ns"] - calls["start_ns"]
+    wait_ns = np.minimum(last[numbers] - arrivals, lasted)
+    return calls | {"wait_ns": wait_ns, "transfer_ns": lasted - wait_ns}
+
+
+def _of_calls(calls: Columns) -> Columns:
+    members = {name: calls[name].astype(np.int64) for name in ("rank", "node_id", "start_ns", "end_ns")}
+    return members | {
+        "point": calls["collective"].astype(np.int64),
+        "is_message": np.zeros(len(calls["rank"]), bool),
+        "may_leave": np.isin(calls["comm_type"], _ROOTED),
+    }
+
+
+def _messages(result: Result, workload: Workload) -> list[Columns]:
+    """Return the sends and receives of *result* as members; the k-th of a kind match each other."""
+    chosen = {
+        rank: rows
+        for rank, program in enumerate(np.asarray(workload.program_of_rank).tolist())
+        if len(rows := _sends_and_receives(workload.graphs[program]))
+    }
+    parts = []
+    for rank, columns in result.table("nodes").by_rank(
+        ["node_id", "start_ns", "end_ns"], chosen.__contains__
+    ):
+        nodes, rows = workload.graph_of(rank).node_columns, chosen[rank]
+        order = np.argsort(columns["node_id"], kind="stable")
+        places, rows = _places(columns["node_id"][order], np.asarray(nodes["node_id"])[rows], rows)
+        facts = {name: np.asarray(nodes[name])[rows].astype(np.int64) for name in ("type", *_MESSAGE)}
+        sends = facts["type"] == NodeType.COMM_SEND
+        facts["comm_src"] = np.where(sends, rank, facts["comm_src"])
+        facts["comm_dst"] = np.where(sends, facts["comm_dst"], rank)
+        facts |= {name: column[order][places].astype(np.int64) for name, column in columns.items()}
+        parts.append(facts | {"rank": np.full(len(rows), rank)})
+    if not parts:
+        return []
+    ends = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return [_matched(ends)]
+
+
+def _sends_and_receives(graph: Graph) -> Ints:
+    return np.flatnonzero(np.isin(graph.node_columns["type"], [NodeType.COMM_SEND, NodeType.COMM_RECV]))
+
+
+def _matched(ends: Columns) -> Columns:
+    """Return the members of messages whose two *ends* are both there."""
+    order = np.lexsort((ends["node_id"], ends["start_ns"], ends["type"]))
+    ends = {name: column[order] for name, column in ends.items()}
+    kinds, _ = rows_coded(ends["type"], *(ends[name] for name in _MESSAGE))
+    turns = _turns(kinds)
+    points, firsts = rows_coded(turns, *(ends[name] for name in _MESSAGE))
+    both = np.bincount(points, minlength=len(firsts))[points] == 2
+    members = {name: ends[name][both] for name in ("rank", "node_id", "start_ns", "end_ns")}
+    return members | {
+        "point": np.unique(points[both], return_inverse=True)[1].reshape(-1),
+        "is_message": np.ones(int(both.sum()), bool),
+        "may_leave": ends["type"][both] == NodeType.COMM_SEND,
+    }
+
+
+def _turns(kinds: Ints) -> Ints:
+    """Return for each row how many earlier ones are of its kind."""
+    order = np.argsort(kinds, kind="stable")
+    counts = np.bincount(kinds)
+    turns = np.empty(len(kinds), np.int64)
+    turns[order] = np.arange(len(kinds)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return turns
+
+
+def _joined(parts: list[Columns]) -> Columns:
+    """Return the members of all *parts*, with points that differ."""
+    first = 0
+    numbered = []
+    for part in parts:
+        numbered.append(part | {"point": part["point"] + first})
+        first += int(part["point"].max(initial=-1)) + 1
+    return {name: np.concatenate([part[name] for part in numbered]) for name in _MEMBERS}
+
+
+def _began(workload: Workload, ranks: int) -> Ints:
+    """Return when each rank began by its own clock, relative to rank 0; zeros if that is unknown."""
+    stated: Any = workload.metadata.get("began_ns")
+    own = [stated.get(str(rank)) if isinstance(stated, dict) else None for rank in range(ranks)]
+    if not all(type(ns) is int and abs(ns) < _LATEST_NS for ns in own):
+        return np.zeros(ranks, np.int64)
+    began_ns = np.array(own, np.int64)
+    relative: Ints = began_ns - began_ns[:1].sum()
+    return relative
+
+
+def _ahead(members: Columns, began_ns: Ints) -> Ints:
+    """Return how far each rank's own time is ahead of one clock (ns).
+
+    All ranks leave a collective together, so that a rank is ahead by the median of what its collectives end
+    later there than on the median rank. Ranks without a common collective began at *began_ns*, unless a
+    message between them would be received before it was sent.
+    """
+    ahead = -began_ns
+    together = np.flatnonzero(~members["is_message"])
+    ranks, points = members["rank"][together], members["point"][together]
+    ends = members["end_ns"][together]
+    for _ in range(_ROUNDS):  # one would do, were all collectives of all ranks
+        left = ends - ahead[ranks]
+        change = _medians(left - _medians(left, points)[points], ranks, len(ahead))
+        ahead += change
+        if not change.any():
+            break
+    return ahead - _too_early(members, ahead, _classes(ranks, points, len(ahead)))
+
+
+def _classes(ranks: Ints, points: Ints, count: int) -> Ints:
+    """Return for each of *count* ranks the lowest that collectives, of *points*, put on the same clock."""
+    lowest = np.arange(count)
+    while len(points):
+        of_points = np.full(int(points.max()) + 1, count)
+        np.minimum.at(of_points, points, lowest[ranks])
+        before = lowest.copy()
+        np.minimum.at(lowest, ranks, of_points[points])
+        if (before == lowest).all():
+            break
+    return lowest
+
+
+def _too_early(members: Columns, ahead: Ints, classes: Ints) -> Ints:
+    """Return how much later each rank was, by the messages that were received before they were sent (ns)."""
+    later = np.zeros(len(ahead), np.int64)
+    rows = np.flatnonzero(members["is_message"])
+    rows = rows[np.lexsort((members["may_leave"][rows], members["point"][rows]))]
+    received, sent = rows[::2], rows[1::2]  # of a message, only who sends may leave before the other comes
+    sender, receiver = members["rank"][sent], members["rank"][received]
+    took = members["end_ns"][received] - ahead[receiver] - members["start_ns"][sent] + ahead[sender]
+    for _ in range(_ROUNDS):
+        missing = -(took + later[receiver] - later[sender])
+        change = np.zeros(len(ahead), np.int64)
+        np.maximum.at(change, classes[receiver], np.where(classes[receiver] != classes[sender], missing, 0))
+        if not change.any():
+            break
+        later += change[classes]
+    return later
+
+
+def _last_of(arrivals: Ints, ranks: Ints, points: Ints) -> Ints:
+    """Return the row of the last arrival at each point; of several the lowest rank's."""
+    order = np.lexsort((-ranks, arrivals))
+    last = np.zeros(int(points.max(initial=-1)) + 1, np.int64)
+    last[points[order]] = order  # of a point the row written last
+    return last
+
+
+def _spreads(values: Ints, points: Ints) -> Ints:
+    """Return for each row how far the *values* of its point are apart."""
+    most = np.full(int(points.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    least = np.full(len(most), np.iinfo(np.int64).max)
+    np.maximum.at(most, points, values)
+    np.minimum.at(least, points, values)
+    spreads: Ints = (most - least)[points]
+    return spreads
+
+
+def _medians(values: Ints, keys: Ints, count: int | None = None) -> Ints:
+    """Return the (lower) median of the values of each key, which count from 0; 0 without values."""
+    order = np.lexsort((values, keys))
+    counts = np.bincount(keys, minlength=count or 0)
+    firsts = np.cumsum(counts) - counts
+    middle = np.append(values[order], 0)[np.minimum(firsts + (counts - 1) // 2, len(values))]
+    medians: Ints = np.where(counts > 0, middle, 0)
+    return medians
