@@ -302,7 +302,7 @@ def _ranks(run: OpenRun) -> list[dict[str, Any]]:
 
 
 def _path(run: OpenRun, index: SliceIndex | RankedIndex) -> dict[str, Any]:
-    segments = run.path.by_own_clocks
+    segments = run.path.unreasoned.assign(shift_ns=run.path.steps["shift_ns"])
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))
     of_nodes = index.table[~index.table["measured"] & (index.table["level"] == "slice")]
@@ -313,8 +313,7 @@ def _path(run: OpenRun, index: SliceIndex | RankedIndex) -> dict[str, Any]:
         "colour": PATH_COLOUR,
         "lane": lanes.tolist(),
         "kind": [kind_colour(str(kind)) for kind in shown["kind"]],
-        "start_ns": shown["start_ns"].tolist(),
-        "end_ns": shown["end_ns"].tolist(),
+        **{name: shown[name].tolist() for name in ("start_ns", "end_ns", "shift_ns")},
     }
 
 

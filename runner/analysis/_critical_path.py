@@ -129,14 +129,6 @@ class CriticalPath:
         return self.table.frame()
 
     @property
-    def by_own_clocks(self) -> pd.DataFrame:
-        """:attr:`unreasoned` with the times of the nodes: in a measured run each rank has its own clock."""
-        segments, shift_ns = self.unreasoned, self.steps["shift_ns"]
-        times = {name: segments[name] - shift_ns for name in ("start_ns", "end_ns")}
-        shifted: pd.DataFrame = segments.assign(**times)
-        return shifted
-
-    @property
     def columns(self) -> CodedColumns:
         """The columns of :attr:`unreasoned`."""
         return self.table.columns()

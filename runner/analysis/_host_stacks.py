@@ -137,11 +137,11 @@ def _before(intervals: Ints, times: Ints) -> Ints:
 
 def _host_path(run: RunAnalysis, rank: int) -> Ints:
     """Return the measured times of the critical path's host work on *rank*, as disjoint intervals."""
-    path = run.path.by_own_clocks
+    path = run.path.unreasoned.assign(shift_ns=run.path.steps["shift_ns"])
     path = path[(path["rank"] == rank) & (path["kind"] == "host") & (path["node_id"] >= 0)]
     nodes = run.nodes_of(rank).set_index("node_id").loc[path["node_id"]]
     shift = nodes["measured_start_ns"].to_numpy(np.int64) - nodes["start_ns"].to_numpy(np.int64)
-    starts = path["start_ns"].to_numpy(np.int64) + shift
+    starts = (path["start_ns"] - path["shift_ns"]).to_numpy(np.int64) + shift
     ends = starts + path["duration_ns"].to_numpy(np.int64)
     recorded = np.flatnonzero(nodes["measured_start_ns"].to_numpy(np.int64) >= 0)
     if not len(recorded):

@@ -107,8 +107,9 @@ function paintName(context, name, x, width, y, right, isGroup) {
   context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
 }
 
-/* Segments that follow each other in a row are one line. A path that goes to and fro between two rows faster than can be
-   seen would hide the slices between them: of such crossings one is drawn every few pixels. */
+/* Segments that follow each other in a row are one line. They are drawn at their nodes, which on the ranks of a measured
+   run have clocks of their own. A path that goes to and fro between two rows faster than can be seen would hide the
+   slices between them: of such crossings one is drawn every few pixels. */
 function paintPath({ context, rows, view }, source, pinned) {
   const { path } = source, { scale, right } = view, zero = LABEL_WIDTH + (source.shift - view.t0) * scale;
   const bottom = (row) => rows.y(row) + row.height;
@@ -117,9 +118,10 @@ function paintPath({ context, rows, view }, source, pinned) {
   let row = null, from = 0, to = 0;
   const flush = () => { if (row) { context.fillRect(from, bottom(row) - 4, Math.max(to - from, 0.6), 3); } };
   for (let i = 0; i < path.lane.length; i++) {
-    const x = zero + path.start_ns[i] * scale, end = zero + path.end_ns[i] * scale, place = source.rowOf[path.lane[i]];
+    const own = zero - path.shift_ns[i] * scale, place = source.rowOf[path.lane[i]];
+    const x = own + path.start_ns[i] * scale, end = own + path.end_ns[i] * scale;
     const next = end < LABEL_WIDTH || x > right || place < 0 || rows.all[place].pinned !== pinned ? null : rows.all[place];
-    if (next && next === row && x - to < 1) { to = end; continue; }
+    if (next && next === row && Math.abs(x - to) < 1) { to = end; continue; }
     flush();
     if (next && row && next !== row) {
       const [above, below] = [bottom(row) - 3, bottom(next) - 3].sort((a, b) => a - b), pair = 1e6 * above + below;
