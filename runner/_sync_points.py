@@ -17,7 +17,7 @@ __all__ = ["SyncPoints", "arrivals_on_one_clock", "with_measured_waits"]
 
 Ints = npt.NDArray[np.int64]
 _ROUNDS = 8
-_LATEST_NS = 2**62
+_LATEST_NS = 2**61
 _ROOTED = [CollectiveType.BROADCAST, CollectiveType.REDUCE, CollectiveType.GATHER, CollectiveType.SCATTER]
 _MEMBERS = ("rank", "node_id", "start_ns", "end_ns", "point", "is_message", "may_leave")
 _MESSAGE = ("comm_src", "comm_dst", "comm_tag", "comm_size_bytes", "group")

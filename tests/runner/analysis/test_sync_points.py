@@ -194,3 +194,19 @@ def test_one_rank_and_equal_ranks_are_replayed_as_they_are():
     for program in (workload(nodes), workload(nodes, nodes)):
         experiment, _ = replayed(program)
         assert what_if(experiment, [(Target("operator", "aten::mm"), 2.0)]).makespan_ns == 5_500_000
+
+
+@pytest.mark.parametrize("began", ["soon", {}, {"0": 1.5, "1": 0}, {"0": True, "1": 0}, {"0": 2**63, "1": 0}])
+def test_times_that_are_none_count_for_nothing(began):
+    program = pipeline(8 * MS, buffered=False)
+    program.metadata["began_ns"] = began
+    _, result = replayed(program)
+    assert SyncPoints.of(result, program).begin_ns.tolist() == [0, 0]
+    assert critical_path(result, program).segments["duration_ns"].sum() == result.makespan_ns
+
+
+def test_ranks_that_began_years_apart_have_a_path():
+    program = pipeline(8 * MS, buffered=False)
+    program.metadata["began_ns"] = {"0": 2**60, "1": -(2**60)}
+    _, result = replayed(program)
+    assert critical_path(result, program).segments["duration_ns"].sum() == result.makespan_ns
