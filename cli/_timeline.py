@@ -142,11 +142,9 @@ def _lanes(run: RunAnalysis, *, nested: bool, measured: bool) -> Lanes:
 
 
 def _write(run: RunAnalysis, file: Path) -> None:
-    from ..runner.analysis import chrome_trace
-
     with (
         writing(file, UsageError),
         new_file(file) as temporary,
         temporary.open("w", encoding="utf-8") as out,
     ):
-        out.writelines(chrome_trace(run.nodes, run.lanes, run.path))
+        out.writelines(run.trace())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,17 @@ import numpy.typing as npt
 
 from ..support.table import CodedColumns, Columns, TextColumn, first_rows
 
-__all__ = ["coded", "rows_coded", "rows_of", "sums_by", "typed"]
+__all__ = ["changed_rows", "coded", "rows_coded", "rows_of", "sums_by", "typed"]
 
 _MOST_SPREAD = 4
 """Integers are sorted only if they spread over more than this many values per row."""
+
+
+def changed_rows(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+    """Return the rows whose *key* differs from the previous row's, and the first row."""
+    changed = np.ones(len(key[0]), dtype=bool)
+    changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
+    return changed
 
 
 def typed(columns: Columns, kinds: Mapping[str, str]) -> Columns:

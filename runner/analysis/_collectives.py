@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from ...converter import CollectiveType
 from ...support.table import CodedColumns, Columns, TextColumn, frame_of
-from .._framed import coded, rows_coded
+from .._framed import changed_rows, coded, rows_coded
 from .._result import Result
 from .._sync_points import arrivals_on_one_clock
 from .._traits import about_backend
@@ -73,14 +73,14 @@ def overview_columns(
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
     calls = {name: column[rows] for name, column in calls.items()}
-    firsts = np.flatnonzero(_changes([calls[name] for name in _KEYS]))
+    firsts = np.flatnonzero(changed_rows([calls[name] for name in _KEYS]))
     if not len(firsts):
         return {
             name: TextColumn.of([]) if kind == "str" else np.empty(0, kind) for name, kind in _TYPES.items()
         }
     table = {name: calls[name][firsts] for name in _KEYS}
     ranks = _sizes(result, table["group"], np.add.reduceat(sizes[calls["rank"]], firsts))
-    place = np.cumsum(_changes([table["collective"]])) - 1
+    place = np.cumsum(changed_rows([table["collective"]])) - 1
     last = _last_arrivals(calls)[place]
     rank, node_id = calls["rank"][last], calls["node_id"][last]
     start_ns, arrival_ns = np.minimum.reduceat(calls["start_ns"], firsts), calls["arrival_ns"]
@@ -137,17 +137,10 @@ def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
     return TextColumn.of(joined["module"].fillna("").astype(str))
 
 
-def _changes(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-    """Return the rows whose *key* differs from the previous row's, and the first row."""
-    changed = np.ones(len(key[0]), dtype=bool)
-    changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
-    return changed
-
-
 def _last_arrivals(calls: Columns) -> Ints:
     """Return for each collective, in ascending order, the row of its last arrival (of the lowest rank)."""
     rows = np.lexsort([calls["rank"], -calls["arrival_ns"], calls["collective"]])
-    last: Ints = rows[_changes([calls["collective"][rows]])]
+    last: Ints = rows[changed_rows([calls["collective"][rows]])]
     return last
 
 
@@ -162,7 +155,7 @@ def _on_path(calls: Columns, path: CriticalPath) -> Ints:
     numbers, firsts = rows_coded(*places)
     of_place = np.zeros(len(firsts), np.int64)
     np.add.at(of_place, numbers[: len(duration_ns)], duration_ns)
-    starts = np.flatnonzero(_changes([calls["collective"]]))
+    starts = np.flatnonzero(changed_rows([calls["collective"]]))
     return np.add.reduceat(of_place[numbers[len(duration_ns) :]], starts)
 
 

@@ -13,30 +13,34 @@ from ...converter import Workload
 from .._result import Result
 from ._critical_path import CriticalPath, breakdown_of
 from ._links import end_names
+from ._path_facts import said_of
 
-__all__ = ["COMM_FACTS", "NO_NETWORK", "link_breakdown", "members_of", "network_breakdown", "why_no_links"]
+__all__ = ["NO_NETWORK", "link_breakdown", "members_of", "network_breakdown", "why_no_links"]
 
 NO_NETWORK = "no communication"
 """What a breakdown by parts of the network calls the rest of the path."""
-COMM_FACTS = ["comm_type", "group", "comm_src", "comm_dst"]
+_COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")
 """The columns of a node that :func:`members_of` reads."""
 
 
-def network_breakdown(
-    path: CriticalPath, nodes: pd.DataFrame, workload: Workload, network: Mapping[str, Any]
-) -> pd.DataFrame:
+def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[str, Any]) -> pd.DataFrame:
     """Return the path by the dimensions of the *network* that its communication crosses, largest first.
 
-    Columns are those of `CriticalPath.breakdown`; *nodes* are the run's. Other work, and everything if
-    the network's shape is unknown, counts as ``no communication``.
+    Columns are those of `CriticalPath.breakdown`. Other work, and everything if the network's shape is
+    unknown, counts as ``no communication``.
     """
-    places = pd.MultiIndex.from_frame(path.unreasoned[["rank", "node_id"]])
-    facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
-    known = facts[facts.index.isin(places)]
-    crossed = {place: _crossed(row, workload, network) for place, row in known.to_dict("index").items()}
+    places = zip(path.unreasoned["rank"], path.unreasoned["node_id"], strict=True)
+    crossed = {place: _crossed(row, workload, network) for place, row in _facts(path, workload).items()}
     keys = pd.Series([crossed.get(place, NO_NETWORK) for place in places], dtype="object")
     sums = path.unreasoned["duration_ns"].reset_index(drop=True).groupby(keys).sum()
     return breakdown_of(sums, path.makespan_ns)
+
+
+def _facts(path: CriticalPath, workload: Workload) -> dict[tuple[int, int], dict[str, int]]:
+    """Return `_COMM_FACTS` of the nodes on *path*, by rank and id."""
+    places = path.unreasoned[["rank", "node_id"]].drop_duplicates()
+    facts = said_of(workload, places[places["node_id"] >= 0], *_COMM_FACTS)
+    return facts.set_index(["rank", "node_id"]).to_dict("index")
 
 
 def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
@@ -73,23 +77,19 @@ def why_no_links(result: Result) -> str:
     )
 
 
-def link_breakdown(
-    result: Result, nodes: pd.DataFrame, workload: Workload, path: CriticalPath
-) -> pd.DataFrame:
+def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd.DataFrame:
     """Return *path* by the link that each piece of its communication waited for, the largest first.
 
     Columns are those of `CriticalPath.breakdown`; they sum to the makespan exactly. A communication is
     walked back from its end: to the message that reached its rank last, to that message's start, to the
     last message that had reached its sender by then, and so on. Only messages among the ranks of the
     communication count; several of these at a time, among the same ranks, are not distinguished. Empty
-    without messages. *nodes* are those of the run.
+    without messages.
     """
     if why_no_links(result):
         return _breakdown({}, path)
     messages, ways = _Messages(result.flows), _Ways(result)
-    segments = path.unreasoned
-    facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
-    known = facts[facts.index.isin(pd.MultiIndex.from_frame(segments[["rank", "node_id"]]))].to_dict("index")
+    segments, known = path.unreasoned, _facts(path, workload)
     sums: dict[str, int] = defaultdict(int)
     for rank, node, start, end in zip(
         segments["rank"], segments["node_id"], segments["start_ns"], segments["end_ns"], strict=True

@@ -136,8 +136,6 @@ class RunAnalysis:
 
     def edges_of(self, rank: int) -> pd.DataFrame:
         """Return the edges of the program of *rank*."""
-        if not self.is_large:
-            return self.workload.graph_of(rank).edges
         return edges_of_rank(self.workload, rank)
 
     @ComputedOnce
@@ -147,8 +145,6 @@ class RunAnalysis:
 
     def program_of(self, rank: int) -> pd.DataFrame:
         """Return the program of *rank*, a row per node."""
-        if not self.is_large:
-            return self.workload.graph_of(rank).nodes
         return program_of_rank(self.workload, rank)
 
     def facts_of(self, ranks: Ints, node_ids: Ints, *names: str) -> Columns:
@@ -162,9 +158,7 @@ class RunAnalysis:
         from ._collectives import collective_arrivals  # noqa: PLC0415 - as below
 
         calls = self.result.collectives[["rank", "node_id"]]
-        return collective_arrivals(
-            self.result, said_of(self.workload, calls, "module") if self.is_large else self.nodes
-        )
+        return collective_arrivals(self.result, said_of(self.workload, calls, "module"))
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
         """Yield the run as a Chrome trace, in pieces; for a large run, of some *ranks*, one by one."""
@@ -202,36 +196,32 @@ class RunAnalysis:
 
         return advised_beside(self.study.kept_file(self.info.id, "advice.json"), self._made_of, make)
 
-    def _kept_path(self) -> CriticalPath:
-        """Return the critical path, which is cached next to a large run."""
-        from ._kept import path_beside  # noqa: PLC0415 - as below
-
-        file = self.study.kept_file(self.info.id, "critical-path.parquet")
-        return path_beside(file, self._made_of, self.result, self.workload)
-
     @property
     def _made_of(self) -> list[Path]:
         return [self.study.run_file(self.info.id), *self.study.workload_files(self.info.workload)]
 
     @ComputedOnce
     def path(self) -> CriticalPath:
-        """Return the critical path of the run."""
-        return self._kept_path() if self.is_large else critical_path(self.result, self.workload)
+        """Return the critical path of the run, which is cached next to a large one."""
+        if not self.is_large:
+            return critical_path(self.result, self.workload)
+        from ._kept import path_beside  # noqa: PLC0415 - as below
+
+        file = self.study.kept_file(self.info.id, "critical-path.parquet")
+        return path_beside(file, self._made_of, self.result, self.workload)
 
     def breakdown(self, by: str) -> pd.DataFrame:
         """Return the critical path by one of :data:`RUN_BREAKDOWNS`, as `CriticalPath.breakdown` does.
 
         By links it is empty if :func:`why_no_links` returns a reason.
         """
+        from ._network_path import link_breakdown, network_breakdown  # noqa: PLC0415 - few answers need it
+
         if by == "network":
-            from ._network_path import COMM_FACTS, network_breakdown  # noqa: PLC0415 - as all below, few answers need it
-
             network = self.result.provenance.get("network", {})
-            return network_breakdown(self.path, self._on_path(COMM_FACTS), self.workload, network)
+            return network_breakdown(self.path, self.workload, network)
         if by == "link":
-            from ._network_path import COMM_FACTS, link_breakdown  # noqa: PLC0415
-
-            return link_breakdown(self.result, self._on_path(COMM_FACTS), self.workload, self.path)
+            return link_breakdown(self.result, self.path, self.workload)
         return self.path.breakdown(by)
 
     def check_columns(self) -> None:
@@ -242,13 +232,6 @@ class RunAnalysis:
                 graph.column_rows(name, nothing)
             for name in graph.edge_columns:
                 graph.edge_columns[name]
-
-    def _on_path(self, names: Iterable[str]) -> pd.DataFrame:
-        """Return some columns of :attr:`nodes` for nodes on the path; of a large run, no others are read."""
-        if not self.is_large:
-            return self.nodes
-        on_path = self.path.unreasoned[["rank", "node_id"]].drop_duplicates()
-        return said_of(self.workload, on_path[on_path["node_id"] >= 0], *names)
 
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:

@@ -5,7 +5,7 @@ The nodes of each collective, and how its time divides into waiting and transfer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ...converter import NodeType, Workload
 from ...support.table import Columns, frame_of
+from .._framed import changed_rows
 from .._result import COLUMNS, empty_columns
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
     key = (turn, table["comm_type"], table["group"])
     order = np.lexsort((table["rank"], *key, _least(table["start_ns"], key)))
     table = {name: values[order] for name, values in table.items()}
-    table["collective"] = np.cumsum(_changes([values[order] for values in key])) - 1
+    table["collective"] = np.cumsum(changed_rows([values[order] for values in key])) - 1
     return {name: table[name].astype(kind) for name, kind in COLUMNS["collectives"].items()}
 
 
@@ -99,17 +100,10 @@ def _origin_start(rows: _Integers, nodes: dict[str, _Integers]) -> _Integers:
     return starts
 
 
-def _changes(key: Sequence[_Integers]) -> npt.NDArray[np.bool_]:
-    """Return the rows whose *key* differs from the previous row's, and the first row."""
-    changed = np.ones(len(key[0]), dtype=bool)
-    changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
-    return changed
-
-
 def _counted(key: tuple[_Integers, ...]) -> _Integers:
     """Return for each row the number of earlier rows with the same *key*."""
     order = np.lexsort(key)
-    firsts = np.flatnonzero(_changes([values[order] for values in key]))
+    firsts = np.flatnonzero(changed_rows([values[order] for values in key]))
     sizes = np.diff(np.append(firsts, len(order)))
     count = np.empty(len(order), dtype=np.int64)
     count[order] = np.arange(len(order)) - np.repeat(firsts, sizes)
@@ -119,7 +113,7 @@ def _counted(key: tuple[_Integers, ...]) -> _Integers:
 def _least(values: _Integers, key: tuple[_Integers, ...]) -> _Integers:
     """Return for each row the minimum of *values* over the rows with the same *key*."""
     order = np.lexsort(key)
-    firsts = np.flatnonzero(_changes([some[order] for some in key]))
+    firsts = np.flatnonzero(changed_rows([some[order] for some in key]))
     least = np.empty_like(values)
     least[order] = np.repeat(
         np.minimum.reduceat(values[order], firsts), np.diff(np.append(firsts, len(order)))

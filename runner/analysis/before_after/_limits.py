@@ -138,9 +138,10 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
     """Return the medians and the verdict of *quantity*."""
     of, colon, name = quantity.partition(":")
     if colon and of in _TABLES:
-        return _summed(found, of, name)
+        table = getattr(found, _TABLES[of])
+        return _summed(table, name, f"No {of} '{name}' is in either side")
     if colon and of in _OF_THE_PATH:
-        return _named(found.waterfall(of), name, of)
+        return _summed(found.waterfall(of), name, f"No {of} '{name}' is on either path")
     table = found.figures
     rows = table[table["quantity"] == quantity]
     if rows.empty:
@@ -152,22 +153,13 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
     return {str(key): value for key, value in rows.iloc[0].items()}
 
 
-def _summed(found: StepDiff, of: str, name: str) -> dict[str, Any]:
-    """Return one row of a table, summed over kinds; the largest kind determines the verdict."""
-    table: pd.DataFrame = getattr(found, _TABLES[of])
+def _summed(table: pd.DataFrame, name: str, absent: str) -> dict[str, Any]:
+    """Return the rows of *name*, summed; the first, which is the largest, determines the verdict."""
     rows = table[table["key"] == name]
     if rows.empty:
-        raise UsageError(f"No {of} '{name}' is in either side{did_you_mean(name, set(table['key']))}")
-    first = rows.iloc[0]
-    return {"base": rows["base_ns"].sum(), "other": rows["other_ns"].sum(), "verdict": first["verdict"]}
-
-
-def _named(table: pd.DataFrame, name: str, of: str) -> dict[str, Any]:
-    rows = table[table["key"] == name]
-    if rows.empty:
-        raise UsageError(f"No {of} '{name}' is on either path{did_you_mean(name, set(table['key']))}")
-    row = rows.iloc[0]
-    return {"base": row["base_ns"], "other": row["other_ns"], "verdict": row["verdict"]}
+        raise UsageError(f"{absent}{did_you_mean(name, set(table['key']))}")
+    verdict = rows["verdict"].iloc[0]
+    return {"base": rows["base_ns"].sum(), "other": rows["other_ns"].sum(), "verdict": verdict}
 
 
 def _change(quantity: str, base: int, other: int) -> str:

@@ -46,16 +46,16 @@ def test_contributors_say_what_kind_they_are(run):
 
 def test_path_by_network_names_the_dimensions_it_crosses(simulated):
     network = simulated.result.provenance["network"]
-    table = network_breakdown(simulated.path, simulated.nodes, simulated.workload, network)
+    table = network_breakdown(simulated.path, simulated.workload, network)
     assert table["duration_ns"].sum() == simulated.path.makespan_ns
     assert table["key"].tolist() == ["dimension 1 (Switch of 8)", "no communication"]
-    unknown = network_breakdown(simulated.path, simulated.nodes, simulated.workload, {})
+    unknown = network_breakdown(simulated.path, simulated.workload, {})
     assert unknown["key"].tolist() == ["no communication"]
 
 
 def test_path_by_network_of_two_dimensions(simulated):
     network = {"npus_count": [2, 4], "topology": ["Ring", "Switch"]}
-    table = network_breakdown(simulated.path, simulated.nodes, simulated.workload, network)
+    table = network_breakdown(simulated.path, simulated.workload, network)
     assert "dimensions 1 (Ring of 2) and 2 (Switch of 4)" in table["key"].tolist()
 
 
