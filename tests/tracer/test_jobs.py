@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from chakrascope.converter import convert
-from chakrascope.tracer import TraceSet
+from chakrascope.tracer import TraceSet, capture
 
 from .conftest import TRAIN
 
@@ -97,3 +97,106 @@ def test_no_standard_error_no_environment_another_folder_and_a_sitecustomize_are
     assert done.returncode == 0
     assert done.stdout.endswith("own sitecustomize\ntyped\n hidden True\n")
     convert(tmp_path / "out")  # what torch says to standard error is not in the files
+
+
+# Captures that begin with the first step, or with the script, and scripts of few steps or none.
+
+
+TWO_OPTIMIZERS = """
+other = torch.nn.Linear(8, 1)
+second = torch.optim.Adam(other.parameters())
+for step in range(7):
+    train(1)
+    other(torch.ones(4, 8)).sum().backward()
+    second.step()
+"""
+ONE_CALL = """
+import torch
+model = torch.nn.Linear(8, 8)
+with torch.no_grad():
+    print(tuple(model(torch.ones(2, 8)).shape))
+"""
+NO_MODEL = """
+import torch
+values = torch.arange(4096.0).reshape(64, 64)
+for _ in range(9):
+    values = values @ values / values.norm()
+print(tuple(values.shape))
+"""
+WITH_LOADER = """
+import time
+from torch.utils.data import DataLoader
+torch.manual_seed(0)
+for step, batch in enumerate(DataLoader(torch.ones(12, 8), 4)):
+    optimizer.zero_grad()
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+def captured(folder, done):
+    assert done.returncode == 0, done.stderr
+    (entry,) = TraceSet.load(folder / "out").ranks
+    structure = entry.structure_step and entry.structure_step.index
+    return entry.trigger, structure, [step.index for step in entry.steps]
+
+
+@pytest.mark.parametrize(
+    ("warmup", "trained", "steps"),
+    [(0, 5, (0, [1, 2])), (1, 5, (1, [2, 3])), (0, 2, (0, [1])), (0, 1, (None, [0])), (1, 2, (None, [1]))],
+)
+def test_as_many_steps_pass_as_were_asked_for(tmp_path, script, run_ranks, *, warmup, trained, steps):
+    done = run_ranks(script(f"train({trained})"), warmup=warmup, steps=2)
+    assert captured(tmp_path, done) == ("optimizer", *steps)
+    assert convert(tmp_path / "out").metadata["steps"]
+
+
+def test_the_only_step_is_all_that_was_wanted(tmp_path, script, run_ranks):
+    captured(tmp_path, run_ranks(script("train(1)"), warmup=0, steps=1))
+    assert not TraceSet.load(tmp_path / "out").partial
+
+
+def test_too_short_a_script_is_told_how_to_be_captured(script, run_ranks):
+    done = run_ranks(script("train(1)"), warmup=1)
+    assert done.returncode == 11
+    assert "0 captures from the first step" in done.stderr
+
+
+@pytest.mark.parametrize("warmup", [0, 1])
+def test_steps_of_several_optimizers_are_captured_once_they_are_known(tmp_path, script, run_ranks, warmup):
+    done = run_ranks(script(TWO_OPTIMIZERS), warmup=warmup, steps=2)
+    assert captured(tmp_path, done) == ("optimizer", 2, [3, 4])
+    (note,) = TraceSet.load(tmp_path / "out").notes
+    assert "several optimizers" in note
+
+
+def test_the_first_step_begins_with_its_batch(tmp_path, script, run_ranks):
+    done = run_ranks(script(WITH_LOADER), warmup=0, steps=2)
+    assert captured(tmp_path, done) == ("optimizer", 0, [1, 2])
+
+
+def test_a_model_that_is_called_once_is_captured(tmp_path, script, run_ranks):
+    done = run_ranks(script(ONE_CALL, start=""), warmup=0)
+    assert captured(tmp_path, done) == ("script", None, [0])
+    assert done.stdout == "(2, 8)\n"
+    trace_set = TraceSet.load(tmp_path / "out")
+    assert (trace_set.partial, len(trace_set.notes)) == (False, 1)
+
+
+def test_a_script_without_a_model_is_captured_whole(tmp_path, script, run_trace):
+    done = run_trace(sys.executable, script(NO_MODEL, start=""), warmup=0)
+    assert captured(tmp_path, done) == ("script", None, [0])
+    assert "all that it does" in TraceSet.load(tmp_path / "out").notes[0]
+    (graph,) = convert(tmp_path / "out").graphs
+    assert graph.num_nodes > 3 * 9
+
+
+def test_a_capture_from_inside_begins_where_it_is_opened(tmp_path):
+    import torch
+
+    with capture(tmp_path / "out", warmup=0, steps=1) as capturing:
+        for _ in range(2):
+            torch.ones(8, 8) @ torch.ones(8, 8)
+            capturing.step()
+    (entry,) = TraceSet.load(tmp_path / "out").ranks
+    assert (entry.structure_step.index, [step.index for step in entry.steps]) == (0, [1])
