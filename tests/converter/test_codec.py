@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import gzip
-import json
 import pickle
 from types import SimpleNamespace
 
@@ -76,6 +74,7 @@ def nodes(draw):
         )
         if draw(st.booleans()):
             node.outputs.shapes = draw(st.text(max_size=3))
+            node.inputs.values = draw(st.text(max_size=3))
         chosen.append(node)
     return chosen
 
@@ -101,7 +100,7 @@ def test_all_that_protobuf_reads_is_read_and_kept(written):
     again = [Node.FromString(body) for body in messages(encode_graph(graph))][1:]
     in_order = sorted(written, key=lambda node: node.id)
     for row, (before, after) in enumerate(zip(in_order, again, strict=True)):
-        for field in ("id", "name", "type", "start_time_micros", "outputs"):
+        for field in ("id", "name", "type", "start_time_micros", "inputs", "outputs"):
             assert getattr(before, field) == getattr(after, field)
         assert set(after.data_deps) == set(before.data_deps)
         assert set(after.ctrl_deps) == {*before.ctrl_deps} - {*before.data_deps}
@@ -111,7 +110,7 @@ def test_all_that_protobuf_reads_is_read_and_kept(written):
             assert graph.node_columns[column][row] == found.get(name, 0 if name == "stream" else -1)
         module = graph.node_columns["module"]
         assert module.texts[module.numbers[row]] == found.get("module", "")
-        shown = {one.name for one in rest} | ({"outputs"} if before.HasField("outputs") else set())
+        shown = {one.name for one in rest} | ({"inputs", "outputs"} if before.HasField("outputs") else set())
         assert {*other_attributes(graph, before.id)} == shown
 
 
@@ -369,29 +368,9 @@ def test_truncated_bytes_raise_or_end_at_a_message(graph, data):
         assert len(decode_graph(cut, source="x.et").nodes) < len(graph.nodes)
 
 
-@given(st.binary(max_size=200))
-@settings(deadline=None)
-def test_any_bytes_give_a_graph_or_our_error(data):
-    with contextlib.suppress(WorkloadFormatError):
-        decode_graph(data)
-
-
 def test_a_length_beyond_the_file_names_the_offset():
     with pytest.raises(WorkloadFormatError, match=r"big\.et.*byte 0.*4294967295 bytes is announced"):
         decode_graph(b"\xff\xff\xff\xff\x0f", source="big.et")
-
-
-def test_unknown_attributes_survive():
-    node = Node(id=3, name="n", type=4, start_time_micros=7)
-    node.attr.add(name="is_cpu_op", bool_val=True)
-    node.attr.add(name="vendor", double_val=2.5)
-    node.inputs.values = "[1]"
-    graph = decode_graph(HEAD + framed(node.SerializeToString()))
-    again = Node()
-    again.ParseFromString(encode_graph(graph)[len(HEAD) + 1 :])
-    assert again.start_time_micros == 7
-    assert again.inputs.values == "[1]"
-    assert {a.name: a.double_val for a in again.attr}["vendor"] == 2.5
 
 
 def test_rounded_microseconds_keep_their_sum():
@@ -403,16 +382,6 @@ def test_rounded_microseconds_keep_their_sum():
         micros.append(node.duration_micros)
     assert sum(micros) == 1400
     assert set(micros) == {1, 2}
-
-
-def test_the_files_of_the_recorded_cases_decode(data_dir):
-    with gzip.open(data_dir / "engine" / "cases.jsonl.gz", "rt", encoding="utf-8") as lines:
-        cases = [json.loads(line) for line in lines]
-    assert len(cases) == 150
-    for case in cases:
-        if case["case"] != "126_err_metadata":
-            content = base64.b64decode(case["files"]["workload.0.et"])
-            assert len(decode_graph(content, source=case["case"]).nodes) > 0
 
 
 def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path):

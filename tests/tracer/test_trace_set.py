@@ -1,6 +1,5 @@
 """The manifest's reader against damaged, foreign and incomplete trace sets."""
 
-import contextlib
 import json
 
 import pytest
@@ -79,7 +78,7 @@ def test_a_manifest_without_a_required_key_names_it(tmp_path, key):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 9}, "version 9"),
+        ({"version": 9}, "version 9; this chakrascope reads version 1"),
         ({"version": 10**30}, "version 1000"),
         ({"version": True}, "version True"),
         ({"version": 99, "format": "something-else"}, "format"),
@@ -139,25 +138,6 @@ def test_a_manifest_that_is_a_folder_is_refused(tmp_path):
     (tmp_path / "manifest.json").mkdir()
     with pytest.raises(TraceError, match="cannot be read"):
         TraceSet.load(tmp_path)
-
-
-_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9) | st.just(10**30),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
-    max_leaves=4,
-)
-
-
-@settings(deadline=None)
-@given(key=st.sampled_from([*MANIFEST, "notes", "fake_world"]), value=_values)
-def test_any_value_of_a_key_is_read_or_refused_by_name(tmp_path_factory, key, value):
-    folder = tmp_path_factory.mktemp("hostile")
-    write(folder, {**MANIFEST, key: value})
-    if key in ("created", "torch_version") and isinstance(value, str):
-        assert getattr(TraceSet.load(folder), key) == value
-        return
-    with contextlib.suppress(TraceError):
-        assert getattr(TraceSet.load(folder), key) in (value, [])
 
 
 @settings(deadline=None)
