@@ -19,7 +19,6 @@ from chakrascope.runner import (
     MemoryConfig,
     NetworkConfig,
     SystemConfig,
-    list_presets,
     load_groups,
     prepare,
     simulate,
@@ -192,14 +191,6 @@ def test_wrong_groups_are_refused(tmp_path, data):
 
 def test_groups_keep_their_order(tmp_path):
     assert load_groups(write(tmp_path, "g.json", {"1": [2, 0]})) == {1: (2, 0)}
-
-
-@pytest.mark.parametrize("name", list_presets("network"))
-def test_presets_load(name):
-    network = NetworkConfig.preset(name)
-    system = SystemConfig.preset("default", network.dimensions)
-    assert len(system.all_reduce_implementation) == network.dimensions
-    assert 2 <= network.num_ranks <= 256
 
 
 def test_a_missing_file_is_explained(tmp_path):
