@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chakrascope.converter.chakra import TextColumn
-from chakrascope.errors import ConfigError, StudyError
+from chakrascope.errors import ConfigError, StudyError, UsageError
 from chakrascope.runner import NetworkConfig, SystemConfig
 from chakrascope.runner.analysis import (
     COMPARISONS,
@@ -21,14 +22,20 @@ from chakrascope.runner.analysis import (
     TABLES,
     ComputedOnce,
     Load,
+    Target,
     analyse_run,
+    changes,
     csv_pieces,
     csv_text,
+    drops,
     duration_estimate,
     estimate_s,
     load_of,
     search_nodes,
     sends_one_by_one,
+    sensitivity,
+    simulate_faster,
+    targets,
 )
 
 
@@ -171,3 +178,48 @@ def test_a_replay_does_not_wait_for_the_network():
 )
 def test_estimate_is_told_in_the_largest_fitting_unit(seconds, text):
     assert duration_estimate(seconds) == text
+
+
+# What could change in the step of a run, and what it would take then.
+
+
+def test_targets_are_what_the_backend_can_change(run, simulated):
+    measured = [target.key for target in targets(run.path, "replay", 1)]
+    assert {"operator:aten::mm", "operator:c10d::allreduce_", "kind:host"} <= set(measured)
+    assert not any(key.startswith(("bandwidth", "latency")) for key in measured)
+    on_network = [target.key for target in targets(simulated.path, "analytical-aware", 1)]
+    assert {"operator:aten::mm", "bandwidth:0", "latency:0"} <= set(on_network)
+    assert "operator:c10d::allreduce_" not in on_network
+
+
+def test_sensitivity_lists_the_most_helpful_first(simulated):
+    chosen = [Target("kind", "host"), Target("bandwidth", "0")]
+    table = sensitivity(simulated.experiment(), simulated.result.makespan_ns, chosen)
+    assert table["target"].tolist() == [chosen[1].label, chosen[0].label]
+    assert (table["delta_ns"] < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "times"),
+    [("kind:host", 0.0), ("kind:host", -1.0), ("kind:host", math.nan), ("bandwidth:0", math.inf)],
+)
+def test_impossible_speeds_are_refused(run, target, times):
+    with pytest.raises(UsageError, match=r"0\.01 to 1000"):
+        simulate_faster(run.experiment(), Target.parse(target), times)
+
+
+def test_host_work_can_be_taken_away(run):
+    gone = simulate_faster(run.experiment(), Target("kind", "host"), math.inf)
+    assert gone < run.result.makespan_ns
+
+
+def test_waits_of_a_node_can_be_dropped(simulated):
+    (only,) = drops(simulated, 3, 4)
+    assert only.key == "edge:3/3-4"
+    assert simulate_faster(simulated.experiment(), only, 1.0) <= simulated.result.makespan_ns
+    assert drops(simulated, 99, 4) == []
+
+
+def test_elasticity_is_simulated_once(simulated):
+    assert simulated.elasticity is simulated.elasticity
+    assert set(simulated.elasticity["key"]) <= {target.key for target in changes(simulated)}
