@@ -8,13 +8,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from workloads import Prices
 
 from chakrascope.errors import UsageError
 from chakrascope.runner.prediction.models import (
-    Exchange,
-    Operator,
     Plan,
-    Spread,
     Transformer,
     rank_memory,
     training_step,
@@ -30,19 +28,7 @@ LOCAL = replace(DENSE, name="local", chunk=16, full_every=4, tied=True)
 BYTES = 2
 
 
-class Prices:
-    """Time for all that is done, in proportion."""
-
-    host_ns, step_ns = 3000.0, 0.0
-
-    def operator_ns(self, operator: Operator) -> float:
-        return operator.flops + operator.moved_bytes
-
-    def start_ns(self, where: Spread) -> float:
-        return 1.0
-
-    def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        return exchange.size_bytes
+PRICES = Prices(host_ns=3000.0, unit_ns=1.0, begin_ns=1.0, byte_ns=1.0)
 
 
 @st.composite
@@ -72,7 +58,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 def flops(model: Transformer, plan: Plan) -> float:
     """Return the operations of products and attention on all ranks together."""
-    workload = training_step(model, plan, Prices(), 8)
+    workload = training_step(model, plan, PRICES, 8)
     total = 0.0
     for stage in range(plan.pp):
         nodes = workload.graph_of(stage * plan.world // plan.pp).nodes
@@ -126,7 +112,7 @@ def test_all_ranks_together_hold_the_weights_once(model: Transformer, plan: Plan
 
 def busy(model: Transformer, plan: Plan) -> Counter[str]:
     """Return for how long all stages do what, by operator."""
-    workload = training_step(model, plan, Prices(), 8)
+    workload = training_step(model, plan, PRICES, 8)
     total: Counter[str] = Counter()
     for stage in range(plan.pp):
         nodes = workload.graph_of(stage * plan.world // plan.pp).nodes

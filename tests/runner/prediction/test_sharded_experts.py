@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from workloads import Prices
 
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import UsageError
 from chakrascope.runner.prediction.models import (
-    Exchange,
-    Operator,
     Plan,
-    Spread,
     Transformer,
     rank_memory,
     training_step,
@@ -27,23 +25,6 @@ MODEL = Transformer(
 )  # fmt: skip
 ONE_NODE = 1 << 20
 MASTER_AND_MOMENTS = 12  # bytes a parameter
-
-
-@dataclass(frozen=True)
-class Prices:
-    """A nanosecond for whatever there is."""
-
-    host_ns: float = 0.0
-    step_ns: float = 0.0
-
-    def operator_ns(self, operator: Operator) -> float:
-        return 1.0
-
-    def start_ns(self, where: Spread) -> float:
-        return 0.0
-
-    def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        return 0.0
 
 
 @st.composite
