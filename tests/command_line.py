@@ -21,3 +21,10 @@ def run_and_read(capture: Any, *arguments: Any) -> tuple[Any, str, str]:
     code = run(*arguments)
     out, err = capture.readouterr()
     return code, out, err
+
+
+def answer(capture: Any, *arguments: Any) -> str:
+    """Return the standard output of one command, which succeeds."""
+    code, out, err = run_and_read(capture, *arguments)
+    assert code == 0, err
+    return out

@@ -15,12 +15,11 @@ import pytest
 from command_line import run_and_read
 from log_files import Job, straggling_job
 from noisy_runs import star, training
-from studies import make_study
+from studies import make_study, run_in
 
-from chakrascope.cli import main
 from chakrascope.converter import CollectiveType, Workload
 from chakrascope.converter.chakra import GAP
-from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.runner import Study
 from chakrascope.runner.analysis import TABLES, analyse_run
 
 from ..step_times import data_parallel_job
@@ -29,10 +28,8 @@ from ..step_times import data_parallel_job
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     made = Study.create(tmp_path_factory.mktemp("diagnose") / "study")
-    prefix = made.add_workload(training(4, 8, CollectiveType.ALL_REDUCE), "job")
     for slow, backend in ((None, "flow"), (2, "flow"), (None, "analytical-unaware")):
-        experiment = prepare(prefix, "default", star(4, slow, 0.5), backend=backend)
-        made.add_run(experiment, get_backend(backend).run(experiment))
+        run_in(made, training(4, 8, CollectiveType.ALL_REDUCE), star(4, slow, 0.5), backend=backend)
     return made
 
 
@@ -89,16 +86,8 @@ DATA = Path(__file__).parents[1] / "data" / "runner" / "stragglers"
 TABLE = DATA / "slow-worker.parquet"
 
 
-def run(capfd, *arguments):
-    """Return exit code, standard output and error of one command."""
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    out, err = capfd.readouterr()
-    return end.value.code, out, err
-
-
 def test_the_answer_names_the_slow_worker(capfd):
-    code, out, _ = run(capfd, "diagnose", TABLE)
+    code, out, _ = run_and_read(capfd, "diagnose", TABLE)
     assert code == 0
     first, *lines = out.splitlines()
     assert first == (
@@ -115,7 +104,7 @@ def test_the_answer_names_the_slow_worker(capfd):
 
 
 def test_json_and_csv(capfd):
-    _, out, _ = run(capfd, "diagnose", DATA / "long-stage.parquet", "--format", "json")
+    _, out, _ = run_and_read(capfd, "diagnose", DATA / "long-stage.parquet", "--format", "json")
     facts = json.loads(out)
     expected = json.loads((DATA / "expected.json").read_text())["long-stage"]
     assert facts["kind"] == "operations"
@@ -126,35 +115,35 @@ def test_json_and_csv(capfd):
         {int(step): by["3"] for step, by in expected["by_stage"].items()}, rel=1e-5
     )
     assert len(facts["heat-map"]) == len(facts["workers"]) == 8
-    _, out, _ = run(capfd, "diagnose", TABLE, "--view", "heat-map", "--format", "csv")
+    _, out, _ = run_and_read(capfd, "diagnose", TABLE, "--view", "heat-map", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert len(rows) == 16
     assert float(rows[0]["step 27"]) > 1.9
-    _, out, _ = run(capfd, "diagnose", TABLE, "--view", "workers", "--format", "json")
+    _, out, _ = run_and_read(capfd, "diagnose", TABLE, "--view", "workers", "--format", "json")
     assert json.loads(out)[0]["rank"] == 0
 
 
 @pytest.mark.parametrize("view", ["causes", "types", "workers", "steps", "heat-map"])
 def test_every_view_is_printed(capfd, view):
-    code, out, _ = run(capfd, "diagnose", TABLE, "--view", view)
+    code, out, _ = run_and_read(capfd, "diagnose", TABLE, "--view", view)
     assert code == 0
     assert "times as slow" not in out
     assert out
 
 
 def test_refused(tmp_path, capfd):
-    code, _, err = run(capfd, "diagnose", TABLE, "--view", "speeds")
+    code, _, err = run_and_read(capfd, "diagnose", TABLE, "--view", "speeds")
     assert code == 2
     assert "causes, types, workers, steps, heat-map" in err
     for wrong in ([TABLE, TABLE], [TABLE, "--run", "measured"]):
-        code, _, err = run(capfd, "diagnose", *wrong)
+        code, _, err = run_and_read(capfd, "diagnose", *wrong)
         assert code == 2
         assert "name one TABLE without --run" in err
-    code, _, err = run(capfd, "diagnose", TABLE, "--format", "csv")
+    code, _, err = run_and_read(capfd, "diagnose", TABLE, "--format", "csv")
     assert code == 2
     assert "CSV holds one table" in err
     (tmp_path / "bad.csv").write_text("step,optype\n1,forward-compute\n")
-    code, _, err = run(capfd, "diagnose", tmp_path / "bad.csv")
+    code, _, err = run_and_read(capfd, "diagnose", tmp_path / "bad.csv")
     assert code == 21
     assert "has no column 'dp_rank'" in err
 
@@ -187,20 +176,20 @@ def test_recorded_steps_name_the_cause_alone(capfd, tmp_path, planted, sentence)
     study = tmp_path / "study"
     Study.create(study)
     data_parallel_job(study / "traces" / "capture-1", **planted)
-    _, out, _ = run(capfd, "diagnose", study)
+    _, out, _ = run_and_read(capfd, "diagnose", study)
     assert (f"\n1. {sentence}" if sentence else "No worker, stage, link or host makes") in out
     assert "\n2. " not in out
-    _, of_folder, _ = run(capfd, "diagnose", study / "traces" / "capture-1")
+    _, of_folder, _ = run_and_read(capfd, "diagnose", study / "traces" / "capture-1")
     assert of_folder == out
 
 
 def test_a_run_is_explained_where_it_is_named(capfd, tmp_path):
     Study.create(tmp_path / "study")
     data_parallel_job(tmp_path / "study" / "traces" / "capture-1")
-    code, _, err = run(capfd, "diagnose", tmp_path / "study", "--run", "abc")
+    code, _, err = run_and_read(capfd, "diagnose", tmp_path / "study", "--run", "abc")
     assert code != 0
     assert "has no run yet" in err
-    code, _, err = run(capfd, "convert", tmp_path / "study")
+    code, _, err = run_and_read(capfd, "convert", tmp_path / "study")
     assert code != 0
     assert "chakrascope diagnose" in err
 

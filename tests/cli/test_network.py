@@ -12,7 +12,6 @@ import pytest
 import yaml
 from command_line import run
 
-from chakrascope.cli import main
 from chakrascope.errors import ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner.programs import read_program
@@ -21,10 +20,7 @@ from chakrascope.runner.programs import read_program
 
 
 def network_run(capsys, *arguments):
-    with pytest.raises(SystemExit) as end:
-        main(["network", *map(str, arguments)])
-    said = capsys.readouterr()
-    return end.value.code, said.out, said.err
+    return command_line.run_and_read(capsys, "network", *arguments)
 
 
 def test_a_preset_in_figures(capsys):
@@ -180,10 +176,8 @@ def prefix(tmp_path_factory):
 
 def said(capsys, *arguments):
     """Run the command; return its exit status and all it printed, in one line."""
-    with pytest.raises(SystemExit) as end:
-        main(["emulate", *map(str, arguments)])
-    captured = capsys.readouterr()
-    return end.value.code or 0, " ".join((captured.out + captured.err).split())
+    code, out, err = command_line.run_and_read(capsys, "emulate", *arguments)
+    return code or 0, " ".join((out + err).split())
 
 
 def test_a_study_keeps_the_workload_and_each_measurement(prefix, tmp_path, capsys):

@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from studies import make_captured_study
+from studies import make_captured_study, study_of
 from workloads import coll, comp, workload
 
 from chakrascope.cli._views import _stacks_shown, print_stacks
 from chakrascope.converter import convert_files
 from chakrascope.converter.readers import HostCalls
 from chakrascope.errors import BackendError
-from chakrascope.runner import Study, get_backend, measured_result, prepare
+from chakrascope.runner import measured_result
 from chakrascope.runner.analysis import (
     TABLES,
     Lanes,
@@ -190,11 +190,7 @@ PARTS = ["compute_ns", "comm_ns", "copy_ns", "idle_ns"]
 
 def streams_of(folder, program, network=None):
     backend = "analytical-unaware" if network else "replay"
-    study = Study.create(folder / "study")
-    experiment = prepare(
-        study.add_workload(program, "job"), "default", network, backend=backend, semantics="trace"
-    )
-    study.add_run(experiment, get_backend(backend).run(experiment), workload="job")
+    study = study_of(folder, program, network, backend=backend, semantics="trace")
     table = TABLES["streams"](analyse_run(study))
     assert (table[PARTS].sum(axis=1) == table["span_ns"]).all()
     return table

@@ -7,13 +7,13 @@ import math
 import command_line
 import numpy as np
 import pytest
+from studies import study_of
 from workloads import coll, comp, workload
 
-from chakrascope.cli import main
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.chakra import DEVICE_LANE
 from chakrascope.errors import UsageError
-from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
+from chakrascope.runner import NetworkConfig, prepare
 from chakrascope.runner.analysis import Target, analyse_run, what_if
 from chakrascope.runner.analysis._fusion import accesses, chains_of_nodes, fusible_chains
 from chakrascope.runner.analysis._messages import messages_on_path
@@ -126,10 +126,7 @@ def test_conversions_of_scalars_on_a_host_do_not_end_a_chain(stream, chained):
 
 
 def test_the_advice_promises_what_its_replay_gains(tmp_path, capsys):
-    study = Study.create(tmp_path / "study")
-    made = program("aten::mm", "aten::mul", "aten::relu", "aten::mul")
-    experiment = prepare(study.add_workload(made, "job"), "default", None, backend="replay")
-    study.add_run(experiment, get_backend("replay").run(experiment), workload="job")
+    study = study_of(tmp_path, program("aten::mm", "aten::mul", "aten::relu", "aten::mul"))
     run = analyse_run(study)
     advice = next(item for item in run.advices() if item.key == "fusion:elementwise=inf")
     assert advice.what.startswith("1 chain of 3 elementwise operators, most for aten::mul")
@@ -169,17 +166,14 @@ def copying(*operators, repeated):
 
 
 def test_the_advice_on_copies_promises_what_its_replay_gains(tmp_path, capsys):
-    study = Study.create(tmp_path / "study")
     made = copying("aten::mm", "aten::copy_", "aten::mm", "aten::copy_", repeated={"0": [3]})
-    experiment = prepare(study.add_workload(made, "job"), "default", None, backend="replay")
-    study.add_run(experiment, get_backend("replay").run(experiment), workload="job")
+    study = study_of(tmp_path, made)
     run = analyse_run(study)
     advice = next(item for item in run.advices() if item.key == "repeated:copies=inf")
     assert advice.what == "Repeated casts and copies of unchanged data, most for aten::copy_"
     once = what_if(run.experiment(), [(REPEATED, math.inf)])
     assert advice.gain_ns == run.result.makespan_ns - once.makespan_ns == pytest.approx(1_500_000, abs=10)
-    with pytest.raises(SystemExit):
-        main(["what-if", str(study.path), "--faster", "repeated:casts=inf"])
+    command_line.run("what-if", str(study.path), "--faster", "repeated:casts=inf")
     assert "has no repeated 'casts'" in capsys.readouterr().err
 
 
@@ -199,11 +193,7 @@ GATHER, SCATTER = CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER
 
 def advised(folder, ranks):
     """Return the advice on a replay of *ranks*."""
-    study = Study.create(folder / "study")
-    prefix = study.add_workload(workload(*ranks), "job")
-    experiment = prepare(prefix, "default", None, backend="replay", semantics="trace")
-    study.add_run(experiment, get_backend("replay").run(experiment), workload="job")
-    return analyse_run(study).advices()
+    return analyse_run(study_of(folder, workload(*ranks), semantics="trace")).advices()
 
 
 def step(*batches):
@@ -280,12 +270,8 @@ def pipeline(size_bytes):
 
 
 def analysed(tmp_path, size_bytes, latency_ns):
-    study = Study.create(tmp_path / "study")
-    prefix = study.add_workload(pipeline(size_bytes), "pipeline")
     network = NetworkConfig(("Switch",), (2,), (10.0,), (latency_ns,))
-    experiment = prepare(prefix, "default", network)
-    study.add_run(experiment, get_backend("analytical-unaware").run(experiment), workload="pipeline")
-    return analyse_run(study)
+    return analyse_run(study_of(tmp_path, pipeline(size_bytes), network, backend="analytical-unaware"))
 
 
 @pytest.mark.parametrize(

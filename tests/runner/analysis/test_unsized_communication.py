@@ -6,19 +6,17 @@ import json
 
 import command_line
 import pytest
+from studies import study_of
 from workloads import coll, comp, workload
 
 from chakrascope.converter.checks._workload_checks import check_workload
 from chakrascope.converter.kernels import unsized_communication
 from chakrascope.runner import (
     NetworkConfig,
-    Study,
     SystemConfig,
     advice,
     collective_overview,
     compare,
-    get_backend,
-    prepare,
     simulate,
     summarize,
 )
@@ -75,10 +73,7 @@ def test_answers_name_it():
 
 
 def test_the_command_line_has_it_in_summary_and_what_if(tmp_path, capfd):
-    study = Study.create(tmp_path / "study")
-    prefix = study.add_workload(job(), "job")
-    experiment = prepare(prefix, "default", "ring-2", backend="analytical-unaware", semantics="trace")
-    study.add_run(experiment, get_backend("analytical-unaware").run(experiment), workload="job")
+    study = study_of(tmp_path, job(), "ring-2", backend="analytical-unaware", semantics="trace")
     said = []
     for command, *options in (["summary"], ["what-if", "--faster", "kind:compute=2"], ["what-if"]):
         assert command_line.run(command, study.path, *options, "--format", "json") == 0
