@@ -317,7 +317,9 @@ def _ring() -> engine.Config:
     return config
 
 
-@pytest.mark.parametrize("key", [key for key, each in engine.SETTINGS.items() if each.kind == "integer"])
+@pytest.mark.parametrize(
+    "key", [key for key, each in engine.SETTINGS.items() if each.kind in ("integer", "number")]
+)
 def test_a_packet_setting_out_of_range_is_refused(key):
     setting = engine.SETTINGS[key]
     for value in (setting.smallest - 1, setting.largest + 1):
