@@ -1,7 +1,10 @@
-"""Commands called as a shell calls them."""
+"""Commands called as a shell calls them, and scripts as modules."""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,3 +24,23 @@ def run_and_read(capture: Any, *arguments: Any) -> tuple[Any, str, str]:
     code = run(*arguments)
     out, err = capture.readouterr()
     return code, out, err
+
+
+def answer(capture: Any, *arguments: Any) -> str:
+    """Return the standard output of one command, which succeeds."""
+    code, out, err = run_and_read(capture, *arguments)
+    assert code == 0, err
+    return out
+
+
+def script(path: Path) -> Any:
+    """Return the script at *path* as a module; what it imports may be beside it."""
+    spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for their module
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(path.parent)
+        spec.loader.exec_module(module)
+    return module

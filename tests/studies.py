@@ -94,19 +94,30 @@ class Made:
     run_b: str
 
 
+def run_in(study, program, network=None, *, workload="job", label="", system="default", **options) -> str:
+    """Add *program* and a run of it to *study*, as measured unless on a *network*; return the run's id."""
+    if network is None:
+        options = {"backend": "replay"} | options
+    experiment = prepare(study.add_workload(program, workload), system, network, **options)
+    result = get_backend(experiment.backend).run(experiment)
+    return study.add_run(experiment, result, label=label, workload=workload)
+
+
+def study_of(folder, program, network=None, **options) -> Study:
+    """Return a study at *folder*/study with one run, as :func:`run_in` makes it."""
+    study = Study.create(folder / "study")
+    run_in(study, program, network, **options)
+    return study
+
+
 def make_study(folder) -> Made:
     """Make a study at *folder*: run-a replays 2 ranks as measured, run-b simulates 8 of them."""
     study = Study.create(folder)
-    prefix = study.add_workload(make_workload(), "hand-made")
-    ids = []
-    for label, network, backend in (
-        ("run-a", None, "replay"),
-        ("run-b", "cpu-cluster-8", "analytical-aware"),
-    ):
-        experiment = prepare(prefix, "default", network, backend=backend)
-        result = get_backend(backend).run(experiment)
-        ids.append(study.add_run(experiment, result, label=label, workload="hand-made"))
-    return Made(study, *ids)
+    as_measured = run_in(study, make_workload(), label="run-a", workload="hand-made")
+    network = {"network": "cpu-cluster-8", "backend": "analytical-aware"}
+    return Made(
+        study, as_measured, run_in(study, make_workload(), label="run-b", workload="hand-made", **network)
+    )
 
 
 def make_captured_study(folder, data_dir):

@@ -16,6 +16,7 @@ import click
 import pandas as pd
 import pytest
 import yaml
+from command_line import script
 from studies import HOSTILE, make_study
 
 from chakrascope.cli import cli
@@ -59,11 +60,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "examples" / "clos_table"
 
 @pytest.fixture(scope="module")
 def table():
-    specification = importlib.util.spec_from_file_location("clos_table_run", FOLDER / "run.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
     try:
-        return module.table_1("ns3")
+        return script(FOLDER / "run.py").table_1("ns3")
     except BackendUnavailable as error:
         pytest.skip(f"no packet-level backend here: {error}")
 
@@ -104,12 +102,7 @@ LINK_FAILURES_FOLDER = Path(__file__).resolve().parents[1] / "examples" / "link_
 
 @pytest.fixture(scope="module")
 def example():
-    specification = importlib.util.spec_from_file_location(
-        "link_failures_run", LINK_FAILURES_FOLDER / "run.py"
-    )
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script(LINK_FAILURES_FOLDER / "run.py")
 
 
 @pytest.fixture(scope="module")
@@ -246,10 +239,7 @@ ALLOWED = {"div", "table", "thead", "tbody", "tr", "th", "td", "svg", "text", "r
 
 @pytest.fixture(scope="module")
 def runner():
-    specification = importlib.util.spec_from_file_location("run_notebook", ROOT / "scripts/run_notebook.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return script(ROOT / "scripts/run_notebook.py")
 
 
 def outputs(notebook):

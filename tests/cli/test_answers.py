@@ -10,15 +10,18 @@ import sys
 from pathlib import Path
 
 import command_line
+import numpy as np
 import pandas as pd
 import pytest
+from command_line import answer
 from rich.console import Console
+from studies import run_in
 
 from chakrascope.cli import main
 from chakrascope.cli._output import _cell, console, error_console, print_frame
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import did_you_mean
-from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
+from chakrascope.runner import NetworkConfig, Study
 
 NETWORK = NetworkConfig(("Switch",), (4,), (10.0,), (500.0,), name="switch-4")
 
@@ -52,21 +55,10 @@ def study(tmp_path_factory):
     edges = [(0, 1, 0), (1, 2, 0), (2, 3, 0)]
     graphs = tuple(Graph.build(rank, rank_nodes(rank), edges) for rank in range(4))
     made = Study.create(tmp_path_factory.mktemp("answers") / "study")
-    prefix = made.add_workload(
-        Workload(graphs, pd.Series(range(4), dtype="int32").to_numpy(), {}, {"measured_step_ns": {}}), "job"
-    )
+    program = Workload(graphs, np.arange(4, dtype=np.int32), {}, {"measured_step_ns": {}})
     for backend in ("analytical-unaware", "analytical-aware"):
-        experiment = prepare(prefix, "default", NETWORK, backend=backend)
-        made.add_run(experiment, get_backend(backend).run(experiment))
+        run_in(made, program, NETWORK, backend=backend)
     return made
-
-
-def answer(capfd, *arguments: str | Path) -> str:
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    shown = capfd.readouterr()
-    assert stop.value.code == 0, shown.err
-    return shown.out
 
 
 @pytest.mark.parametrize(

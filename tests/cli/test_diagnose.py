@@ -5,18 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import command_line
 import pytest
 from command_line import run_and_read
 from log_files import Job, straggling_job
 from noisy_runs import star, training
+from studies import make_study, run_in
 
-from chakrascope.cli import main
 from chakrascope.converter import CollectiveType, Workload
 from chakrascope.converter.chakra import GAP
-from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.runner import Study
 from chakrascope.runner.analysis import TABLES, analyse_run
 
 from ..step_times import data_parallel_job
@@ -25,10 +28,8 @@ from ..step_times import data_parallel_job
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     made = Study.create(tmp_path_factory.mktemp("diagnose") / "study")
-    prefix = made.add_workload(training(4, 8, CollectiveType.ALL_REDUCE), "job")
     for slow, backend in ((None, "flow"), (2, "flow"), (None, "analytical-unaware")):
-        experiment = prepare(prefix, "default", star(4, slow, 0.5), backend=backend)
-        made.add_run(experiment, get_backend(backend).run(experiment))
+        run_in(made, training(4, 8, CollectiveType.ALL_REDUCE), star(4, slow, 0.5), backend=backend)
     return made
 
 
@@ -85,16 +86,8 @@ DATA = Path(__file__).parents[1] / "data" / "runner" / "stragglers"
 TABLE = DATA / "slow-worker.parquet"
 
 
-def run(capfd, *arguments):
-    """Return exit code, standard output and error of one command."""
-    with pytest.raises(SystemExit) as end:
-        main([str(argument) for argument in arguments])
-    out, err = capfd.readouterr()
-    return end.value.code, out, err
-
-
 def test_the_answer_names_the_slow_worker(capfd):
-    code, out, _ = run(capfd, "diagnose", TABLE)
+    code, out, _ = run_and_read(capfd, "diagnose", TABLE)
     assert code == 0
     first, *lines = out.splitlines()
     assert first == (
@@ -111,7 +104,7 @@ def test_the_answer_names_the_slow_worker(capfd):
 
 
 def test_json_and_csv(capfd):
-    _, out, _ = run(capfd, "diagnose", DATA / "long-stage.parquet", "--format", "json")
+    _, out, _ = run_and_read(capfd, "diagnose", DATA / "long-stage.parquet", "--format", "json")
     facts = json.loads(out)
     expected = json.loads((DATA / "expected.json").read_text())["long-stage"]
     assert facts["kind"] == "operations"
@@ -122,35 +115,35 @@ def test_json_and_csv(capfd):
         {int(step): by["3"] for step, by in expected["by_stage"].items()}, rel=1e-5
     )
     assert len(facts["heat-map"]) == len(facts["workers"]) == 8
-    _, out, _ = run(capfd, "diagnose", TABLE, "--view", "heat-map", "--format", "csv")
+    _, out, _ = run_and_read(capfd, "diagnose", TABLE, "--view", "heat-map", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert len(rows) == 16
     assert float(rows[0]["step 27"]) > 1.9
-    _, out, _ = run(capfd, "diagnose", TABLE, "--view", "workers", "--format", "json")
+    _, out, _ = run_and_read(capfd, "diagnose", TABLE, "--view", "workers", "--format", "json")
     assert json.loads(out)[0]["rank"] == 0
 
 
 @pytest.mark.parametrize("view", ["causes", "types", "workers", "steps", "heat-map"])
 def test_every_view_is_printed(capfd, view):
-    code, out, _ = run(capfd, "diagnose", TABLE, "--view", view)
+    code, out, _ = run_and_read(capfd, "diagnose", TABLE, "--view", view)
     assert code == 0
     assert "times as slow" not in out
     assert out
 
 
 def test_refused(tmp_path, capfd):
-    code, _, err = run(capfd, "diagnose", TABLE, "--view", "speeds")
+    code, _, err = run_and_read(capfd, "diagnose", TABLE, "--view", "speeds")
     assert code == 2
     assert "causes, types, workers, steps, heat-map" in err
     for wrong in ([TABLE, TABLE], [TABLE, "--run", "measured"]):
-        code, _, err = run(capfd, "diagnose", *wrong)
+        code, _, err = run_and_read(capfd, "diagnose", *wrong)
         assert code == 2
         assert "name one TABLE without --run" in err
-    code, _, err = run(capfd, "diagnose", TABLE, "--format", "csv")
+    code, _, err = run_and_read(capfd, "diagnose", TABLE, "--format", "csv")
     assert code == 2
     assert "CSV holds one table" in err
     (tmp_path / "bad.csv").write_text("step,optype\n1,forward-compute\n")
-    code, _, err = run(capfd, "diagnose", tmp_path / "bad.csv")
+    code, _, err = run_and_read(capfd, "diagnose", tmp_path / "bad.csv")
     assert code == 21
     assert "has no column 'dp_rank'" in err
 
@@ -183,20 +176,20 @@ def test_recorded_steps_name_the_cause_alone(capfd, tmp_path, planted, sentence)
     study = tmp_path / "study"
     Study.create(study)
     data_parallel_job(study / "traces" / "capture-1", **planted)
-    _, out, _ = run(capfd, "diagnose", study)
+    _, out, _ = run_and_read(capfd, "diagnose", study)
     assert (f"\n1. {sentence}" if sentence else "No worker, stage, link or host makes") in out
     assert "\n2. " not in out
-    _, of_folder, _ = run(capfd, "diagnose", study / "traces" / "capture-1")
+    _, of_folder, _ = run_and_read(capfd, "diagnose", study / "traces" / "capture-1")
     assert of_folder == out
 
 
 def test_a_run_is_explained_where_it_is_named(capfd, tmp_path):
     Study.create(tmp_path / "study")
     data_parallel_job(tmp_path / "study" / "traces" / "capture-1")
-    code, _, err = run(capfd, "diagnose", tmp_path / "study", "--run", "abc")
+    code, _, err = run_and_read(capfd, "diagnose", tmp_path / "study", "--run", "abc")
     assert code != 0
     assert "has no run yet" in err
-    code, _, err = run(capfd, "convert", tmp_path / "study")
+    code, _, err = run_and_read(capfd, "convert", tmp_path / "study")
     assert code != 0
     assert "chakrascope diagnose" in err
 
@@ -307,3 +300,148 @@ def test_names_in_logs_do_not_reach_the_terminal(tmp_path, capfd):
     _, out, err = run_and_read(capfd, "diagnose", job.write(tmp_path / "logs"))
     assert "\x1b[31mred" not in out + err
     assert "red" in out
+
+
+# ``chakrascope diff`` and its limits, and what CI systems read of it and of ``doctor``.
+
+
+TRAIN = """
+import argparse, torch, torch.distributed as dist
+from torch import nn
+parser = argparse.ArgumentParser()
+parser.add_argument("--slow", type=int, default=0)
+slow = parser.parse_args().slow
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+big = torch.zeros(1 << 22)
+class Block(nn.Module):
+    def __init__(self, slow):
+        super().__init__()
+        self.linear, self.slow = nn.Linear(64, 64), slow
+    def forward(self, x):
+        for _ in range(self.slow):
+            torch.cos(big)
+        return torch.relu(self.linear(x))
+model = nn.parallel.DistributedDataParallel(nn.Sequential(Block(0), Block(slow), Block(0)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(9):
+    optimizer.zero_grad()
+    model(torch.randn(64, 64)).square().mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_study(tmp_path_factory.mktemp("diff") / "study")
+
+
+@pytest.fixture
+def runs(made):
+    return f"{made.study.path}@{made.run_b}", f"{made.study.path}@{made.run_b}"
+
+
+def test_the_same_run_twice_is_no_change(runs, capsys):
+    assert command_line.run("diff", *runs, "--fail-if", "step > +0%", "--fail-if", "compute > +0ns") == 0
+    shown = capsys.readouterr().out
+    assert "no difference" in shown
+    assert "there is no noise" in shown
+
+
+def test_a_passed_limit_has_an_exit_code_and_a_junit_file_of_its_own(made, tmp_path, capsys):
+    sides = [f"{made.study.path}@{run}" for run in (made.run_a, made.run_b)]
+    file = tmp_path / "junit.xml"
+    limits = ["--fail-if", "bytes > +1GiB", "--fail-if", "step > 1us", "--junit", str(file)]
+    assert command_line.run("diff", *sides, *limits, "--format", "json") == 70
+    document = json.loads(capsys.readouterr().out)
+    assert [one["fails"] for one in document["limits"]] == [False, True]
+    assert sum(row["delta_ns"] for row in document["waterfall"]) == document["delta_ns"]
+    suite = ElementTree.parse(file).getroot()
+    assert suite.attrib["tests"] == "2"
+    assert suite.attrib["failures"] == "1"
+    failed = [case.attrib["name"] for case in suite if case.find("failure") is not None]
+    assert failed == ["step > 1us"]
+
+
+def test_one_measured_step_is_undecided_unless_strict(made, tmp_path):
+    sides = [f"{made.study.path}@{run}" for run in (made.run_b, made.run_a)]
+    file = tmp_path / "junit.xml"
+    arguments = ["diff", *sides, "--fail-if", "step < +5s", "--junit", str(file)]
+    assert command_line.run(*arguments) == 71
+    assert ElementTree.parse(file).getroot().attrib["skipped"] == "1"
+    assert command_line.run(*arguments, "--strict") == 70
+    assert ElementTree.parse(file).getroot().attrib["failures"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("view", "output_format"),
+    [
+        ("waterfall", "table"),
+        ("figures", "csv"),
+        ("classes", "json"),
+        ("operators", "table"),
+        ("modules", "csv"),
+        ("collectives", "json"),
+        ("paths", "csv"),
+    ],
+)
+def test_every_table_prints(runs, view, output_format, capsys):
+    assert command_line.run("diff", *runs, "--view", view, "--format", output_format) == 0
+    assert capsys.readouterr().out
+
+
+def test_wrong_use_says_what_to_do(runs, capsys):
+    assert command_line.run("diff", *runs, "--strict") == 2
+    assert command_line.run("diff", *runs, "--fail-if", "step > 3%") == 2
+    assert "+3%" in capsys.readouterr().err
+    assert command_line.run("diff", "no-such-study", runs[0]) == 60
+
+
+def test_the_doctor_writes_junit(tmp_path, capsys):
+    graph = Path(__file__).parent.parent / "data" / "converter" / "chakra" / "public"
+    file = tmp_path / "junit.xml"
+    assert command_line.run("doctor", str(graph), "--junit", str(file)) == 1
+    suite = ElementTree.parse(file).getroot()
+    assert int(suite.attrib["failures"]) > 0
+    assert "does not exist" in ElementTree.tostring(suite, "unicode")
+    assert command_line.run("doctor", "backends", "--junit", str(file)) == 2
+    capsys.readouterr()
+
+
+def test_a_sound_study_is_one_passed_check(made, tmp_path, capsys):
+    file = tmp_path / "junit.xml"
+    assert command_line.run("doctor", str(made.study.path), "--junit", str(file)) == 0
+    suite = ElementTree.parse(file).getroot()
+    assert suite.attrib["failures"] == "0"
+    assert int(suite.attrib["tests"]) >= 1
+    capsys.readouterr()
+
+
+@pytest.mark.torch
+def test_a_layer_that_became_slower_is_found_in_real_captures(tmp_path, capsys):
+    pytest.importorskip("torch")
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    for study, slow in (("before", "0"), ("after", "24")):
+        command = [
+            sys.executable,
+            "-m",
+            "chakrascope.cli",
+            "trace",
+            "-o",
+            str(tmp_path / study),
+            "--steps",
+            "4",
+        ]
+        job = ["--", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+        subprocess.run([*command, *job, str(script), "--slow", slow], check=True, capture_output=True)
+    before, after = str(tmp_path / "before"), str(tmp_path / "after")
+    limit = ["--between-starts", "50%", "--fail-if", "step > +3%", "--format", "json"]
+    assert command_line.run("diff", before, before, *limit) == 0
+    capsys.readouterr()
+    assert command_line.run("diff", before, after, *limit) == 70
+    found = json.loads(capsys.readouterr().out)
+    assert sum(row["delta_ns"] for row in found["waterfall"]) == found["delta_ns"] > 20_000_000
+    assert found["modules"][0]["key"] == "1"
+    assert found["modules"][0]["verdict"] == "more"
+    assert {row["key"]: row["change"] for row in found["operators"]}["aten::cos"] == "new"

@@ -14,11 +14,11 @@ from pathlib import Path
 import click
 import command_line
 import pytest
+from command_line import answer, run_and_read
 from studies import make_study
 
 import chakrascope.cli
-from chakrascope.cli import cli, main
-from chakrascope.cli import main as cli_main
+from chakrascope.cli import cli
 from chakrascope.cli._main import _ELSEWHERE
 from chakrascope.converter import Workload
 from chakrascope.runner import NetworkConfig, Workspace
@@ -231,14 +231,6 @@ def test_generate_tells_what_it_assumes_of_groups(tmp_path, capsys, monkeypatch,
 # What commands say to go on with: a command to copy, about what they did and nothing newer.
 
 
-def answer(capsys, *arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    assert stop.value.code == 0, shown.err
-    return shown.out
-
-
 def next_step(said):
     (line,) = [line for line in said.splitlines() if line.startswith("Next: ")]
     program, *arguments = shlex.split(line.removeprefix("Next: "))
@@ -309,13 +301,6 @@ def made(tmp_path_factory):
     return make_study(tmp_path_factory.mktemp("odd") / "study").study.path
 
 
-def ended(arguments, capsys):
-    """Return the exit code of a call and what it said to standard error."""
-    with pytest.raises(SystemExit) as stopped:
-        cli_main([str(argument) for argument in arguments])
-    return stopped.value.code, capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -338,9 +323,9 @@ def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, ca
     scheduler = made.parent / "scheduler.json"
     scheduler.write_text("[" * 5000)
     files = {"STUDY": made, "SCHEDULER": scheduler}
-    found = ended([files.get(word, word) for word in arguments], capsys)
-    assert found[0] == code
-    assert message in found[1]
+    ended, _, said = run_and_read(capsys, *(files.get(word, word) for word in arguments))
+    assert ended == code
+    assert message in said
 
 
 @pytest.mark.parametrize(
@@ -350,7 +335,9 @@ def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, ca
 def test_a_program_without_an_end_is_refused_with_its_size(name, command, tmp_path, capsys):
     collective = "all-gather" if name == "all-pairs-put" else "all-reduce"
     asked = ["algorithm", command, name, "--collective", collective, "--ranks", "99999999999999"]
-    code, message = ended([*asked, *(["-o", tmp_path / "set"] if command == "export" else [])], capsys)
+    code, _, message = run_and_read(
+        capsys, *asked, *(["-o", tmp_path / "set"] if command == "export" else [])
+    )
     assert code == 40
     assert "among 99,999,999,999,999 ranks has about" in message
     assert "GB" in message
@@ -360,22 +347,21 @@ def test_a_text_workload_without_an_end_is_refused_with_its_size(tmp_path, capsy
     text = tmp_path / "job.txt"
     text.write_text("DATA\n1\nlayer -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 1024 5\n")
     asked = ["generate", "text", "--file", text, "-o", tmp_path / "job"]
-    code, message = ended([*asked, "--ranks", "2", "--repeats", "1000000000"], capsys)
+    code, _, message = run_and_read(capsys, *asked, "--ranks", "2", "--repeats", "1000000000")
     assert code == 2
     assert "make about 6,000,000,000 nodes a rank, which need about 6,000 GB" in message
-    code, message = ended([*asked, "--ranks", "999999999999"], capsys)
+    code, _, message = run_and_read(capsys, *asked, "--ranks", "999999999999")
     assert code == 2
     assert "999,999,999,999 ranks are too many" in message
 
 
 def test_packets_without_an_end_are_refused(tmp_path, capsys):
     prefix = tmp_path / "huge"
-    code, message = ended(
-        ["generate", "all-reduce", "--ranks", "2", "--size", "900000000000000000", "-o", prefix], capsys
-    )
+    asked = ("generate", "all-reduce", "--ranks", "2", "--size", "900000000000000000", "-o", prefix)
+    code, _, message = run_and_read(capsys, *asked)
     assert code == 0, message
     asked = ["run", "--workload-configuration", prefix, "--network-configuration", "ring-2"]
-    code, message = ended([*asked, "--backend", "packet"], capsys)
+    code, _, message = run_and_read(capsys, *asked, "--backend", "packet")
     assert code == 50
     assert "takes days" in message
 
@@ -403,7 +389,7 @@ def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
         raise PermissionError(13, "Permission denied", "/some/file")
 
     monkeypatch.setattr("chakrascope.runner.Study.open", refuse)
-    code, message = ended(["runs", made], capsys)
+    code, _, message = run_and_read(capsys, "runs", made)
     assert code == 1
     assert message == (
         "error: /some/file: Permission denied; check the path, and that you may read and write there.\n"

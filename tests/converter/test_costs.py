@@ -1,11 +1,20 @@
 """Operation counts agree with torch.utils.flop_counter; bytes with hand-computed cases."""
 
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
 import pytest
 from gloo_thread import Thread, write_trace_set
 
-from chakrascope.converter import convert
+from chakrascope.converter import convert, convert_files
+from chakrascope.converter import kernels as patterns
 from chakrascope.converter.building._costs import operator_cost, returned_shapes
-from chakrascope.converter.readers import HostOp, read_host_trace
+from chakrascope.converter.kernels import VARIABLE, function_name, kernel_pattern, read_patterns
+from chakrascope.converter.readers import HostOp, kernel_width, precision_of, read_host_trace, short_type
+from chakrascope.errors import ConfigError
 
 torch = pytest.importorskip("torch")
 
@@ -175,3 +184,241 @@ def test_packed_sequences_count_as_equally_long():
     shapes = [[64, 4, 8]] * 3 + [[5], [5]]
     op = _op("flash_attn::_flash_attn_varlen_forward", shapes, [])
     assert operator_cost(op)[0] == 4 * 2 * 4 * 16 * 16 * 16
+
+
+# What operators do and take, from the arguments that a device trace recorded.
+
+
+HALF = "c10::BFloat16"
+FIELDS = ("operator", "kind", "precision", "arguments", "flops", "read", "written", "calls", "kernels", "ns")
+
+
+def traced(tmp_path, calls, **more):
+    """Write and convert a trace of *calls*: name, shapes, types, values, and kernels with their durations."""
+    events, time = [], 1_000.0
+    for number, (name, shapes, types, values, *kernels) in enumerate(calls, 1):
+        called = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": values}
+        about = {"Record function id": number, "External id": number}
+        common = {"ph": "X", "pid": 1, "tid": 1, "ts": time}
+        events.append(common | {"cat": "cpu_op", "name": name, "dur": 50.0, "args": about | called})
+        for place, (kernel, duration, *other) in enumerate(kernels):
+            cat, size = other or ("kernel", 0)
+            ids = {"correlation": 10 * number + place, "External id": number}
+            launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": time + 5 + place, "dur": 1.0}
+            events.append(common | launch | {"args": ids})
+            work = {"cat": cat, "name": kernel, "pid": 0, "tid": 7, "ts": time + 100, "dur": duration}
+            events.append({"ph": "X"} | work | {"args": ids | {"device": 0, "stream": 7, "bytes": size}})
+            time += duration
+        time += 200.0
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events, **more}))
+    metadata = convert_files(None, str(path), None).metadata
+    known = metadata["operators"]
+    rows = [
+        dict(zip(FIELDS, [*known["kinds"][number], *figures], strict=True))
+        for number, *figures in known["ranks"]["0"]
+    ]
+    return {row["operator"]: row for row in rows}, metadata
+
+
+def only(tmp_path, *call):
+    rows, _ = traced(tmp_path, [call])
+    return next(iter(rows.values()))
+
+
+def test_calls_with_the_same_arguments_are_a_row(tmp_path):
+    product = ("aten::mm", [[64, 32], [32, 16]], [HALF, HALF], ["", ""])
+    other = ("aten::relu", [[64, 16]], ["float"], [""])
+    calls = [
+        (*product, ("gemm", 10.0), ("Memset (Device)", 2.0)),
+        (*product, ("gemm", 20.0)),
+        (*other, ("k", 5.0)),
+    ]
+    devices = [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}]
+    rows, metadata = traced(tmp_path, calls, deviceProperties=devices)
+    assert metadata["chips"] == {"0": "NVIDIA H100 80GB HBM3"}
+    assert list(rows["aten::mm"].values()) == [
+        "aten::mm", "gemm", "bf16", "bf16[64,32] [32,16]", 2 * 64 * 32 * 16, 2 * (64 * 32 + 32 * 16),
+        2 * 64 * 16, 2, 3, 32_000,
+    ]  # fmt: skip
+    assert rows["aten::relu"]["read"] == rows["aten::relu"]["written"] == 4 * 64 * 16
+
+
+@pytest.mark.parametrize("odd", ["H100", [1], [{"id": "x"}], {"id": 0}, None])
+def test_odd_device_properties_count_as_absent(tmp_path, odd):
+    call = ("aten::relu", [[8]], ["float"], [""], ("k", 5.0))
+    _, metadata = traced(tmp_path, [call], deviceProperties=odd)
+    assert metadata["chips"] == {"0": ""}
+
+
+def test_what_has_no_model_is_listed_without_costs(tmp_path):
+    sort = only(tmp_path, "aten::sort", [[8]], ["float"], [""], ("k", 5.0))
+    assert (sort["kind"], sort["ns"]) == ("", 5_000)
+    bare = only(tmp_path, "aten::add", [], [], [], ("k", 5.0))
+    assert bare["kind"] == ""
+
+
+def test_a_copy_from_the_host_is_no_work_of_the_memory(tmp_path):
+    copy = ("aten::copy_", [[64], [64]], ["float", "float"], ["", ""])
+    row = only(tmp_path, *copy, ("Memcpy HtoD (Pageable -> Device)", 9.0, "gpu_memcpy", 256))
+    assert row["kind"] == "transfer"
+
+
+def test_tensors_of_a_list_have_the_type_that_the_kernel_names(tmp_path):
+    lists = ("aten::cat", [[[4, 8], [4, 8]], []], ["TensorList", "Scalar"], ["", "0"])
+    row = only(tmp_path, *lists, ("CatArrayBatchedCopy<OpaqueType<2u>, unsigned>", 5.0))
+    assert (row["kind"], row["arguments"]) == ("copy", "2 tensors of [4,8]")
+    assert row["read"] + row["written"] == 2 * 2 * 64
+    assert only(tmp_path, *lists, ("mystery", 5.0))["kind"] == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "types", "values", "read", "written"),
+    [
+        ("aten::copy_", [[64], [64]], ["float", HALF], ["", ""], 128, 256),
+        ("aten::fill_", [[64], []], ["float", "Scalar"], ["", "0"], 0, 256),
+        ("aten::add", [[8, 4], [4]], [HALF, "float"], ["", ""], 64 + 16, 128),
+        ("aten::mul", [[8, 4], []], [HALF, "double"], ["", ""], 64 + 8, 64),
+        ("aten::mul", [[8, 1], [1, 4]], ["float", "float"], ["", ""], 48, 128),
+        ("aten::lt", [[8], [8]], ["float", "float"], ["", ""], 64, 8),
+        ("aten::sum", [[8, 4], [], []], ["float", "ScalarList", "Scalar"], ["", "[-1]", "True"], 128, 32),
+        ("aten::mean", [[8, 4], []], ["float", ""], ["", ""], 128, 4),
+        ("aten::embedding", [[100, 16], [5]], [HALF, "long int"], ["", ""], 160 + 40, 160),
+        ("aten::mm", [[8, 4], [4, 2], [8, 2]], ["float"] * 3, ["", "", ""], 128 + 32, 64),
+        ("sgl_kernel::silu_and_mul", [[8, 4], [8, 8]], [HALF] * 2, ["", ""], 128, 64),
+        ("aiter::rmsnorm", [[8, 4], [8, 4], [4]], [HALF] * 3, ["", "", ""], 72, 64),
+        ("aiter::rms_norm", [[8, 4], [4]], [HALF] * 2, ["", ""], 72, 64),
+        ("triton_poi_fused_add_gelu_1", [[8, 4], [4], []], [HALF, HALF, "Scalar"], ["", "", "32"], 72, 64),
+        ("triton_poi_fused_clone_2", [[8, 4], [8, 4], []], [HALF, HALF, "Scalar"], ["", "", "32"], 128, 0),
+    ],
+)  # fmt: skip
+def test_bytes_read_and_written(tmp_path, name, shapes, types, values, read, written):  # noqa: PLR0917
+    row = only(tmp_path, name, shapes, types, values, ("k", 5.0))
+    assert (row["read"], row["written"]) == (read, written)
+
+
+def test_gradients_are_written(tmp_path):
+    shapes = [[2, 4, 16, 8]] * 5
+    name = "aten::_scaled_dot_product_flash_attention_backward"
+    attention = only(tmp_path, name, shapes, [HALF] * 5, [""] * 5, ("k", 5.0))
+    assert (attention["read"], attention["written"]) == (5 * 2048, 3 * 2048)
+    call = (
+        [[2, 6, 8, 8], [2, 4, 8, 8], [6, 4, 3, 3], []],
+        ["float"] * 3 + ["ScalarList"],
+        ["", "", "", "[true, false]"],
+    )
+    row = only(tmp_path, "aten::convolution_backward", *call, ("k", 5.0))
+    assert row["written"] == 4 * 2 * 4 * 64
+
+
+def test_precision_is_the_narrowest_floating_type():
+    assert precision_of(["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float"]) == "fp8"
+    assert precision_of(["Tensor(float)", "Int"]) == "fp32"
+    assert precision_of(["float"], ["cutlass_80_tensorop_s1688gemm_128x128"]) == "tf32"
+    assert precision_of(["long int", "", 3]) == ""
+    assert short_type("GenericList[Tensor(c10::Half),Tensor(c10::Half)]") == "fp16"
+    assert (
+        kernel_width("multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpListAlphaFunctor<float, 2>>")
+        == 4
+    )
+    assert kernel_width("memset") == 0
+
+
+# The table of kernels that communicate: real names, what users add, and files that are wrong.
+
+
+# Names as profilers write them, from public traces and from the libraries' sources; those that compute have
+# no library.
+with (Path(__file__).parents[1] / "data/kernel_names.tsv").open(encoding="utf-8") as _lines:
+    NAMES = [
+        (row["library"], row["operation"], row["kernel"]) for row in csv.DictReader(_lines, delimiter="\t")
+    ]
+COMMUNICATING = [row for row in NAMES if row[0]]
+
+
+@pytest.mark.parametrize(("library", "operation", "name"), COMMUNICATING)
+def test_kernels_that_communicate_are_known_by_their_names(library, operation, name):
+    found = kernel_pattern(name)
+    assert found is not None
+    assert (found.library, found.operation, found.kind) == (library, operation, "communication")
+
+
+@pytest.mark.parametrize("name", ["", "<<<", *(name for library, _, name in NAMES if not library)])
+def test_kernels_that_compute_are_none_of_them(name):
+    assert kernel_pattern(name) is None
+
+
+def test_every_library_that_ships_names_its_source_and_version_and_has_a_real_name():
+    shipped = read_patterns(patterns._SHIPPED)
+    assert all(pattern.source.startswith("https://") and pattern.version for pattern in shipped)
+    assert {pattern.library for pattern in shipped} == {library for library, _, _ in COMMUNICATING}
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("void a::b<int, c<d>>::run<e>(f<g>, h)", ("a::b", "run")),
+        ("triton_poi_fused_add_0.kd", ("", "triton_poi_fused_add_0")),
+        ("void (anonymous namespace)::k<1>(int)", ("anonymous", "k")),
+        ("void a::cut<b<c", ("a", "cut")),
+        ("x" * 10_000, ("", "x" * 2_000)),
+    ],
+)
+def test_the_function_of_a_kernel_is_read_from_its_whole_name(name, function):
+    assert function_name(name) == function
+
+
+OWN = """
+- library: ours
+  kernels:
+    - {name: 'ring_exchange_.*', operation: send_recv}
+    - {name: 'ncclDevKernel_Generic', operation: collective, kind: compute}
+"""
+
+
+def test_patterns_of_a_user_go_first(tmp_path, monkeypatch):
+    assert kernel_pattern("ring_exchange_v2<4>(int)") is None
+    (tmp_path / "own.yml").write_text(OWN)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "own.yml"))
+    own = kernel_pattern("ring_exchange_v2<4>(int)")
+    assert own is not None
+    assert (own.library, own.operation) == ("ours", "send_recv")
+    generic = kernel_pattern("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)")
+    assert generic is not None
+    assert generic.kind == "compute"
+    assert kernel_pattern("kernel_dispatch_token") is not None
+
+
+WRONG = [
+    ("library: x", "Expected `array`"),
+    ("- {library: x, kernels: [{name: '(', operation: a}]}", "is no regular expression"),
+    ("- {library: x, kernels: [{name: 'a{99999999999}', operation: a}]}", "is no regular expression"),
+    ("- {library: x, kernels: [{name: 3, operation: a}]}", r"`\$\[0\].kernels\[0\].name`"),
+    ("- {library: x, kernels: [{operation: a}]}", "missing required field `name`"),
+    ("- {library: x, kernels: [{name: a, operation: All Reduce}]}", "the operation 'All Reduce' must be"),
+    ("- {library: x, kernels: [{name: a, operation: a, kind: idle}]}", "Invalid enum value 'idle'"),
+    ("- {library: x, kernels: [{name: a, operation: a, colour: b}]}", "unknown field `colour`"),
+    ("- {library: x, kernels: [{name: '', operation: a}]}", "0 characters"),
+    (f"- {{library: x, kernels: [{{name: {'a' * 2000}, operation: a}}]}}", "2,000 characters"),
+    ("- library: x\n  kernels:\n" + "  - {name: a, operation: a}\n" * 10_001, "more than 10,000"),
+    ("#" * (1 << 20) + "#\n", "larger than 1 MiB"),
+    ("[" * 5_000, "are wrong"),
+    ("- {library: x, kernels: [", "are wrong"),
+    ("\x00", "are wrong"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, monkeypatch, text, message):
+    path = tmp_path / "own.yml"
+    path.write_text(text)
+    monkeypatch.setenv(VARIABLE, str(path))
+    with pytest.raises(ConfigError, match=message) as refused:
+        kernel_pattern("gemm")
+    assert str(path) in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "absent.yml"))
+    with pytest.raises(ConfigError, match=VARIABLE):
+        kernel_pattern("gemm")

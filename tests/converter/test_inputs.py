@@ -1,7 +1,5 @@
 """Bad, partial and foreign input: an error that names it, or an assumption that says it."""
 
-import contextlib
-import copy
 import gzip
 import json
 import shutil
@@ -13,7 +11,7 @@ from hypothesis import example, given, settings
 
 from chakrascope.converter import Workload, convert, convert_files
 from chakrascope.converter.readers import read_linked
-from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
+from chakrascope.errors import TraceError, TraceFormatError, UsageError
 
 
 @pytest.fixture
@@ -67,13 +65,7 @@ def convert_steps(folder):
     [
         (lambda m: m["ranks"].clear(), "no usable trace of rank 0, 1"),
         (lambda m: m["ranks"].pop(0) and m.update(fake_world=True), "no usable trace of rank 0"),
-        (lambda m: m["ranks"].append(m["ranks"][0]), "rank 0 is listed twice"),
-        (lambda m: m["ranks"][1].update(rank=5), "rank 5 of a job of 2 ranks"),
         (lambda m: m.update(world_size=10**5), r"rank 2, 3, .* and 99990 more"),
-        (lambda m: m.update(world_size=10**15), r"world_size"),
-        (lambda m: m.update(version=99, format="something-else"), "not a trace set's manifest"),
-        (lambda m: m.update(version=99), "version 99; this chakrascope reads version 1"),
-        (lambda m: m.update(world_size="two"), r"Expected `int`, got `str` - at `\$\.world_size`"),
         (
             lambda m: m["ranks"][0].update(device="cuda:0"),
             "computed on cuda:0, but the trace holds no kernel",
@@ -109,9 +101,12 @@ def test_kernels_that_nothing_ties_to_the_host_are_refused(data_dir, tmp_path):
         convert_files(*_gpu_without(data_dir, tmp_path, ("cuda_runtime",)))
 
 
-def test_a_trace_of_impossibly_many_ranks_is_refused(small):
+def test_a_trace_of_impossibly_many_ranks_is_refused(data_dir, tmp_path):
+    host, (device,) = _gpu_without(data_dir, tmp_path, ())
+    many = {"distributedInfo": {"rank": 0, "world_size": 2**62}}
+    device.write_text(json.dumps(json.loads(device.read_text()) | many))
     with pytest.raises(TraceError, match="claims 4611686018427387904 ranks"):
-        small.convert(kineto={**small.kineto, "distributedInfo": {"rank": 0, "world_size": 2**62}})
+        convert_files(host, [device])
 
 
 def test_no_step_marks_count_as_one_step_and_say_so(data_dir, tmp_path):
@@ -173,85 +168,11 @@ def test_a_linked_trace_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_
         read_linked(tmp_path / "linked.json.gz")
 
 
-def _paths(value, path=()):
-    yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in items:
-        yield from _paths(item, (*path, key))
-
-
-def _replaced(document, path, value):
-    if not path:
-        return value
-    changed = copy.copy(document)
-    changed[path[0]] = _replaced(document[path[0]], path[1:], value)
-    return changed
-
-
-@pytest.fixture(scope="module")
-def small(data_dir, tmp_path_factory):
-    source = data_dir / "converter" / "dlrm_v100_8"
-    kineto = json.loads(gzip.decompress((source / "kineto_0.json.gz").read_bytes()))
-    kineto["traceEvents"] = [e for e in kineto["traceEvents"] if e.get("ph") == "X"][::7]
-    host = json.loads(gzip.decompress((source / "et_0.json.gz").read_bytes()))
-    host["nodes"] = host["nodes"][::7]
-    linked = json.loads(gzip.decompress((source.parent / "linked" / "linked_0.json.gz").read_bytes()))
-    linked["nodes"] = linked["nodes"][:3] + linked["nodes"][3::9]
-    return Small(host, kineto, linked, tmp_path_factory.mktemp("hostile"))
-
-
-class Small:
-    def __init__(self, host, kineto, linked, folder):
-        self.host, self.kineto, self.linked, self.folder = host, kineto, linked, folder
-        self.paths = {name: list(_paths(getattr(self, name))) for name in ("host", "kineto", "linked")}
-
-    def __repr__(self):
-        return "Small()"
-
-    def convert(self, **changed):
-        documents = {"host": self.host, "kineto": self.kineto, **changed}
-        for name, document in documents.items():
-            (self.folder / f"{name}.json").write_text(json.dumps(document))
-        return convert_files([self.folder / "host.json"], [self.folder / "kineto.json"])
-
-    def convert_alone(self, **changed):
-        for side, document in changed.items():
-            path = self.folder / f"{side}.json"
-            path.write_text(json.dumps(document))
-            convert_files(**{"linked_trace" if side == "linked" else "device_trace": [path]})
-
-
-_hostile = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.just([]), st.just({}),
-    st.sampled_from([-1, 2**63, 10**30, 1e308, "0", [[]], [None], {"a": 1}, "[0, 1, ...", "[[[["]),
-)  # fmt: skip
-
-
-@given(st.data())
-@settings(max_examples=40, deadline=None)
-def test_hostile_traces_give_a_workload_or_our_error(small, data):
-    which = data.draw(st.sampled_from(["host", "kineto"]))
-    path = data.draw(st.sampled_from(small.paths[which]))
-    changed = _replaced(getattr(small, which), path, data.draw(_hostile))
-    with contextlib.suppress(ChakrascopeError):
-        small.convert(**{which: changed})
-
-
-@given(st.data())
-@settings(max_examples=40, deadline=None)
-def test_hostile_traces_alone_give_a_workload_or_our_error(small, data):
-    which = data.draw(st.sampled_from(["kineto", "linked"]))
-    path = data.draw(st.sampled_from(small.paths[which]))
-    changed = _replaced(getattr(small, which), path, data.draw(_hostile))
-    with contextlib.suppress(ChakrascopeError):
-        small.convert_alone(**{which: changed})
-
-
 @given(st.binary(max_size=300))
 @example(b"PK\x05\x06")
 @settings(max_examples=25, deadline=None)
-def test_any_bytes_are_refused(small, data):
-    path = small.folder / "any.json"
+def test_any_bytes_are_refused(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_bytes(data)
     refused = (TraceFormatError, UsageError)  # the latter for what begins as an archive does
     with pytest.raises(refused, match=r"any\.json"):

@@ -141,6 +141,7 @@ def test_messages_are_matched_from_the_end_where_the_beginning_is_lost(tmp_path)
     matched = match_logs(read_logs([folder]))
     assert [(m.send.size_bytes, m.receive.size_bytes) for m in matched.messages] == [(8, 8), (12, 12)]
     assert matched.loose == 1
+    assert "1 sends and receives without their other half" in str(convert_logs([folder]).metadata)
 
 
 def test_messages_are_matched_by_size_and_time_where_one_log_also_ends_earlier(tmp_path):

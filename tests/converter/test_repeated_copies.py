@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from chakrascope.converter import convert_files
+from chakrascope.converter.building._shared_inputs import shared_inputs
+from chakrascope.converter.readers._host_trace import HostOp, host_trace
 
 CAST, COPY, ADD, EMPTY = "aten::_to_copy", "aten::copy_", "aten::add_", "aten::empty"
 SCHEMAS = {COPY: "copy_(Tensor(a!) self, Tensor src)", ADD: "add_(Tensor(a!) self)"}
@@ -97,3 +100,70 @@ def test_a_view_changes_nothing_and_a_freed_result_was_reusable(tmp_path):
 
 def test_each_step_needs_its_first_copy(tmp_path):
     assert repeated(tmp_path, [cast(tensor(1), 2)], [cast(tensor(1), 3)]) == []
+
+
+# Tensors that elementwise operators read after each other, as traces show it.
+
+
+MIB = 1 << 20
+
+
+def memory(storage, *, offset=0, elements=MIB // 4):
+    return [0, storage, offset, elements, 4, "cpu"]
+
+
+def operator(name, reads, writes, schema=""):
+    sides = [[memory(one) if type(one) is int else one for one in side] for side in (reads, writes)]
+    shapes = [[[MIB // 4]] * len(side) for side in sides]
+    return HostOp(name, *sides, schema, *shapes)
+
+
+def shared(*calls):
+    operators = dict(enumerate(calls, start=10))
+    return shared_inputs(np.arange(10, 10 + len(calls)), host_trace(operators)).tolist()
+
+
+MUL = operator("aten::mul", [1, 2], [3])
+SUM = operator("aten::add", [3, 1], [4])
+
+
+def test_a_second_reader_is_listed_with_the_first_one_and_the_bytes():
+    assert shared(MUL, SUM) == [[1, 0, MIB]]
+
+
+def test_each_reader_is_listed_with_the_one_before_it():
+    assert shared(MUL, SUM, operator("aten::sub", [4, 1], [5])) == [[1, 0, MIB], [2, 1, MIB]]
+
+
+def test_asking_for_a_view_is_no_access():
+    assert shared(MUL, operator("aten::view", [1], [1]), SUM) == [[2, 0, MIB]]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        operator("aten::mm", [1, 8], [9]),  # reads it, and no kernel does both
+        operator("aten::add_", [1, 8], [], "add_(Tensor(a!) self, Tensor other)"),
+        operator("aten::mm", [7, 8], [1]),  # a new tensor at the same address
+    ],
+)
+def test_another_access_between_two_readers_separates_them(between):
+    assert [2, 0, MIB] not in shared(MUL, between, SUM)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (MUL, operator("aten::add", [3, memory(1, offset=64)], [4])),  # another part of it
+        (MUL, operator("aten::mm", [3, 1], [4])),
+        (operator("aten::mul", [1, 1], [3]),),
+        (MUL, operator("aten::relu", [3], [4])),  # a result that is passed on
+    ],
+)
+def test_other_reads_are_not_shared(calls):
+    assert shared(*calls) == []
+
+
+def test_without_the_identity_of_tensors_nothing_is_shared():
+    host = host_trace({})
+    assert shared_inputs(np.arange(3), host).tolist() == []

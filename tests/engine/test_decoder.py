@@ -60,12 +60,6 @@ def test_a_dependency_that_is_listed_twice_is_one():
     assert build.finish([nodes, nodes]) == [14_000] * 2
 
 
-def test_a_node_may_wait_for_more_others_than_a_byte_counts():
-    many = [build.comp(number, after=(number - 1,) if number else ()) for number in range(600)]
-    last = build.comp(600, 7, after=(*range(0, 600, 2), 599))
-    assert build.finish([[*many, last]] * 2) == [607_000] * 2
-
-
 @pytest.mark.parametrize("number", [65_535, 65_536])
 def test_nodes_may_have_more_names_than_two_bytes_count(number):
     nodes = [build.comp(place, after=(place - 1,) if place else ()) for place in range(number)]

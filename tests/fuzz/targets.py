@@ -35,11 +35,10 @@ from chakrascope.converter.readers import (
     is_operation_table,
     read_device_trace,
     read_host_trace,
-    read_linked,
     read_operation_table,
     recorded_operations,
 )
-from chakrascope.errors import BackendError, ConfigError
+from chakrascope.errors import BackendError, ChakrascopeError, ConfigError
 from chakrascope.runner import (
     Experiment,
     MemoryConfig,
@@ -203,6 +202,13 @@ def _presets(kind: str, name: str, *chosen: str) -> Callable[[], list[Files]]:
 
 
 # What is done with the files
+
+
+def _use_gpu(folder: Path) -> None:
+    """Convert both traces, and the device trace alone."""
+    with contextlib.suppress(ChakrascopeError):
+        convert_files([folder / "host.json"], [folder / "kineto.json"])
+    convert_files(device_trace=[folder / "kineto.json"])
 
 
 def _use_et(folder: Path) -> None:
@@ -400,11 +406,9 @@ TARGETS = {
     ),
     "linked": Target(
         _plain("linked.json", "converter/linked/linked_0.json.gz"),
-        lambda folder: read_linked(folder / "linked.json"),
+        lambda folder: convert_files(linked_trace=[folder / "linked.json"]),
     ),
-    "gpu": Target(
-        _gpu_job, lambda folder: convert_files([folder / "host.json"], [folder / "kineto.json"]), weight=3
-    ),
+    "gpu": Target(_gpu_job, _use_gpu, weight=3),
     "compressed": Target(
         lambda: [{"d.json.gz": (_DATA / "converter/ring_2/rank0.device.json.gz").read_bytes()}],
         lambda folder: read_device_trace(folder / "d.json.gz"),

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import script
 
 HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
 def commands():
-    sys.path.insert(0, str(HERE))
-    spec = importlib.util.spec_from_file_location("fuzzed_commands", HERE / "commands.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return script(HERE / "commands.py")
 
 
 def test_hostile_calls_end_with_a_message():

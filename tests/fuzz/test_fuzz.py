@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command_line import script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,10 +26,7 @@ seeds_of = functools.cache(lambda name: targets.TARGETS[name].seeds())
 
 @pytest.fixture(scope="module")
 def fuzzer():
-    spec = importlib.util.spec_from_file_location("fuzzer", HERE / "__main__.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script(HERE / "__main__.py")
 
 
 def test_what_was_found_once_is_refused_or_read(fuzzer, tmp_path):

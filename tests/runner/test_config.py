@@ -19,7 +19,7 @@ from chakrascope.runner import (
     MemoryConfig,
     NetworkConfig,
     SystemConfig,
-    list_presets,
+    engine,
     load_groups,
     prepare,
     simulate,
@@ -194,14 +194,6 @@ def test_groups_keep_their_order(tmp_path):
     assert load_groups(write(tmp_path, "g.json", {"1": [2, 0]})) == {1: (2, 0)}
 
 
-@pytest.mark.parametrize("name", list_presets("network"))
-def test_presets_load(name):
-    network = NetworkConfig.preset(name)
-    system = SystemConfig.preset("default", network.dimensions)
-    assert len(system.all_reduce_implementation) == network.dimensions
-    assert 2 <= network.num_ranks <= 256
-
-
 def test_a_missing_file_is_explained(tmp_path):
     with pytest.raises(ConfigError, match="cannot be read"):
         NetworkConfig.load(tmp_path / "absent.yml")
@@ -225,27 +217,13 @@ def test_the_configurations_of_the_recorded_cases_round_trip(data_dir, tmp_path)
 DIMENSIONS = {"topology": ["Switch"], "npus_count": [4], "bandwidth": [50], "latency": [500]}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("active-chunks-per-dimension", 0),
-        ("active-chunks-per-dimension", 4294967296),
-        ("endpoint-delay", -1),
-        ("endpoint-delay", 1e30),
-        ("endpoint-delay", 2**31),
-        ("local-mem-bw", -1),
-        ("local-mem-bw", 1e300),
-        ("local-reduction-delay", 2**31),
-        ("model-shared-bus", 2**31),
-        ("peak-perf", 1e300),
-        ("preferred-dataset-splits", 0),
-        ("preferred-dataset-splits", 2_000_000_000),
-        ("G", 1e300),
-        ("L", -1),
-        ("g", 1e13),
-        ("o", 1e39),
-    ],
-)
+def beyond(origin):
+    """Return every bounded key of a kind of file with numbers below, above and far from its bounds."""
+    bounded = [each for each in engine.FIELDS.values() if each.origin == origin and each.largest < math.inf]
+    return [(each.key, value) for each in bounded for value in (each.smallest - 1, each.largest + 1, 1e300)]
+
+
+@pytest.mark.parametrize(("key", "value"), beyond("system"))
 def test_absurd_systems_are_refused(key, value, tmp_path):
     path = tmp_path / "system.json"
     path.write_text(json.dumps({key: value}))
@@ -255,8 +233,7 @@ def test_absurd_systems_are_refused(key, value, tmp_path):
         dataclasses.replace(SystemConfig(), **{key.replace("-", "_"): value})
 
 
-@pytest.mark.parametrize("key", ["remote-mem-latency", "remote-mem-bw", "num-nodes", "num-npus-per-node"])
-@pytest.mark.parametrize("value", [-1, 2**64, 1e300])
+@pytest.mark.parametrize(("key", "value"), beyond("memory"))
 def test_absurd_memories_are_refused(key, value, tmp_path):
     path = tmp_path / "memory.json"
     path.write_text(json.dumps({"memory-type": "MEMORY_POOL", key: value}))

@@ -28,7 +28,7 @@ from chakrascope.runner import (
 )
 from chakrascope.runner._framed import coded, rows_of, sums_by
 from chakrascope.runner.analysis import collective_overview, layer_table
-from chakrascope.runner.backends import EngineBackend, FakeBackend, Ns3Backend, register
+from chakrascope.runner.backends import EngineBackend, FakeBackend, register
 from chakrascope.runner.backends._base import _BACKENDS
 from chakrascope.support.table import Table, TextColumn
 
@@ -221,12 +221,6 @@ def test_a_backend_is_one_method(tmp_path, monkeypatch):
     # What the study keeps of them is whole.
     assert own.asked.count(Detail.EVERYTHING) == len(found.kept) > 0
     assert len(study.result(found.kept[0]).nodes) == 24
-
-
-@pytest.mark.parametrize("kind", [FakeBackend, EngineBackend, Ns3Backend, *map(type, _BACKENDS.values())])
-def test_backends_have_no_second_way_to_simulate(kind):
-    assert not hasattr(kind, "totals")
-    assert callable(kind.run)
 
 
 # Tables held as columns: pandas' when asked for, summed by key.

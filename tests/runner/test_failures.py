@@ -8,6 +8,7 @@ from dataclasses import replace
 import command_line
 import pytest
 import yaml
+from studies import run_in
 
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import BackendUnavailable, ChakrascopeError, ConfigError
@@ -16,8 +17,6 @@ from chakrascope.runner import (
     Study,
     SystemConfig,
     communication_of,
-    get_backend,
-    prepare,
     simulate,
 )
 from chakrascope.runner.analysis import check_setup
@@ -75,15 +74,6 @@ def test_messages_go_round_what_is_down():
         in (slow.provenance["assumptions"])
     )
     assert slow.provenance["experiment_hash"] != whole.provenance["experiment_hash"]
-
-
-def test_closed_form_of_one_message_over_a_slow_link():
-    config = NetworkConfig(("Switch",), (2,), (8.0,), (100.0,))
-    failed = replace(config, failures=read_failures([{"link": [0, 2], "rate": 0.5}], (), "here"))
-    size = 1 << 20
-    fast, slow = (makespan(each, size=size).makespan_ns for each in (config, failed))
-    # Two steps of half the size, each over the slow link once in either direction.
-    assert slow - fast == pytest.approx(2 * (size / 2) / (8 * 2**30 / 1e9), rel=1e-3)
 
 
 @pytest.mark.parametrize("backend", ["analytical-aware", "flow", "packet", "ns3"])
@@ -252,9 +242,7 @@ def test_runs_are_called_after_what_fails():
 
 def test_the_study_tells_runs_with_failures_from_others(tmp_path):
     study = Study.create(tmp_path / "study")
-    workload = microbenchmark("all-reduce", 4, 1 << 10)
     for config in (network(), network({"device": 7})):
-        experiment = prepare(workload, "default", config, backend="analytical-aware")
-        study.add_run(experiment, get_backend("analytical-aware").run(experiment))
+        run_in(study, microbenchmark("all-reduce", 4, 1 << 10), config, backend="analytical-aware")
     labels = sorted(run_table(study.runs())["label"])
     assert labels == ["analytical-aware on network", "analytical-aware on network (spine1 down)"]

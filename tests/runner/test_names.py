@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import command_line
 import pytest
+from studies import run_in
 from workloads import coll, comp, workload
 
-from chakrascope.cli import main as cli_main
 from chakrascope.cli._main import cli
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ChakrascopeError
-from chakrascope.runner import JobStore, NetworkConfig, Study, get_backend, prepare
+from chakrascope.runner import JobStore, NetworkConfig, Study
 from chakrascope.runner._checksums import write_checksums
 from chakrascope.runner.jobs._job import ImportRequest
 from chakrascope.runner.jobs._work import findings_file
@@ -58,10 +59,8 @@ def made(tmp_path_factory):
         (folder / "precious").write_text("mine")
     study = Study.create(here / "work" / "study")
     nodes = [comp(0, 5), coll(1, 64, (0,))]
-    prefix = study.add_workload(workload(nodes, nodes), "job")
+    run_in(study, workload(nodes, nodes), "ring-2")
     (study.new_trace_dir() / "manifest.json").write_text("{}")
-    experiment = prepare(prefix, "default", "ring-2")
-    study.add_run(experiment, get_backend(experiment.backend).run(experiment))
     add_network(study, "mine.yml", RING)
     microbenchmark("all-reduce", 2, 64).save(here / "work" / "given" / "w")
     return here
@@ -149,9 +148,11 @@ def test_no_option_that_takes_a_name_leads_out_of_the_study(study, words, option
         "run": ["--network", "ring-2"],
     }
     for name in (*STRANGE[:4], "a/b"):
-        with pytest.raises(SystemExit) as ended:
-            cli_main([*words.split(), "study", *extra.get(words, []), option, name])
-        assert ended.value.code != 0, (words, option, name)
+        assert command_line.run(*words.split(), "study", *extra.get(words, []), option, name) != 0, (
+            words,
+            option,
+            name,
+        )
         assert "Traceback" not in capsys.readouterr().err
     assert files(study.path.parent) == before
 
@@ -170,21 +171,18 @@ def test_a_model_named_as_on_the_hub_becomes_one_workload(study, tmp_path, capsy
     }
     for name, kept in (("meta-llama/Llama-3-8B", "meta-llama-Llama-3-8B"), ("../../victim", "victim")):
         (tmp_path / "config.json").write_text(json.dumps(config | {"_name_or_path": name}))
-        with pytest.raises(SystemExit) as ended:
-            cli_main(
-                [
-                    "predict",
-                    "--model",
-                    str(tmp_path / "config.json"),
-                    "--chip",
-                    "h100",
-                    "--network",
-                    "dgx-a100-8",
-                    "-o",
-                    "study",
-                ]
-            )
-        assert ended.value.code == 0, capsys.readouterr().err
+        command_line.answer(
+            capsys,
+            "predict",
+            "--model",
+            str(tmp_path / "config.json"),
+            "--chip",
+            "h100",
+            "--network",
+            "dgx-a100-8",
+            "-o",
+            "study",
+        )
         assert f"{kept}-tp1-pp1-dp8" in study.workloads()
     assert [file.name for file in (tmp_path / "victim").iterdir()] == ["precious"]
 
@@ -195,9 +193,7 @@ def test_what_is_there_is_not_replaced_unasked(study, capsys):
     assert study.add_workload(microbenchmark("all-reduce", 2, 256), "job").parent.name == "job-3"
     assert study.add_workload(other, "job").parent.name == "job-2"
     assert study.workload("job").summary() == job.summary()
-    with pytest.raises(SystemExit) as ended:
-        cli_main(["rescale", "study", "--dp", "4", "--name", "job"])
-    assert ended.value.code == 60
+    assert command_line.run("rescale", "study", "--dp", "4", "--name", "job") == 60
     assert "has a workload 'job' already; choose another name" in capsys.readouterr().err
 
 
@@ -243,8 +239,6 @@ def test_a_folder_of_a_stranger_name_is_still_read(study):
 
 def test_a_workload_that_is_not_the_newest_can_be_queued(study, capsys):
     study.add_workload(microbenchmark("all-reduce", 2, 128), "newer")
-    with pytest.raises(SystemExit) as ended:
-        cli_main(["run", "study", "--workload", "job", "--network", "ring-2", "--queue"])
-    assert ended.value.code == 0, capsys.readouterr().err
+    command_line.answer(capsys, "run", "study", "--workload", "job", "--network", "ring-2", "--queue")
     (job,) = JobStore(study).jobs()
     assert job.workload == "job"

@@ -9,12 +9,13 @@ import tarfile
 
 import pandas as pd
 import pytest
+from command_line import run_and_read
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from studies import study_of
 from training_job import TrainingJob
 from workloads import coll, comp, workload
 
-from chakrascope.cli import main
 from chakrascope.converter import convert_files, microbenchmark
 from chakrascope.errors import BackendError, ConfigError, StudyError, TraceError, WorkloadError
 from chakrascope.runner import (
@@ -222,11 +223,8 @@ NETWORK = NetworkConfig(("Switch",), (4,), (100.0,), (500.0,))
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    made = Study.create(tmp_path_factory.mktemp("memory") / "study")
-    prefix = made.add_workload(microbenchmark("all-reduce", 4, 1 << 20, repeats=5), "job")
-    experiment = prepare(prefix, "default", NETWORK)
-    made.add_run(experiment, get_backend(experiment.backend).run(experiment))
-    return made
+    program = microbenchmark("all-reduce", 4, 1 << 20, repeats=5)
+    return study_of(tmp_path_factory.mktemp("memory"), program, NETWORK)
 
 
 @pytest.mark.parametrize("loaded", [True, False])
@@ -403,26 +401,19 @@ def test_what_cannot_be_read_is_refused_and_leaves_nothing(trace, tmp_path, rank
         study_of_traces([trace])
 
 
-def command(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main([str(word) for word in words])
-    shown = capsys.readouterr()
-    return stop.value.code, shown.out, shown.err
-
-
 def test_commands_take_a_trace_for_a_study(trace, capsys, tmp_path):
-    code, out, err = command(capsys, "summary", trace)
+    code, out, err = run_and_read(capsys, "summary", trace)
     assert (code, "The step takes" in out, "as measured" in out) == (0, True, True), err
     assert f"chakrascope what-if {trace} --run" in out
-    code, out, err = command(
+    code, out, err = run_and_read(
         capsys, "what-if", trace, "--faster", "operator:aten::addmm=2", "--format", "csv"
     )
     assert code == 0, err
-    assert command(capsys, "report", trace, "-o", tmp_path / "r.html")[0] == 0
+    assert run_and_read(capsys, "report", trace, "-o", tmp_path / "r.html")[0] == 0
     assert read_side(str(trace)).steps[0].makespan_ns == study_of_traces([trace]).run_info().makespan_ns
-    code, out, err = command(capsys, "diff", trace, trace, "--format", "csv", "--view", "figures")
+    code, out, err = run_and_read(capsys, "diff", trace, trace, "--format", "csv", "--view", "figures")
     assert code == 0, err
-    assert "Deleted" in command(capsys, "studies", "--clear-traces")[1]
+    assert "Deleted" in run_and_read(capsys, "studies", "--clear-traces")[1]
 
 
 @pytest.mark.parametrize(
@@ -430,6 +421,6 @@ def test_commands_take_a_trace_for_a_study(trace, capsys, tmp_path):
 )
 def test_other_first_commands_lead_to_the_answer(trace, tmp_path, capsys, words):
     places = {"TRACE": trace, "STUDY": tmp_path / "s"}
-    code, _, err = command(capsys, *(places.get(word, word) for word in words))
+    code, _, err = run_and_read(capsys, *(places.get(word, word) for word in words))
     assert code != 0
     assert "chakrascope summary" in err

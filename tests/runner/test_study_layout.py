@@ -14,10 +14,9 @@ from pathlib import Path
 import command_line
 import pytest
 from processes import wait_for
-from studies import make_study
+from studies import make_study, run_in
 from workloads import coll, comp, workload
 
-from chakrascope.cli import main as cli_main
 from chakrascope.converter import convert
 from chakrascope.errors import StudyError
 from chakrascope.runner import (
@@ -180,9 +179,7 @@ def test_of_a_study_the_newest_capture_is_collected(tmp_path, data_dir):
     old = study.new_trace_dir("old") / "manifest.json"
     old.write_text("{}")
     os.utime(old, (1, 1))
-    with pytest.raises(SystemExit) as ended:
-        cli_main(["trace", "--output", str(tmp_path / "all"), "--collect", str(study.path)])
-    assert ended.value.code == 0
+    assert command_line.run("trace", "--output", str(tmp_path / "all"), "--collect", str(study.path)) == 0
     (collected,) = Study.open(tmp_path / "all").trace_set_dirs()
     assert {file.name for file in study.trace_dir("z").iterdir()} == {
         file.name for file in collected.iterdir()
@@ -216,11 +213,10 @@ def used(tmp_path_factory):
     home = tmp_path_factory.mktemp("home-of-the-study")
     study = Study.create(home / "study")
     ranks = [[comp(0, 500), coll(1, 1 << 20, (0,)), comp(2, 20, (1,))]] * 2
-    study.add_workload(workload(*ranks, metadata={"measured_step_ns": {"0": 1}}), "job")
+    program = workload(*ranks, metadata={"measured_step_ns": {"0": 1}})
     (home / "mine.yml").write_text("topology: [Ring]\nnpus_count: [2]\nbandwidth: [5]\nlatency: [9]\n")
     for network in (str(home / "mine.yml"), "ring-2"):
-        asked = prepare(study.workload_prefix(), "default", network)
-        run = study.add_run(asked, get_backend(asked.backend).run(asked))
+        run = run_in(study, program, network)
         study.annotate(run, label="mine", note="kept", tags=["a"])
     run_sweep(study, OVER, network=str(home / "mine.yml"), workers=1, keep=1)
     store = JobStore(study)

@@ -158,10 +158,16 @@ def test_a_link_that_is_down_cannot_be_faster():
         ("operator:aten::adddmm", "aten::addmm"),
         ("operator:", "nothing that could change"),
         ("shape:1", "nothing that could change"),
+        ("", "nothing that could change"),
+        ("operator", "nothing that could change"),
+        ("__class__:x", "nothing that could change"),
+        ("bandwidth", "nothing that could change"),
         ("edge:1-2", "0/17-23"),
         ("collective:all_redcue", "all_reduce"),
         ("link:zero", "link:0-8"),
         ("bandwidth:3", "no dimension.*from bandwidth:0\\."),
+        ("bandwidth:-1", "no dimension"),
+        ("bandwidth:x", "no dimension"),
     ],
 )
 def test_what_is_not_there_cannot_change(key, message):

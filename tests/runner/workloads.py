@@ -1,6 +1,8 @@
-"""Build small workloads for tests: a list of node mappings per rank."""
+"""Build small workloads for tests: a list of node mappings per rank, and prices of generated steps."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,3 +45,23 @@ def workload(*ranks, groups=None, metadata=None):
         plain = [{key: value for key, value in node.items() if key != "after"} for node in nodes]
         graphs.append(Graph.build(rank, plain, edges))
     return Workload(tuple(graphs), np.arange(len(ranks), dtype=np.int32), groups or {}, metadata or {})
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What the operators and messages of a generated step take."""
+
+    host_ns: float = 0.0
+    step_ns: float = 0.0
+    unit_ns: float = 0.001  # of an operation, and of a byte that an operator moves
+    begin_ns: float = 5.0
+    byte_ns: float = 0.0  # of a message
+
+    def operator_ns(self, operator):
+        return self.unit_ns * (operator.flops + operator.moved_bytes)
+
+    def start_ns(self, where):
+        return self.begin_ns
+
+    def slowed_ns(self, exchange, where):
+        return self.byte_ns * exchange.size_bytes

@@ -7,11 +7,11 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from studies import make_study
+from studies import make_study, run_in
 from werkzeug.test import Client
 
 from chakrascope.converter import convert
-from chakrascope.runner import Study, Workspace, find_items, get_backend, measured_result, prepare
+from chakrascope.runner import Study, Workspace, find_items, measured_result
 from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
 from chakrascope.viewer import StudyView, create_app
@@ -157,9 +157,7 @@ def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, browser, 
 def stepped(tmp_path_factory, data_dir):
     """A study of all three captured steps of a job, as measured, and the run's id."""
     study = Study.create(tmp_path_factory.mktemp("stepped") / "study")
-    prefix = study.add_workload(convert(data_dir / "converter" / "loaded_2", step="all"), "loaded")
-    experiment = prepare(prefix, "default", None, backend="replay")
-    return study, study.add_run(experiment, get_backend("replay").run(experiment), workload="loaded")
+    return study, run_in(study, convert(data_dir / "converter" / "loaded_2", step="all"), workload="loaded")
 
 
 @pytest.mark.browser

@@ -9,12 +9,12 @@ import threading
 
 import numpy as np
 import pytest
-from studies import make_workload
+from studies import make_workload, run_in, study_of
 
 from chakrascope.converter import convert_files
 from chakrascope.converter.readers import read_operation_table
 from chakrascope.errors import Cancelled, TraceFormatError
-from chakrascope.runner import Study, clear_kept_traces, get_backend, kept_traces, prepare, study_of_traces
+from chakrascope.runner import Study, clear_kept_traces, kept_traces, study_of_traces
 from chakrascope.runner.analysis import (
     TABLES,
     analyse_run,
@@ -49,12 +49,7 @@ BACKENDS = ("analytical-unaware", "analytical-aware")
 def pair(tmp_path_factory):
     """A study of one workload on one network, by both analytical backends."""
     study = Study.create(tmp_path_factory.mktemp("pair") / "study")
-    prefix = study.add_workload(make_workload(8), "job")
-    ids = []
-    for backend in BACKENDS:
-        experiment = prepare(prefix, "default", "cpu-cluster-8", backend=backend)
-        ids.append(study.add_run(experiment, get_backend(backend).run(experiment), workload="job"))
-    return study, ids
+    return study, [run_in(study, make_workload(8), "cpu-cluster-8", backend=each) for each in BACKENDS]
 
 
 def test_the_page_stands_before_any_other_run_is_read(pair, monkeypatch):
@@ -101,9 +96,7 @@ def test_both_analytical_backends_differ_by_hops_and_the_page_says_so(context, p
 
 def test_the_page_begins_with_a_run_of_the_same_workload(pair):
     study, (base, other) = pair
-    prefix = study.add_workload(make_workload(2), "newer")
-    experiment = prepare(prefix, "default", None, backend="replay")
-    study.add_run(experiment, get_backend("replay").run(experiment), workload="newer")
+    run_in(study, make_workload(2), workload="newer")
     view = StudyView(study)
     assert page_compare._against(view, view.open(base), Selection()) == [other]
 
@@ -279,11 +272,8 @@ def test_more_than_the_five_largest_can_be_asked(run):
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory, data_dir):
-    study = Study.create(tmp_path_factory.mktemp("operators") / "study")
-    workload = convert_files(None, str(data_dir / "converter/kineto/bert_small_h100.json.gz"), None)
-    experiment = prepare(study.add_workload(workload, "bert"), "default", None, backend="replay")
-    study.add_run(experiment, get_backend("replay").run(experiment), workload="bert")
-    return study
+    program = convert_files(None, str(data_dir / "converter/kineto/bert_small_h100.json.gz"), None)
+    return study_of(tmp_path_factory.mktemp("operators"), program)
 
 
 def test_a_point_is_below_its_roof_and_its_area_is_its_time(bert):

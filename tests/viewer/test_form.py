@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from studies import make_study, make_workload
+from studies import make_study, make_workload, run_in
 
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
@@ -24,7 +24,6 @@ from chakrascope.runner import (
     list_presets,
     load_groups,
     prepare,
-    simulate,
 )
 from chakrascope.runner.analysis import link_table
 from chakrascope.runner.engine import ALGORITHMS, TOPOLOGIES
@@ -366,11 +365,8 @@ NAMED = {
 
 def packet_run(tmp_path, *failures):
     study = Study.create(tmp_path / "study")
-    study.add_workload(microbenchmark("all-reduce", 4, 4096), "ring")
     config = NetworkConfig.from_mapping(NAMED | {"failures": [*failures]}, "here", "fabric")
-    prefix = study.workload_prefix("ring")
-    experiment = prepare(prefix, "default", config, backend="packet")
-    run = study.add_run(experiment, simulate(prefix, "default", config, backend="packet"), workload="ring")
+    run = run_in(study, microbenchmark("all-reduce", 4, 4096), config, backend="packet")
     return StudyView(study).open(run)
 
 

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from studies import make_workload
+from studies import make_workload, run_in
 
 from chakrascope import support, viewer
-from chakrascope.runner import NetworkConfig, Study, get_backend, prepare
+from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner.analysis import causes, edges_of, neighbourhood
 from chakrascope.viewer import _server, create_app
 from chakrascope.viewer._access import require_token
@@ -322,11 +322,9 @@ def test_any_number(browser):
 def alone(tmp_path_factory):
     """Serve a study with the replay of one rank, and its simulation."""
     study = Study.create(tmp_path_factory.mktemp("alone") / "study")
-    prefix = study.add_workload(make_workload(1), "job")
     network = NetworkConfig(("Switch",), (1,), (50.0,), (500.0,))
     for backend in ("replay", "analytical-unaware"):
-        experiment = prepare(prefix, "default", network, backend=backend)
-        study.add_run(experiment, get_backend(backend).run(experiment), workload="job")
+        run_in(study, make_workload(1), network, backend=backend)
     with serving(create_app(study)) as address:
         yield address
 

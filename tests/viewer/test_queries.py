@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies import run_in
 
 from chakrascope.converter import microbenchmark
 from chakrascope.runner import NetworkConfig, Study, prepare, simulate
@@ -276,10 +277,8 @@ def made_of(sizes):
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory):
     study = Study.create(tmp_path_factory.mktemp("calibrated") / "study")
-    study.add_workload(microbenchmark("all-reduce", 2, 4096), "ring")
-    prefix, config = study.workload_prefix("ring"), made_of(SIZES)
-    result = simulate(prefix, "default", config, backend="analytical-unaware")
-    return StudyView(study).open(study.add_run(prepare(prefix, "default", config), result, workload="ring"))
+    program, config = microbenchmark("all-reduce", 2, 4096), made_of(SIZES)
+    return StudyView(study).open(run_in(study, program, config, backend="analytical-unaware"))
 
 
 def test_the_page_shows_the_fit_and_what_is_not_known(opened):

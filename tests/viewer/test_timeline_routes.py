@@ -21,7 +21,8 @@ def client(study):
 @pytest.mark.parametrize(
     "query",
     ["lanes=1e25", "lanes=0-", "lanes=-1", "lanes=0-999999999", "lanes=x", "lanes=²", "lanes=5-1",
-     "lanes=99999", "colour=x", "nested=2&measured=9", "seek=%00", "px=-5"],
+     "lanes=99999", "colour=x", "nested=2&measured=9", "seek=%00", "px=-5", "t0=x", "t0=-1e30", "px=1e400",
+     "lanes=0-1e25"],
 )  # fmt: skip
 def test_malformed_windows_are_refused_or_answered_quietly(client, made, query):
     for route in ("slices", "area", "lanes", "seek", "arrivals"):
@@ -55,12 +56,17 @@ def test_hits_are_walked_in_order_of_time(client, made):
     assert client.get(f"/api/seek?run={made.run_a}&seek=nothing-is-called-so").json == {"count": 0}
 
 
-def test_counterpart_of_an_unknown_node_is_not_found(client, made):
-    assert (
-        client.get(f"/api/counterpart?run={made.run_a}&beside={made.run_b}&rank=0&node=999").status_code
-        == 404
-    )
-    assert client.get(f"/api/counterpart?run={made.run_a}&beside=none&rank=0&node=1").status_code == 404
+@pytest.mark.parametrize(
+    "address",
+    [
+        "node?rank=0&node=999",
+        "counterpart?beside={b}&rank=0&node=999",
+        "counterpart?beside=none&rank=0&node=1",
+    ],
+)
+def test_an_unknown_node_is_not_found(client, made, address):
+    asked = f"/api/{address.format(b=made.run_b)}&run={made.run_a}"
+    assert client.get(asked).status_code == 404
 
 
 def test_nested_area_is_exported_by_name(client, made):
@@ -86,10 +92,11 @@ def test_notes_that_cannot_be_kept_are_refused(client, made, body, status):
     assert client.get(f"/api/notes?run={made.run_a}").json == {"notes": []}
 
 
-def test_other_sites_cannot_write_notes(client, made):
+def test_other_sites_can_neither_write_nor_call(client, made):
     body, address = json.dumps({"text": "x", "t0": 0, "t1": 1}), f"/api/notes?run={made.run_a}"
-    other = {"Origin": "http://elsewhere.example"}
-    assert client.post(address, data=body, content_type="application/json", headers=other).status_code == 403
+    sent = {"data": body, "content_type": "application/json", "headers": {"Origin": "https://evil.example"}}
+    for each in (address, "/_dash-update-component"):
+        assert client.post(each, **sent).status_code == 403
     assert client.post(address, data=body, content_type="text/plain").status_code == 415
 
 

@@ -8,13 +8,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from studies import LAYERS
+from studies import LAYERS, study_of
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
-from chakrascope.runner import Study, advice, get_backend, prepare, summarize
+from chakrascope.runner import advice, summarize
 from chakrascope.runner.analysis import Target, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
@@ -52,11 +52,7 @@ def kernel(node_id, duration_ns, after=(), **facts):
 
 
 def analysed(folder, program, backend="replay", network=None):
-    study = Study.create(folder / "study")
-    prefix = study.add_workload(program, "job")
-    experiment = prepare(prefix, "default", network, backend=backend, semantics="trace")
-    study.add_run(experiment, get_backend(backend).run(experiment), workload="job")
-    return analyse_run(study)
+    return analyse_run(study_of(folder, program, network, backend=backend, semantics="trace"))
 
 
 def launched(stall_ns=0, slow_ns=0, more=()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -11,10 +12,16 @@ from hypothesis import strategies as st
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload
 from chakrascope.errors import Cancelled, UsageError
-from chakrascope.runner import get_backend, prepare
-from chakrascope.runner.analysis import difference_by_setting, shapley_values
-
-pytestmark = pytest.mark.hypothesis
+from chakrascope.runner import Study, get_backend, prepare
+from chakrascope.runner.analysis import (
+    Comparison,
+    analyse_run,
+    backend_reasons,
+    configuration_table,
+    difference_by_setting,
+    explained_collectives,
+    shapley_values,
+)
 
 
 @st.composite
@@ -131,3 +138,109 @@ def test_equal_settings_add_nothing_and_measurements_are_refused(simulated):
     measured, _ = simulated(10, 500, "replay")
     with pytest.raises(UsageError, match="'replay' is measured"):
         difference_by_setting(base, measured)
+
+
+# Why two runs differ: their configurations, their backends, and every collective.
+
+
+SIZE = 8 << 20
+
+
+def _collective(rank: int) -> Graph:
+    rows = [
+        {"node_id": 0, "name": "compute", "type": NodeType.COMP, "kind": "compute",
+         "duration_ns": 1_000},
+        {"node_id": 1, "name": "all_reduce", "type": NodeType.COMM_COLL, "kind": "communication",
+         "comm_type": CollectiveType.ALL_REDUCE, "comm_size_bytes": SIZE},
+    ]  # fmt: skip
+    return Graph.build(rank, rows, [(0, 1, 0)])
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """One all-reduce of 8 ranks on a switch, by both analytical backends and on a faster network."""
+    made = Study.create(tmp_path_factory.mktemp("explained") / "study")
+    graphs = tuple(map(_collective, range(8)))
+    prefix = made.add_workload(Workload(graphs, np.arange(8, dtype=np.int32)), "one")
+    network = made.path / "n.yml"
+    runs = {}
+    for name, backend, bandwidth in (
+        ("unaware", "analytical-unaware", 10),
+        ("aware", "analytical-aware", 10),
+        ("faster", "analytical-aware", 20),
+        ("h100", "gpu:h100", 10),
+        ("a100", "gpu:a100", 10),
+    ):
+        network.write_text(
+            f"topology: [Switch]\nnpus_count: [8]\nbandwidth: [{bandwidth}]\nlatency: [500]\n",
+            encoding="utf-8",
+        )
+        experiment = prepare(prefix, "default", network, backend=backend)
+        run_id = made.add_run(experiment, get_backend(backend).run(experiment), label=name, workload="one")
+        runs[name] = analyse_run(made, run_id)
+    return runs
+
+
+def test_hops_in_series_explain_a_switch_to_the_percent(study):
+    base, other = study["unaware"], study["aware"]
+    row = explained_collectives(base, other).iloc[0]
+    sent = 2 * SIZE * 7 / 8
+    second_hop = sent / (10 * 2**30 / 1e9)
+    assert row["delta_ns"] == pytest.approx(second_hop, rel=0.02)
+    assert row["why"].startswith(
+        "1.37 ms longer in the other run, all of it in the transfer; +1.37 ms because"
+    )
+    assert row["why"].endswith("one after the other: none is congestion.")
+    assert explained_collectives(other, base).iloc[0]["why"].startswith("1.37 ms less")
+
+
+def test_store_and_forward_is_named_where_it_decides(study):
+    (said,) = [line for line in study["aware"].summary.qualifiers if "store and forward" in line]
+    assert said.startswith("Up to 1.37 ms, ")
+    assert not [line for line in study["unaware"].summary.qualifiers if "store and forward" in line]
+    results = [study[name].result for name in ("unaware", "aware")]
+    notes = Comparison(results, study["aware"].workload, ["unaware", "aware"]).notes
+    assert said in notes
+
+
+def test_backends_say_what_they_charge_and_how_much_queued(study):
+    said = " ".join(backend_reasons(study["unaware"], study["aware"]))
+    assert "'analytical-aware' sends a message whole over one hop after the other" in said
+    queued = int(study["aware"].result.links["queue_ns"].sum())
+    assert ("what differs is no congestion" in said) is (queued == 0)
+    assert backend_reasons(study["aware"], study["faster"]) == []
+
+
+def test_other_networks_are_not_explained_by_hops(study):
+    why = explained_collectives(study["aware"], study["faster"]).iloc[0]["why"]
+    assert "hop" not in why
+    assert "all of it in the transfer" in why
+
+
+def test_what_differs_comes_first_and_nothing_is_left_out(study):
+    runs = [study["aware"], study["faster"]]
+    table = configuration_table(runs)
+    differing = table[table["differs"]]
+    assert differing["setting"].tolist() == ["dimension 1: bandwidth"]
+    assert differing.iloc[0, 2:].tolist() == ["10 GiB/s", "20 GiB/s"]
+    assert table.columns.tolist() == ["setting", "differs", "1. aware", "2. faster"]
+    assert {"backend", "ranks", "system: endpoint-delay"} <= set(table["setting"])
+    assert not configuration_table(runs[:1])["differs"].any()
+
+
+def test_a_measurement_differs_by_no_setting_of_a_simulation(study):
+    run = study["aware"]
+    measured = replace(run.result, backend="replay", provenance={"network_name": "measured"})
+    comparison = Comparison([measured, run.result], run.workload, ["measured", "run"])
+    differing = comparison.settings[comparison.settings["differs"]]
+    assert differing["setting"].tolist() == ["backend", "network"]
+
+
+def test_figures_of_machines_stand_one_by_one_where_there_are_two(study):
+    table = configuration_table([study["h100"], study["a100"]]).set_index("setting")
+    assert table.loc["machine: name"].tolist() == [True, "h100", "a100"]
+    assert table.loc["machine: compute.units"].tolist() == [True, "132", "108"]
+    assert not [name for name in table.index if "sources" in name or name.startswith("option: machine")]
+    one = configuration_table([study["h100"], study["aware"]]).set_index("setting")
+    assert [name for name in one.index if name.startswith("machine")] == ["machine: name"]
+    assert [text.split("'")[1] for text in backend_reasons(study["h100"], study["a100"])] == ["gpu"]

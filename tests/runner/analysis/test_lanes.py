@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections import defaultdict
 
+import command_line
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from studies import make_captured_study, study_of
+from workloads import coll, comp, workload
 
-from chakrascope.runner.analysis import Lanes, area_names, area_overview, area_table, chrome_trace
+from chakrascope.cli._views import _stacks_shown, print_stacks
+from chakrascope.converter import convert_files
+from chakrascope.converter.readers import HostCalls
+from chakrascope.errors import BackendError
+from chakrascope.runner import measured_result
+from chakrascope.runner.analysis import (
+    TABLES,
+    Lanes,
+    analyse_run,
+    area_names,
+    area_overview,
+    area_table,
+    chrome_trace,
+    host_stack_table,
+)
+from chakrascope.runner.analysis._host_stacks import stacks_of_calls
 
 SPANS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(10**4, 10**5)), min_size=1, max_size=24)
 
@@ -159,3 +180,160 @@ def test_chrome_trace_keeps_every_nanosecond(run):
     assert {round(event["ts"] * 1000) for event in ranks} == set(run.nodes["start_ns"])
     assert round(sum(event["dur"] for event in along) * 1000) == run.result.makespan_ns
     assert all(event["args"]["reason"] for event in along)
+
+
+# The time of each stream of a device: its parts add up to its span.
+
+
+PARTS = ["compute_ns", "comm_ns", "copy_ns", "idle_ns"]
+
+
+def streams_of(folder, program, network=None):
+    backend = "analytical-unaware" if network else "replay"
+    study = study_of(folder, program, network, backend=backend, semantics="trace")
+    table = TABLES["streams"](analyse_run(study))
+    assert (table[PARTS].sum(axis=1) == table["span_ns"]).all()
+    return table
+
+
+def test_each_stream_has_its_parts_and_its_idle_time(tmp_path):
+    copy = {"kind": "copy", "name": "Memcpy HtoD"}
+    nodes = [
+        comp(0, 500, kind="host", operator="", is_cpu_op=True, stream=0),
+        comp(1, 2_000, (0,), stream=1007),
+        comp(2, 700, (1,), stream=1007, kind="idle", name="device latency before op3"),
+        comp(3, 1_000, (2,), stream=1007, **copy),
+        comp(4, 900, (1,), stream=1020),
+        comp(5, 400, (3, 4), stream=1020, kind="communication", name="all_reduce of unknown size"),
+        comp(6, 3_000, (0,), stream=2007),
+    ]
+    table = streams_of(tmp_path, workload(nodes)).set_index(["device", "stream"])
+    columns = ["nodes", "span_ns", *PARTS]
+    assert {key: tuple(row) for key, row in table[columns].iterrows()} == {
+        (0, "stream 7"): (2, 3_700, 2_000, 0, 1_000, 700),
+        (0, "stream 20"): (2, 2_100, 900, 400, 0, 800),
+        (1, "stream 7"): (1, 3_000, 3_000, 0, 0, 0),
+    }
+
+
+def test_communication_of_a_simulated_network_is_a_row_of_each_rank(tmp_path):
+    ranks = [[comp(0, 1_000 * (rank + 1)), coll(1, 1 << 20, (0,))] for rank in range(2)]
+    table = streams_of(tmp_path, workload(*ranks), "ring-2")
+    assert list(zip(table["rank"], table["stream"], strict=True)) == [
+        (0, "compute"), (0, "communication"), (1, "compute"), (1, "communication"),
+    ]  # fmt: skip
+    assert table["compute_ns"].tolist() == [1_000, 0, 2_000, 0]
+    assert table["comm_ns"].tolist()[1] >= table["comm_ns"].tolist()[3] > 0
+
+
+def test_streams_of_a_public_trace_are_its_plain_sums(data_dir, tmp_path):
+    path = data_dir / "converter" / "kineto" / "alexnet.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    sums, ends = defaultdict(int), defaultdict(list)
+    for event in events:
+        column = {"kernel": "compute_ns", "gpu_memcpy": "copy_ns", "gpu_memset": "copy_ns"}.get(
+            event.get("cat")
+        )
+        if column:
+            stream = f"stream {event['args']['stream']}"
+            sums[stream, column] += round(event["dur"] * 1000)
+            ends[stream] += [event["ts"] * 1000, (event["ts"] + event["dur"]) * 1000]
+    table = streams_of(tmp_path, convert_files(None, str(path))).set_index("stream")
+    assert set(table.index) == set(ends)
+    for stream, row in table.iterrows():
+        for column in ("compute_ns", "copy_ns"):
+            assert row[column] == sums[stream, column]
+        assert row["span_ns"] == pytest.approx(max(ends[stream]) - min(ends[stream]), rel=0.01)
+
+
+def test_a_run_without_device_work_says_so(tmp_path, capsys):
+    assert streams_of(tmp_path, workload([comp(0, 500, kind="host", is_cpu_op=True)])).empty
+    code = command_line.run("summary", tmp_path / "study", "--view", "streams")
+    assert code != 0
+    assert "No rank of this run computes on a device" in capsys.readouterr().err
+
+
+# Host calls by stack: totals, self times, and the part of the critical path.
+
+
+NONE = np.zeros((0, 2), np.int64)
+
+
+def calls_of(*rows):
+    """Return calls of (thread, start, end, name)."""
+    thread, start, end, name = zip(*rows, strict=True)
+    names = sorted({*name})
+    numbers = [names.index(each) for each in name]
+    columns = [np.array(column, np.int64) for column in (thread, range(len(rows)), start, end, numbers)]
+    return HostCalls(*columns, threads=["main", "autograd"], names=names)
+
+
+def rows_of(table):
+    columns = ["thread", "depth", "name", "calls", "total_ns", "self_ns", "on_path_ns"]
+    return list(table[columns].itertuples(index=False, name=None))
+
+
+NESTED = calls_of(
+    (0, 0, 100, "step"),
+    (0, 10, 40, "forward"),
+    (0, 15, 25, "mm"),
+    (0, 50, 90, "forward"),
+    (0, 60, 70, "mm"),
+    (1, 20, 60, "backward"),
+)
+
+
+def test_equal_stacks_are_summed_below_their_callers():
+    path = np.array([[12, 20], [65, 95]])
+    assert rows_of(stacks_of_calls(NESTED, path)) == [
+        ("main", 0, "step", 1, 100, 30, 38),
+        ("main", 1, "forward", 2, 70, 50, 33),
+        ("main", 2, "mm", 2, 20, 20, 10),
+        ("autograd", 0, "backward", 1, 40, 40, 0),
+    ]
+
+
+def test_a_window_counts_only_what_lies_in_it():
+    assert rows_of(stacks_of_calls(NESTED, NONE, (20, 65))) == [
+        ("main", 0, "step", 1, 45, 10, 0),
+        ("main", 1, "forward", 2, 35, 25, 0),
+        ("main", 2, "mm", 2, 10, 10, 0),
+        ("autograd", 0, "backward", 1, 40, 40, 0),
+    ]
+    assert rows_of(stacks_of_calls(NESTED, NONE, (200, 300))) == []
+
+
+def test_a_call_that_outlasts_its_caller_ends_with_it_and_calls_of_no_time_count():
+    calls = calls_of((0, 0, 10, "a"), (0, 5, 15, "b"), (0, 12, 14, "c"), (0, 6, 6, "d"))
+    assert rows_of(stacks_of_calls(calls, NONE)) == [
+        ("main", 0, "a", 1, 10, 5, 0),
+        ("main", 1, "b", 1, 5, 5, 0),
+        ("main", 2, "d", 1, 0, 0, 0),
+        ("main", 0, "c", 1, 2, 2, 0),
+    ]
+
+
+def test_a_terminal_leaves_out_the_frames_that_only_lead_to_the_work():
+    frames = ((0, 0, 1000, "main"), (0, 1, 1000, "run"), (0, 2, 900, "step"))
+    table = stacks_of_calls(calls_of(*frames, (0, 2, 500, "mm"), (0, 600, 900, "mm")), NONE)
+    shown = _stacks_shown(table.assign(rank=0))
+    assert shown["name"].tolist() == ["main: run", " step", "  mm"]
+
+
+def test_the_stacks_of_a_capture_sum_to_its_step(data_dir, tmp_path, capsys):
+    study, _ = make_captured_study(tmp_path, data_dir)
+    run = analyse_run(study, None)
+    table = host_stack_table(run)
+    first = table[(table["rank"] == 0) & (table["name"] == "ProfilerStep#4")].iloc[0]
+    assert first["total_ns"] == measured_result(run.workload).makespan_ns
+    path = run.path.unreasoned
+    of_host = (path["kind"] == "host") & (path["rank"] == 0)
+    assert first["on_path_ns"] == path.loc[of_host, "duration_ns"].sum() > 0
+    for _, rows in table.groupby(["rank", "thread"]):
+        assert rows["self_ns"].min() >= 0
+        assert rows["self_ns"].sum() == rows.loc[rows["depth"] == 0, "total_ns"].sum()
+    print_stacks(run, [0], (0, 1 << 62), "table")
+    assert "ProfilerStep#4" in capsys.readouterr().out
+    study.trace_dir("mlp").rename(tmp_path / "elsewhere")
+    with pytest.raises(BackendError, match="device traces of this run's workload are not here"):
+        print_stacks(analyse_run(study, None), [0], (0, 1 << 62), "table")

@@ -8,21 +8,18 @@ import math
 
 import command_line
 import pytest
+from studies import study_of
 from workloads import comp, workload
 
 from chakrascope.converter import convert_files
 from chakrascope.errors import BackendError
-from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import TABLES, analyse_run, joined_operators, operators_text
 from chakrascope.runner.analysis._operator_rates import OperatorRate, operator_rates, reaches_of
 from chakrascope.runner.chips import chip_of_device, find_chip
 
 
 def run_of(folder, program):
-    study = Study.create(folder / "study")
-    experiment = prepare(study.add_workload(program, "job"), "default", None, backend="replay")
-    study.add_run(experiment, get_backend("replay").run(experiment), workload="job")
-    return analyse_run(study)
+    return analyse_run(study_of(folder, program))
 
 
 @pytest.fixture

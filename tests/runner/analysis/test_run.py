@@ -1,19 +1,41 @@
 """A run with every answer derived from it, opened without a page."""
 
+from __future__ import annotations
+
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from chakrascope.errors import ConfigError, StudyError
+from chakrascope.converter.chakra import TextColumn
+from chakrascope.errors import ConfigError, StudyError, UsageError
+from chakrascope.runner import NetworkConfig, SystemConfig
 from chakrascope.runner.analysis import (
     COMPARISONS,
     OVERVIEWS,
     RUN_BREAKDOWNS,
     TABLES,
     ComputedOnce,
+    Load,
+    Target,
     analyse_run,
+    changes,
+    csv_pieces,
+    csv_text,
+    drops,
+    duration_estimate,
+    estimate_s,
+    load_of,
+    search_nodes,
+    sends_one_by_one,
+    sensitivity,
+    simulate_faster,
+    targets,
 )
 
 
@@ -67,3 +89,137 @@ def test_what_several_threads_ask_for_is_computed_once():
         answers = list(pool.map(lambda _: slow.answer, range(64)))
     assert all(answer is answers[0] for answer in answers)
     assert slow.asked == 1
+
+
+# Nodes are looked up by name and number.
+
+
+@pytest.mark.parametrize(
+    ("text", "first"), [("LAYERS.3", 10), ("allreduce", 2), ("4", 4), ("", None), ("%", None)]
+)
+def test_search_finds_names_and_numbers(run, text, first):
+    found = search_nodes(run.nodes, run.words, text)
+    assert (None if found.empty else int(found["node_id"].iloc[0])) == first
+
+
+def test_search_lists_the_longest_first(run):
+    found = search_nodes(run.nodes, run.words, "layers", count=5)
+    lengths = (found["end_ns"] - found["start_ns"]).tolist()
+    assert lengths == sorted(lengths, reverse=True)
+    assert len(found) == 5
+
+
+# Columns become the same CSV as a table of them.
+
+
+TEXTS = st.text(st.sampled_from(' ,"\n\r\t=+-@a1é'), max_size=5)
+ROW = st.tuples(TEXTS, st.integers(-(1 << 62), 1 << 62), st.floats(allow_infinity=False), st.booleans())
+
+
+@given(st.lists(ROW, min_size=1, max_size=12), st.data())
+def test_columns_are_written_as_their_table_is(rows, data):
+    text, number, share, flag = zip(*rows, strict=True)
+    columns = {
+        "=name": TextColumn.of(text),
+        "number": np.array(number, np.int64),
+        "share": np.array(share),
+        "flag": np.array(flag),
+    }
+    order = np.array(data.draw(st.permutations(range(len(rows)))))
+    frame = pd.DataFrame({"=name": pd.Series(text, dtype=object), **{
+        name: columns[name] for name in ("number", "share", "flag")
+    }})  # fmt: skip
+    assert "".join(csv_pieces(columns, order)) == csv_text(frame.iloc[order])
+
+
+# How long a simulation will take.
+
+
+def test_load_counts_what_a_rank_sends(made):
+    load = load_of(made.study.workload_prefix())
+    assert (load.ranks, load.programs, load.nodes) == (2, 2, 36)
+    assert load.collectives == (("all-reduce", 6.0, float(sum(range(1, 7)) << 20)),)
+
+
+@pytest.mark.parametrize("backend", ["analytical-aware", "packet"])
+def test_more_ranks_and_chunks_take_longer(backend):
+    load = Load(2, 2, 100, (("all-reduce", 6.0, 6e6),))
+    system = SystemConfig.preset("default")
+    shape = {"topology": ["Ring"], "bandwidth": [1.0], "latency": [500.0]}
+    small, large = (
+        estimate_s(NetworkConfig.from_mapping(shape | {"npus_count": [size]}, "test"), system, load, backend)
+        for size in (8, 512)
+    )
+    assert small < 15
+    assert large > 4 * small
+
+
+def test_what_is_worked_out_takes_no_longer_for_its_messages():
+    load = Load(4096, 4096, 4096, (("all-reduce", 100.0, 1e9),))
+    shape = {"topology": ["Switch"], "bandwidth": [1.0], "latency": [500.0], "npus_count": [4096]}
+    network = NetworkConfig.from_mapping(shape, "test")
+    ring, direct = SystemConfig.preset("default"), SystemConfig.preset("direct")
+    assert sends_one_by_one(network, ring, load, "analytical-unaware") == ""
+    assert "'direct'" in sends_one_by_one(network, direct, load, "analytical-unaware")
+    assert "links" in sends_one_by_one(network, ring, load, "flow")
+    times = [estimate_s(network, system, load, "analytical-unaware") for system in (ring, direct)]
+    assert times[0] < times[1] / 50
+
+
+def test_a_replay_does_not_wait_for_the_network():
+    load = Load(2, 2, 100, (("all-reduce", 6.0, 6e6),))
+    network, system = NetworkConfig.preset("hgx-h100-8"), SystemConfig.preset("default")
+    assert estimate_s(network, system, load, "replay") < 4
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [([0.2], "about 1 s"), ([50, 60], "about 110 s"), ([300], "about 5 min"), ([9e4], "about 25 h")],
+)
+def test_estimate_is_told_in_the_largest_fitting_unit(seconds, text):
+    assert duration_estimate(seconds) == text
+
+
+# What could change in the step of a run, and what it would take then.
+
+
+def test_targets_are_what_the_backend_can_change(run, simulated):
+    measured = [target.key for target in targets(run.path, "replay", 1)]
+    assert {"operator:aten::mm", "operator:c10d::allreduce_", "kind:host"} <= set(measured)
+    assert not any(key.startswith(("bandwidth", "latency")) for key in measured)
+    on_network = [target.key for target in targets(simulated.path, "analytical-aware", 1)]
+    assert {"operator:aten::mm", "bandwidth:0", "latency:0"} <= set(on_network)
+    assert "operator:c10d::allreduce_" not in on_network
+
+
+def test_sensitivity_lists_the_most_helpful_first(simulated):
+    chosen = [Target("kind", "host"), Target("bandwidth", "0")]
+    table = sensitivity(simulated.experiment(), simulated.result.makespan_ns, chosen)
+    assert table["target"].tolist() == [chosen[1].label, chosen[0].label]
+    assert (table["delta_ns"] < 0).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "times"),
+    [("kind:host", 0.0), ("kind:host", -1.0), ("kind:host", math.nan), ("bandwidth:0", math.inf)],
+)
+def test_impossible_speeds_are_refused(run, target, times):
+    with pytest.raises(UsageError, match=r"0\.01 to 1000"):
+        simulate_faster(run.experiment(), Target.parse(target), times)
+
+
+def test_host_work_can_be_taken_away(run):
+    gone = simulate_faster(run.experiment(), Target("kind", "host"), math.inf)
+    assert gone < run.result.makespan_ns
+
+
+def test_waits_of_a_node_can_be_dropped(simulated):
+    (only,) = drops(simulated, 3, 4)
+    assert only.key == "edge:3/3-4"
+    assert simulate_faster(simulated.experiment(), only, 1.0) <= simulated.result.makespan_ns
+    assert drops(simulated, 99, 4) == []
+
+
+def test_elasticity_is_simulated_once(simulated):
+    assert simulated.elasticity is simulated.elasticity
+    assert set(simulated.elasticity["key"]) <= {target.key for target in changes(simulated)}

@@ -6,12 +6,21 @@ import json
 
 import command_line
 import pytest
-from workloads import comp, workload
+from studies import study_of
+from workloads import coll, comp, workload
 
 from chakrascope.converter.checks._workload_checks import check_workload
 from chakrascope.converter.kernels import unsized_communication
-from chakrascope.runner import Study, compare, get_backend, prepare, simulate, summarize
-from chakrascope.runner.analysis import layer_table
+from chakrascope.runner import (
+    NetworkConfig,
+    SystemConfig,
+    advice,
+    collective_overview,
+    compare,
+    simulate,
+    summarize,
+)
+from chakrascope.runner.analysis import KIND_LABELS, layer_table, targets
 
 DISPATCH = "void deep_ep::internode::dispatch<false, 8, true, 8>(int4*, float*, long*)"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -64,10 +73,7 @@ def test_answers_name_it():
 
 
 def test_the_command_line_has_it_in_summary_and_what_if(tmp_path, capfd):
-    study = Study.create(tmp_path / "study")
-    prefix = study.add_workload(job(), "job")
-    experiment = prepare(prefix, "default", "ring-2", backend="analytical-unaware", semantics="trace")
-    study.add_run(experiment, get_backend("analytical-unaware").run(experiment), workload="job")
+    study = study_of(tmp_path, job(), "ring-2", backend="analytical-unaware", semantics="trace")
     said = []
     for command, *options in (["summary"], ["what-if", "--faster", "kind:compute=2"], ["what-if"]):
         assert command_line.run(command, study.path, *options, "--format", "json") == 0
@@ -103,3 +109,45 @@ def test_layers_count_what_a_device_does():
     (row,) = layer_table(result, model, summarize(result, model).path).to_dict("records")
     times = (row["forward_ns"], row["communication_ns"], row["other_ns"])
     assert times == (150_000, 350_000, 0)
+
+
+# Host time inside the communication library's calls.
+
+
+@pytest.fixture(scope="module")
+def blocked():
+    """Ranks that spend 8 ms inside a call, then compute for 1 ms; simulated."""
+    call = {"name": "c10d::recv_", "operator": "c10d::recv_", "kind": "host", "cause": "communication_call"}
+    rank = [comp(0, 8_000_000, **call), comp(1, 1_000_000, after=(0,)), coll(2, 1024, after=(1,))]
+    program = workload(rank, rank)
+    return program, simulate(program, SystemConfig.preset("default"), NetworkConfig.preset("ring-2"))
+
+
+def test_the_summary_names_the_calls(blocked):
+    program, result = blocked
+    summary = summarize(result, program)
+    assert "is bound by host work: 8" in summary.headline
+    assert "the largest contributor is inside communication calls: c10d::recv_ (8.00 ms, 88.8 %)" in (
+        summary.headline
+    )
+    assert KIND_LABELS[summary.kinds["key"].iloc[0]] == "Host work"
+
+
+def test_no_faster_kernel_is_advised_for_them(blocked):
+    program, result = blocked
+    path = summarize(result, program).path
+    first = advice(path, result, program, collective_overview(result, program.node_table(), path))[0]
+    assert (first.what, first.gain_ns) == ("Inside communication calls: c10d::recv_", 8_000_000)
+    assert first.is_bound
+    assert "kernel" not in first.how
+    assert "inside the call" in first.how
+
+
+def test_what_if_can_ask_for_less_of_them(blocked):
+    program, result = blocked
+    labels = {
+        target.key: target.label
+        for target in targets(summarize(result, program).path, "analytical-unaware", 1)
+    }
+    assert labels["cause:communication_call"] == "host work: inside communication calls"
+    assert labels["operator:c10d::recv_"] == "operator c10d::recv_"

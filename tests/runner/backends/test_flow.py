@@ -13,7 +13,7 @@ from packets import case_network, case_system, case_workload, network, read_case
 from test_link_changes import US, clos, failing, failures_for_a_time, run, tandem_ps, told
 from workloads import coll, comp, workload
 
-from chakrascope.converter import CollectiveType, NodeType, microbenchmark
+from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import BackendError, Cancelled, ConfigError
 from chakrascope.runner import NetworkConfig, Result, critical_path, engine, simulate
 from chakrascope.runner.backends._flow import in_step, may_drift, moved_by_shaking
@@ -416,15 +416,3 @@ def test_whatever_fails_for_a_time_every_flow_arrives(failures):
     assert run(clos(*failures), "flow", "all-to-all").makespan_ns == result.makespan_ns
     ends = result.flows["end_ns"] - result.flows["start_ns"]
     assert (ends > 0).all()
-
-
-@pytest.mark.parametrize("failure", [{"link": [4, 6]}, {"link": [0, 4], "rate": 0.5}])
-@pytest.mark.parametrize("size", [1 << 18, 4 << 20])
-def test_a_failure_from_0_ns_on_is_one_from_the_start(failure, size):
-    model = microbenchmark("all-to-all", 4, size)
-    lasting, timed = (
-        simulate(model, "default", clos(given), backend="flow")
-        for given in (failure, failure | {"at": "0us"})
-    )
-    assert timed.flows.equals(lasting.flows)
-    assert timed.provenance["flow"] == lasting.provenance["flow"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -122,20 +120,6 @@ def test_wrong_topologies_are_named(config, tmp_path, old, new, pattern):
         NetworkConfig.load(config)
 
 
-def test_wrong_packet_parts_are_named():
-    def packet(**part):
-        return NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=PacketPart.from_mapping(part))
-
-    with pytest.raises(ConfigError, match="did you mean 'CC_MODE'"):
-        fabric_of(packet(CC_MOD=1))
-    with pytest.raises(ConfigError, match="without 'links'"):
-        fabric_of(packet(nodes=3))
-    with pytest.raises(ConfigError, match="a link is"):
-        fabric_of(packet(nodes=3, switches=[2], links=[[0, 1]]))
-    with pytest.raises(ConfigError, match="must be lists"):
-        fabric_of(packet(nodes=3, switches=2, links=[]))
-
-
 def reachable(packet):
     """Return whether every host reaches every other without passing a third host."""
     near = {node: set() for node in range(packet.nodes)}
@@ -200,12 +184,6 @@ def test_clos_fabrics_have_the_switches_they_should(counts, fabric, switches):
     assert reachable(packet)
 
 
-def test_oversubscription_divides_the_links_up():
-    packet = fabric_of(clos_network((16,), hosts_per_leaf=8, oversubscription=4))
-    up = [link for link in packet.links if 16 in (link.a, link.b) and max(link.a, link.b) >= 18]
-    assert len(up) == 2
-
-
 @pytest.mark.parametrize(
     ("fabric", "pattern"),
     [
@@ -239,8 +217,3 @@ def test_marking_thresholds_are_interpolated():
     assert packet.settings["KMIN_MAP"] == {300 * 10**9: 700}
     slow = NetworkConfig(("Switch",), (2,), (12.5e9 / 8 / (1 << 30),), (500.0,))
     assert fabric_of(slow).settings["KMAX_MAP"] == {12_500_000_000: 200}
-
-
-def test_a_network_with_a_packet_part_still_serves_the_other_backends(config, tmp_path):
-    network = NetworkConfig.load(config)
-    assert json.loads(json.dumps(network.to_dict()))["packet"]["nodes"] == 5

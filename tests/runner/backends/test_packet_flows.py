@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets import case_network, messages, read_cases, star
 
-from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, engine
 from chakrascope.runner.config import PacketPart, fabric_of
 
@@ -247,13 +246,3 @@ def test_equal_ways_are_both_used():
 def test_impossible_messages_are_refused(message, pattern):
     with pytest.raises(RuntimeError, match=pattern):
         simulate(star(2), [message])
-
-
-def test_a_payload_of_nothing_is_refused():
-    with pytest.raises(ConfigError, match="PACKET_PAYLOAD_SIZE"):
-        simulate(star(2, PACKET_PAYLOAD_SIZE=0), [])
-
-
-def test_loads_in_powers_of_one_are_refused():
-    with pytest.raises(ConfigError, match="PINT_LOG_BASE"):
-        simulate(star(2, CC_MODE=10, PINT_LOG_BASE=1), [])

@@ -1,17 +1,171 @@
-"""Machine files: those that ship are whole and sourced, and mistakes in one are named."""
+"""Machines of the GPU model: files that are whole and sourced, and measured collectives they predict."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 import yaml
+from command_line import script
 
 from chakrascope.errors import ConfigError
 from chakrascope.runner import gpu
 from chakrascope.runner.chips import find_chip
-from chakrascope.runner.gpu import find_machine, list_machines, load_machine
+from chakrascope.runner.gpu import find_machine, list_machines, load_machine, simulate_program
+from chakrascope.runner.programs import (
+    Buffer,
+    Channel,
+    ChannelType,
+    Op,
+    Program,
+    RankProgram,
+    Region,
+    ThreadBlock,
+    all_pairs_program,
+    nccl_program,
+)
+
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "gpu_report.py"
+KIB, MIB = 1 << 10, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def report():
+    return script(SCRIPT)
+
+
+@pytest.fixture(scope="module")
+def h100():
+    return find_machine("h100")
+
+
+def test_mscclpp_on_8_h100(report, h100):
+    points = report.mscclpp_points(h100, [KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 16 * MIB])
+    assert [point.way for point in points] == ["packets"] * 2 + ["NVLS"] * 4
+    assert report.mean_error(points) < 0.15
+    assert max(abs(point.error) for point in points) < 0.3
+    golden = [6_580, 7_056, 7_569, 9_500, 15_691, 68_526]
+    assert [point.predicted_ns for point in points] == pytest.approx(golden, rel=0.01)
+
+
+def test_nccl_on_8_h100(report, h100):
+    points = report.nccl_points(h100, [KIB, 64 * KIB, 512 * KIB, 4 * MIB])
+    assert [point.way for point in points] == ["ring LL"] * 3 + ["nvls Simple"]
+    # NVLS between 2 and 32 MiB is the worst of the curve.
+    assert max(abs(point.error) for point in points[:-1]) < 0.1
+    assert abs(points[-1].error) < 0.2
+    assert report.mean_error(points) < 0.1
+    golden = [15_924, 17_602, 18_495, 40_361]
+    assert [point.predicted_ns for point in points] == pytest.approx(golden, rel=0.01)
+    slow = report.nccl_points(h100, [16 * MIB], report.SLOW_NCCL)
+    assert (slow[0].way, abs(slow[0].error) < 0.3) == ("ring Simple", True)
+
+
+def test_a_put_by_a_proxy_there_and_back(report, h100):
+    """One rank puts with a signal, the other waits and does the same, on two nodes."""
+    apart = replace(h100, scale_up=replace(h100.scale_up, gpus=1))
+    times = [simulate_program(ping_pong(rounds), 128, apart).time_ns for rounds in (5, 25)]
+    measured = report.measured()["put_with_signal"]["round_trip_us"]
+    assert (times[1] - times[0]) / 20 / 1000 == pytest.approx(measured, rel=0.05)
+
+
+def ping_pong(rounds: int) -> Program:
+    ranks = []
+    for rank in range(2):
+        channel = Channel(ChannelType.PORT, rank, 1 - rank, 0)
+        here, there = (Region((each,), Buffer.SCRATCH, each, 1) for each in (rank, 1 - rank))
+        put = Op("pws", (), (here,), (replace(there, index=rank),), (channel,))
+        wait = [Op("wait", (), channels=(channel,)), Op("nop", ())]
+        turn = [put, *wait] if rank == 0 else [*wait, put]
+        ops = tuple(replace(op, path=(place,)) for place, op in enumerate(turn * rounds))
+        ranks.append(RankProgram(rank, 1, 1, 2, (ThreadBlock(0, ops),), (channel,)))
+    return Program("ping-pong", "ping-pong", "mscclpp", "custom", "Simple", False, 1, tuple(ranks))
+
+
+def test_what_the_links_of_h100_carry(report, h100):
+    # A ring reaches 365 to 370 GB/s of bus bandwidth, NVLS 275 of algorithm bandwidth; here at 32 and 64 MiB.
+    ring = nccl_program("ring", "reduce-scatter", 8, "Simple", 24)
+    rate = 32 * MIB / report.time_ns(ring, 32 * MIB, h100) * 7 / 8
+    assert 300 < rate < 370
+    nvls = report.plan("single_node_allreduce_nvls_zero_copy")
+    assert 64 * MIB / report.time_ns(nvls, 64 * MIB, h100) == pytest.approx(266, rel=0.03)
+
+
+def test_the_simple_protocol_wins_later_where_links_are_slower_and_wider(report):
+    narrow = [report.gpu_crossings.crossing(latency, 275, gpus=4) for latency in (500, 5000)]
+    assert 4 < narrow[1] / narrow[0] < 16
+    assert report.gpu_crossings.crossing(500, 1100, gpus=4) > 1.3 * narrow[0]
+
+
+def test_unrolling_helps_large_buffers_until_the_cap(report):
+    program = all_pairs_program("put", "all-to-all", 8, 28)
+    lines = report.by_figure(program, "compute__unroll", (1, 4, 16, 64), (64 * KIB, 8 * MIB))
+    small, large = ([line.points[place][1] for line in lines.values()] for place in (0, 1))
+    assert max(small) / min(small) < 1.05
+    assert large[0] > 1.5 * large[1] > 1.5 * large[2]
+    assert large[3] > 0.85 * large[2]
+
+
+def test_outstanding_requests_help_and_saturate(report):
+    program = all_pairs_program("get", "all-gather", 8, 7)
+    values = (16, 64, 256, 1024, 4096)
+    lines = report.by_figure(program, "compute__requests_per_unit", values, (16 * MIB,), compute__unroll=64)
+    times = [line.points[0][1] for line in lines.values()]
+    assert times[0] > 2 * times[1] > 3 * times[2]
+    assert times[4] == pytest.approx(times[3], rel=0.15)
+
+
+def test_gets_beat_puts_in_reduce_scatters_of_large_buffers(report):
+    puts, gets = (
+        report.time_ns(all_pairs_program(way, "reduce-scatter", 16, 16), 16 * MIB, report.generic())
+        for way in ("put", "get")
+    )
+    assert gets < puts
+
+
+def test_time_is_linear_in_the_buffer(report):
+    program = all_pairs_program("put", "all-gather", 8, 32)
+    machine = report.generic()
+    first, second, third = (report.time_ns(program, size, machine) for size in (16 * MIB, 32 * MIB, 64 * MIB))
+    assert third - second == pytest.approx(2 * (second - first), rel=0.05)
+
+
+def test_one_message_on_one_link_takes_what_the_formula_says(report):
+    """Latency and bytes over bandwidth, where nothing else is in the way."""
+    machine = report.generic()
+    fast = replace(machine.compute, bytes_per_ns=1e5, unroll=64, requests_per_unit=1 << 20)
+    machine = replace(machine, compute=fast, mesh=replace(machine.mesh, hop_ns=0, link_bytes_per_ns=1e6))
+    program = all_pairs_program("put", "all-gather", 2, 1)
+    small, large = (report.time_ns(program, size, machine) for size in (8 * MIB, 16 * MIB))
+    # A rank puts half of the buffer to the other.
+    assert large - small == pytest.approx(4 * MIB / machine.scale_up.bytes_per_ns, rel=0.001)
+
+
+def test_the_page_is_made_of_what_was_simulated(report):
+    points = [report.Point(KIB, 100.0, 110.0, "ring LL"), report.Point(MIB, 1000.0, 900.0, "ring LL")]
+    assert report.mean_error(points) == pytest.approx(0.1)
+    rows = list(report._points_table({"NCCL: all": points}))
+    assert "| 1.00 KiB | ring LL | 0.10 | 0.11 | +10.0% |" in rows
+    picture = report.chart("A", "us", [report.Line("measured", ((KIB, 1.0), (MIB, 8.0)), True)])
+    assert picture.count("<circle") == 2
+
+
+def test_the_published_page_is_of_what_was_measured(report):
+    page = (SCRIPT.parent.parent / "docs" / "validation" / "gpu-validation.md").read_text(encoding="utf-8")
+    for size in report.times_of("mscclpp_allreduce"):
+        assert (
+            page.count(f"\n| {report.bytes_text(size)} | packets | ")
+            + page.count(f"\n| {report.bytes_text(size)} | NVLS | ")
+            == 1
+        ), size
+    for name in ("gpu-h100", "gpu-reduce-scatter", "gpu-all-gather", "gpu-scale"):
+        assert f"(images/{name}.svg)" in page
+        assert (SCRIPT.parent.parent / "docs" / "validation" / "images" / f"{name}.svg").is_file()
+
+
+# Machine files: those that ship are whole and sourced, and mistakes in one are named.
+
 
 PARTS = ("compute", "mesh", "memory", "scale_up", "scale_out")
 

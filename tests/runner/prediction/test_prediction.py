@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import statistics
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from command_line import script
 
 from chakrascope.cli._predict import plan_of, predict_command
 from chakrascope.errors import ChakrascopeError, ConfigError, UsageError
@@ -39,17 +37,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MEASURED = ROOT / "tests" / "data" / "runner" / "training"
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-STEPS = script("measured_steps").every_step(MEASURED)
+STEPS = script(ROOT / "scripts" / "measured_steps.py").every_step(MEASURED)
 
 
 def setting_of(step: object) -> Setting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from workloads import Prices
 
 from chakrascope.converter import CollectiveType, NodeType, Workload, doctor
 from chakrascope.errors import UsageError
@@ -20,8 +21,6 @@ from chakrascope.runner import NetworkConfig, simulate
 from chakrascope.runner.prediction import predicted_system
 from chakrascope.runner.prediction.models import (
     SCHEDULES,
-    Exchange,
-    Operator,
     Plan,
     Routing,
     Spread,
@@ -39,23 +38,6 @@ from chakrascope.runner.prediction.models import (
 
 TINY = Transformer(name="tiny", layers=4, hidden=64, heads=4, ffn=256, vocab=100, sequence=32, tied=True)
 GIB = 1 << 30
-
-
-@dataclass(frozen=True)
-class Prices:
-    """A nanosecond for each operation, and none for anything else."""
-
-    host_ns: float = 0.0
-    step_ns: float = 0.0
-
-    def operator_ns(self, operator: Operator) -> float:
-        return operator.flops / 1000 + operator.moved_bytes / 1000
-
-    def start_ns(self, where: Spread) -> float:
-        return 5.0
-
-    def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        return 0.0
 
 
 # Parameters in units of 10^9, as the models are known by or their cards give them.

@@ -39,10 +39,11 @@ def fault(text: str, seed: int, schedules: int) -> str:
     return mscclpp_fault(json.loads(text), seed, schedules)
 
 
-def judged(text: str, seed: int, schedules: int) -> tuple[str, str]:
+def judged(text: str, seed: int, schedules: int, longer: int = LONGER) -> tuple[str, str]:
     """Return how proof and interpreter agree on a program, and why it is refused or wrong.
 
-    That is unread, proved, refuted; or, where they differ, unsound or refused.
+    That is unread, proved, refuted; or, where they differ, unsound or refused. A program that only the
+    proof refuses is tried *longer* times as often.
     """
     try:
         proof = prove(parse_program(text.encode(), "mutant"))
@@ -51,6 +52,6 @@ def judged(text: str, seed: int, schedules: int) -> tuple[str, str]:
     wrong = fault(text, seed, schedules)
     if proof.holds:
         return ("unsound", wrong) if wrong else ("proved", "")
-    if wrong or fault(text, ~seed, schedules * LONGER):
+    if wrong or fault(text, ~seed, schedules * longer):
         return "refuted", wrong
     return "refused", proof.problems[0].message

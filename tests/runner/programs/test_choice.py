@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import replace
 
 import pytest
-from program_samples import path_of
+from program_samples import SAMPLES, path_of, plan, sample, xml
 
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig, Study, SystemConfig, prepare, run_sweep, simulate
 from chakrascope.runner.config import copied_into, digests
 from chakrascope.runner.programs import (
+    BUILTIN_PROGRAMS,
+    Buffer,
+    ChannelType,
     Demand,
+    Region,
     builtin_program,
     choose_programs,
     named_program,
+    parse_program,
+    read_program,
     write_msccl,
 )
 
@@ -194,3 +202,220 @@ def test_a_run_with_programs_by_name(tmp_path):
     system = replace(preset, all_reduce_programs=("nccl", "builtin"))
     assert copied_into(system, tmp_path).all_reduce_programs == ("nccl", "builtin")
     assert digests(system) == {"all-reduce-program-0": "nccl", "all-reduce-program-1": "builtin"}
+
+
+# Programs read from files: what they say, and errors that name where a file is wrong.
+
+
+def test_an_xml():
+    program = sample("alltoall_a100_three_step")
+    assert (program.language, program.collective, program.protocol) == ("msccl", "all-to-all", "Simple")
+    assert (program.num_ranks, program.chunks, program.in_place) == (16, 16, False)
+    first = program.ranks[0].thread_blocks[0].ops[0]
+    assert first.name == "cpy"
+    assert first.sources == (Region((0,), Buffer.INPUT, 8, 8),)
+    assert first.destinations == (Region((0,), Buffer.SCRATCH, 0, 8),)
+    receive = program.ranks[0].thread_blocks[1]
+    assert (receive.send, receive.receive, receive.channel) == (-1, 1, 0)
+
+
+def test_a_plan():
+    program = sample("multi_node_allgather")
+    assert (program.language, program.collective, program.num_ranks) == ("mscclpp", "all-gather", 8)
+    put = next(op for op in program.ranks[5].thread_blocks[0].ops if op.name == "put")
+    assert put.sources == (Region((5,), Buffer.OUTPUT, 5, 1),) * 3
+    assert [region.ranks for region in put.destinations] == [(4,), (6,), (7,)]
+    port = next(op for op in program.ranks[5].thread_blocks[0].ops if op.name == "pwsf")
+    assert port.by_port
+    assert (port.channels[0].type, port.channels[0].peer) == (ChannelType.PORT, 1)
+
+
+def test_a_pipeline_and_a_switch():
+    program = sample("allreduce_pipeline")
+    pipeline = program.ranks[1].thread_blocks[1].ops[0]
+    assert (pipeline.name, pipeline.unit_bytes, pipeline.pipeline_chunks) == ("pipeline", 1 << 19, 1)
+    reduce = next(op for op in pipeline.body if op.name == "glres")
+    assert reduce.place == "0.2"
+    assert reduce.sources == (Region((0, 1, 2, 3), Buffer.SCRATCH, 1, 1),)
+    assert program.ranks[1].semaphores == (0, 0, 32)
+
+
+def test_chunks_are_in_whole_units_and_add_up():
+    program = sample("multi_node_allgather")
+    assert program.chunk_bytes(1000) == [128] * 7 + [104]
+    assert sum(program.chunk_bytes(12345)) == 12345
+
+
+def test_compressed_or_not(tmp_path):
+    plain = tmp_path / "program.json"
+    plain.write_bytes(gzip.decompress(path_of("allreduce_packet").read_bytes()))
+    assert read_program(plain).ranks == sample("allreduce_packet").ranks
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in SAMPLES if ".xml" in path.name], ids=lambda path: path.name
+)
+def test_an_xml_is_read_back_as_written(path):
+    program = read_program(path)
+    assert parse_program(write_msccl(program).encode(), program.source) == program
+
+
+@pytest.mark.parametrize("algorithm", BUILTIN_PROGRAMS)
+def test_the_built_in_algorithms_are_read_back_as_written(algorithm):
+    for collective in BUILTIN_PROGRAMS[algorithm]:
+        program = builtin_program(algorithm, collective, 8)
+        read = parse_program(write_msccl(program).encode(), program.source)
+        assert read == replace(program, chunkwise=True)  # as an executor runs a file
+
+
+def test_a_plan_is_no_xml():
+    with pytest.raises(ConfigError, match="puts and signals are no steps"):
+        write_msccl(sample("allreduce_packet"))
+
+
+def test_an_interpreter_has_room_for_so_many_steps():
+    with pytest.raises(ConfigError, match="rank 0: channel 0 has 63 thread blocks; there is room for 32"):
+        write_msccl(builtin_program("direct", "all-gather", 64))
+
+
+def refused(name, change):
+    data = plan(name)
+    change(data)
+    with pytest.raises(ConfigError) as caught:
+        parse_program(json.dumps(data).encode(), "plan.json")
+    return caught.value.message
+
+
+def test_an_unknown_op():
+    def change(data):
+        data["gpus"][1]["threadblocks"][0]["ops"][0]["name"] = "ppktt"
+
+    message = refused("allreduce_packet", change)
+    assert message.startswith("plan.json: rank 1, thread block 0, op 0: there is no op 'ppktt'")
+    assert "ppkt" in message
+
+
+def test_a_channel_that_does_not_pair():
+    def change(data):
+        gpu = data["gpus"][0]
+        gpu["channels"][0]["connected_to"].append(1)
+        gpu["threadblocks"][0]["channels"][0]["channel_ids"].append(3)
+        gpu["threadblocks"][0]["ops"][1]["channel_ids"].append(3)
+
+    message = refused("multi_node_allgather", change)
+    assert "plan.json: rank 0, thread block 0, op 1 (rlxsignal): its memory channel 1 to rank 1" in message
+    assert "does not pair" in message
+
+
+def test_a_semaphore_that_goes_negative():
+    def change(data):
+        data["gpus"][2]["semaphores"][2]["init_value"] = 0
+        ops = data["gpus"][2]["threadblocks"][2]["ops"][0]["ops"]
+        del ops[-1]
+
+    message = refused("allreduce_pipeline", change)
+    assert "rank 2, thread block 0, op 0.0 (sem_acquire): semaphore 2 goes negative" in message
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda data: data["gpus"].pop(),
+            "rank 3: 'connected_to' must be a list of whole numbers from 0 to 6",
+        ),
+        (lambda data: data.pop("gpus"), "'gpus' is missing"),
+        (lambda data: data["gpus"][0].update(id=1), "each id must be there once"),
+        (lambda data: data.update(collective="allreduces"), "did you mean 'allreduce'"),
+        (lambda data: data.update(protocol="LL256"), "did you mean 'LL'"),
+        (
+            lambda data: data["gpus"][0]["threadblocks"][0]["ops"][1].update(channel_ids=[7]),
+            "rank 0, thread block 0, op 1 (rlxsignal): it uses memory channel 7, but its thread block has 3",
+        ),
+        (
+            lambda data: data["gpus"][0]["threadblocks"][0]["ops"][5]["dst_buff"][0].update(buffer_id=9),
+            "op 5 (put): it uses remote buffer 9",
+        ),
+        (
+            lambda data: data["gpus"][0]["threadblocks"][0]["ops"][5]["src_buff"][0].update(index=8),
+            "op 5 (put): it reaches to chunk 8 of the output buffer of rank 0, which has 8 chunks",
+        ),
+        (
+            lambda data: data["gpus"][0]["threadblocks"][0]["ops"][5]["src_buff"].pop(),
+            "op 5 (put): it has 2 sources but 3 destinations",
+        ),
+        (lambda data: data["gpus"][0].update(threadblocks=7), "rank 0: 'threadblocks' must be a list"),
+        (lambda data: data["gpus"][0].update(input_chunks="1"), "'input_chunks' must be a whole number"),
+    ],
+)
+def test_a_damaged_plan(change, words):
+    assert words in refused("multi_node_allgather", change)
+
+
+@pytest.mark.parametrize(
+    ("place", "attributes", "words"),
+    [
+        ("algo", {"ngpus": "9"}, "ngpus is 9, but the ranks are [0, 1, 2, 3, 4, 5, 6, 7]"),
+        ("algo", {"proto": "LL129"}, "the protocol cannot be 'LL129'"),
+        ("algo", {"nchunksperloop": "0"}, "'nchunksperloop' of <algo> must be a whole number"),
+        ("tb", {"send": "8"}, "rank 0, thread block 0, line 3: 'send' of <tb> must be a whole number"),
+        ("tb", {"send": "0"}, "it exchanges with its own rank"),
+        ("tb", {"send": "-1"}, "thread block 0, op 0 (s): it sends, but its thread block has no peer"),
+        ("tb", {"recv": "-1"}, "op 1 (rcs): it receives, but its thread block has no peer"),
+        ("step", {"type": "rss"}, "rank 0, thread block 0, op 0: there is no step type 'rss'"),
+        ("step", {"srcbuf": "x"}, "'srcbuf' must be i, o or s"),
+        ("step", {"srcoff": "8"}, "op 0 (s): it reaches to chunk 8 of the output buffer of rank 0"),
+        ("step", {"depid": "1", "deps": "0"}, "it waits for step 0 of thread block 1"),
+        ("step", {"s": "1"}, "steps must be numbered"),
+    ],
+)
+def test_a_damaged_xml(place, attributes, words):
+    from xml.etree import ElementTree
+
+    root = xml("allgather_ring")
+    element = {"algo": root, "tb": root[0][0], "step": root[0][0][0]}[place]
+    for key, value in attributes.items():
+        element.set(key, value)
+    with pytest.raises(ConfigError) as caught:
+        parse_program(ElementTree.tostring(root), "program.xml")
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'<!DOCTYPE algo [<!ENTITY a "b">]><algo name="&a;"/>', "has no document type"),
+        (b"<algo>", "this is not XML"),
+        (b"<algo><step/></algo>", "<step> inside <algo> is not part"),
+        (
+            b"<algo></algo>\nTraceback: no such topology",
+            "line 2: text follows </algo>, often an error of the program that wrote the file: "
+            "'Traceback: no such topology'",
+        ),
+        (b"{", "this is not JSON"),
+        (b"[1]", "neither an MSCCL program"),
+        (b"{}", "'gpus' is missing"),
+        (b"", "neither an MSCCL program"),
+        (b'{"gpus": ' + b"[" * 100_000, "this is not JSON"),
+    ],
+)
+def test_what_is_no_program(content, words):
+    with pytest.raises(ConfigError, match=None) as caught:
+        parse_program(content, "file")
+    assert words in caught.value.message
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_program(tmp_path / "none.xml")
+    (tmp_path / "cut.json.gz").write_bytes(path_of("allreduce_packet").read_bytes()[:100])
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_program(tmp_path / "cut.json.gz")
+
+
+def test_a_file_that_unpacks_to_too_much(tmp_path, monkeypatch):
+    from chakrascope.runner.programs.readers import _read
+
+    monkeypatch.setattr(_read, "_MOST_BYTES", 1000)
+    with pytest.raises(ConfigError, match="is larger than"):
+        read_program(path_of("allreduce_packet"))
