@@ -92,7 +92,7 @@ struct Config {
     std::vector<CollectiveProgram> collective_programs;
     NetworkModel network_model = NetworkModel::Unaware;
     ExternalAdvance external_network;      // replaces the models if set
-    NetworkBetween network_between;        // likewise; every process has one rank
+    NetworkBetween network_between;        // replaces the models if set; every process has one rank
     Fabric fabric;                         // replaces the dimensions if it has nodes
     packet::Settings packet;               // of a fabric
     std::shared_ptr<const GpuConfig> gpu;  // replaces networks; compute and collectives run on it

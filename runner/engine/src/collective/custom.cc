@@ -55,8 +55,8 @@ class Custom final : public Algorithm {
         if (depth_ == 0 && running_ == 0 && ready_.empty()) finish();
     }
 
-    // Our programs never match each other's messages when they run side by side; other programs
-    // may, as in ASTRA-sim.
+    // Concurrent programs of Chakrascope never match each other's messages; other programs may, as in
+    // ASTRA-sim.
     MessageKey key(const Node& node, std::int32_t source, std::int32_t destination) const {
         MessageKey key{0, source, destination, node.comm_size};
         if (program_->ours) {

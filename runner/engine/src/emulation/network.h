@@ -63,7 +63,7 @@ class EmulatedNetwork final : public Network {
     const std::int32_t rank_;
     const emulation::Time start_;
     Traffic& traffic_;
-    std::unordered_map<std::uint64_t, std::uint32_t> awaited_;  // by number: the slot in the mailbox
+    std::unordered_map<std::uint64_t, std::uint32_t> awaited_;  // slot in the mailbox, by message number
     std::vector<MessageKey> arrivals_;
     std::vector<std::uint64_t> free_;
     std::vector<emulation::Event> happened_;

@@ -14,7 +14,7 @@
 
 namespace chakrascope::emulation {
 
-// The start of the error for a peer that is connected but no longer reachable over its network.
+// Prefix of the error for a peer that is connected but no longer reachable.
 inline constexpr const char* kSilence = "nothing that was sent has arrived";
 
 class TcpTransport final : public Transport {
@@ -71,7 +71,7 @@ class TcpTransport final : public Transport {
     Sleeper sleeper_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::unordered_map<std::int32_t, std::vector<Stream*>>
-        ways_;                  // by peer, the next one in round-robin order first
+        ways_;                  // connections by peer, the next one in round-robin order first
     std::uint64_t unsent_ = 0;  // messages
     std::vector<char> payload_;
     std::vector<char> discarded_;

@@ -22,7 +22,7 @@ struct Direction {
 
 // The properties of a path that determine its window.
 struct PathMeasure {
-    Ticks rtt = 0;                    // for a payload without headers, plus its acknowledgement
+    Ticks rtt = 0;                    // round-trip time of a payload without headers and its acknowledgement
     std::uint64_t product_bytes = 0;  // payload rate of the slowest link
 };
 

@@ -81,7 +81,7 @@ class Links {
         std::vector<std::int32_t> credits;  // by channel
         std::vector<Queue*> waiting;        // whose first parcel continues on this link
         std::vector<Queue> ends;            // by channel
-        std::deque<Queue> sources;          // by class: parcels that start here
+        std::deque<Queue> sources;          // parcels that start here, by class
         Queue* last = nullptr;
         Parcel* moving = nullptr;
         Use use;

@@ -108,7 +108,7 @@ class Mailbox {
     void delivered(std::uint64_t message);
     void came(const MessageKey& key);
     const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
-    // Whether a callback waits for the delivery of the message.
+    // Whether a callback is registered for the delivery of the message.
     bool is_awaited(std::uint32_t message) const { return bool(messages_[message].delivered); }
     // Whether the message requests another one from its destination, see `receive_on_request`.
     bool is_request(std::uint32_t message) const { return messages_[message].request; }
@@ -178,7 +178,7 @@ class Mailbox {
     const bool rendezvous_;
     const bool cuts_;                // to 32 bits, as ASTRA-sim does
     const Time message_cost_;        // keeps the sender busy before each message
-    const bool matches_by_arrival_;  // else in the order of issue
+    const bool matches_by_arrival_;  // otherwise by the order of issue
     const bool apart_;               // each rank has its own mailbox
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;

@@ -62,7 +62,7 @@ class Switch final : public Node {
     std::vector<Ingress> ingress_;
     std::vector<Marking> marking_;
     std::vector<std::uint64_t> waiting_bytes_;  // data for each port
-    std::vector<PortLoad> loads_;               // of each port, for HPCC-PINT
+    std::vector<PortLoad> loads_;               // load of each port, for HPCC-PINT
     Ticks longest_rtt_ = 0;
     std::uint64_t pool_bytes_ = 0;  // neither reserve nor headroom
     std::uint64_t shared_bytes_ = 0;

@@ -305,8 +305,8 @@ class FoldFinder {
         add_distance(mixer, rank, peer);
     }
 
-    // The properties that determine the delay between two ranks: the lowest dimension in which they
-    // differ, and their distance there.
+    // The properties that determine the delay between two ranks: the lowest dimension in which they differ,
+    // and their distance in it.
     void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
         for (std::size_t d = 0; d < config_.npus_count.size(); ++d) {
             const std::int32_t count = config_.npus_count[d],
