@@ -135,7 +135,7 @@ class _Layers(NamedTuple):
     kinds: Sequence[_Kind]
 
     def activations(self, stage: int) -> float:
-        """Return the bytes that a part of *stage* keeps of a forward pass, the average of its parts."""
+        """Return the activation bytes of a forward pass in a chunk of *stage*, averaged over its chunks."""
         unit, plan = self.recomputation.unit, self.plan
         if unit > 1:
             parts = (len(plan.layers_of(stage, chunk, self.model.layers)) for chunk in range(plan.chunks))
