@@ -19,7 +19,7 @@ struct Value {
 struct Attribute {
     Key key = Key::Other;
     std::string_view name;
-    std::uint32_t field = 0;  // of the value; 0 without one
+    std::uint32_t field = 0;  // field number of the value; 0 without one
     Value value;              // if the value is a list, its encoded message
 
     bool is_scalar() const { return field != 0 && !is_list(field); }

@@ -37,7 +37,7 @@ struct CollectiveProgram {
     std::string collective;  // as in the keys of a system configuration, such as "all-reduce"
     std::int64_t members;
     std::uint64_t size;
-    std::string name;  // in messages; no other graph has it
+    std::string name;  // name in messages; no other graph has it
     std::vector<std::string> graphs;
 };
 

@@ -44,7 +44,7 @@ class Custom final : public Algorithm {
         ++depth_;
         const std::unordered_set<std::uint64_t> now = ready_;
         for (const std::uint64_t id : now) {
-            if (ready_.erase(id) == 0) continue;  // issued when another node completed immediately
+            if (ready_.erase(id) == 0) continue;  // already issued, when another node completed at once
             ++running_;
             issue(id, program_->nodes.at(id));
         }

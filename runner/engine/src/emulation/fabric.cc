@@ -133,8 +133,7 @@ class Ports final : public FabricTransport {
     bool wakes_ = true;
     Sleeper sleeper_;
     std::vector<std::unique_ptr<FabricPort>> ports_;
-    std::vector<Event>
-        held_;  // for messages that arrived while the last peers were still greeting each other
+    std::vector<Event> held_;  // notices of messages that arrived before all peers had greeted
 };
 
 }  // namespace

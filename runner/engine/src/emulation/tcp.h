@@ -20,7 +20,7 @@ inline constexpr const char* kSilence = "nothing that was sent has arrived";
 class TcpTransport final : public Transport {
   public:
     struct Connection {
-        int socket;         // connected; becomes non-blocking, and is closed by the transport
+        int socket;         // a connected socket, which the transport makes non-blocking and closes
         std::int32_t peer;  // rank at the other end
         std::int32_t path;
     };
@@ -40,7 +40,7 @@ class TcpTransport final : public Transport {
     struct Outgoing {
         Header header;
         Frame frame;
-        std::uint64_t done = 0;  // bytes, with those of the frame
+        std::uint64_t done = 0;  // bytes sent, including those of the frame
         Time begun = 0;
         std::uint64_t total() const { return sizeof(Frame) + header.size; }
     };
@@ -49,7 +49,7 @@ class TcpTransport final : public Transport {
         Connection end;
         bool readable = true;
         bool writable = true;
-        bool closed = false;  // by the peer; data that it sent before may still be readable
+        bool closed = false;  // closed by the peer; earlier data may still be readable
         std::deque<Outgoing> queue;
         std::uint64_t queued = 0;  // bytes
         // The message that is being received.

@@ -45,7 +45,7 @@ struct Event {
     std::int32_t peer = 0;  // its destination or source
     std::int32_t path = 0;  // the connection on which it was sent, such as a pair of network interfaces
     Header header;
-    Time begun = 0;  // its first byte was written to, or read from, the network
+    Time begun = 0;  // when its first byte was written to, or read from, the network
     Time ended = 0;  // its last byte
 };
 

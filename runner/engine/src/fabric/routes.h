@@ -16,7 +16,7 @@ struct Direction {
     std::int32_t from = 0;
     std::int32_t to = 0;
     std::uint64_t rate_bps = 0;  // 0: down
-    Ticks delay = 0;             // in whole steps of the clock
+    Ticks delay = 0;             // delay in whole steps of the clock
     double loss = 0;
 };
 
@@ -97,7 +97,7 @@ class Routes {
     std::vector<std::vector<std::uint32_t>> out_;
     std::vector<std::vector<std::uint32_t>>
         sorted_;                       // like out_ without links that are down, indexed by the other node
-    std::vector<std::uint32_t> last_;  // to a host with a single link, which leads to a switch
+    std::vector<std::uint32_t> last_;  // last link to a host that has a single link, to a switch
     std::vector<std::optional<Table>> tables_;
 };
 

@@ -62,7 +62,7 @@ class Clusters {
         double bytes = 0;
         double rtt = 0;      // sums over flows, weighted by their bytes
         double joined = 0;   // since `base`
-        double squares = 0;  // of the squares of `joined`
+        double squares = 0;  // sum of the squares of `joined`
         double burst = 0;
         double base = 0;
         std::int32_t flows = 0;

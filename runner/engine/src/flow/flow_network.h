@@ -135,7 +135,7 @@ class FlowNetwork final : public Network {
     std::priority_queue<Reach> reaches_;
     std::vector<Window> windows_;  // of each bundle
     Pacing pacing_;
-    std::uint32_t era_ = 0;  // between two changes of links
+    std::uint32_t era_ = 0;  // number of the period between two changes of links
     std::vector<std::uint32_t>
         eras_;            // the period of link changes for which each bundle's path and window were computed
     IdCache bundle_ids_;  // bundles, by the hash of their links

@@ -43,7 +43,7 @@ struct Run {
     std::vector<std::vector<std::int32_t>> groups;  // of the switch: GPUs
 };
 
-// One member's part of a run.
+// The part of a run that one member executes.
 struct Kernel {
     std::uint64_t id = 0;
     std::shared_ptr<Run> run;

@@ -65,7 +65,7 @@ struct Flow {
     bool waits_for_way = false;  // must be started
     std::uint64_t moved_at = 0;  // bytes from here on take the current path
     bool timer_armed = false;
-    bool listed = false;        // the list of its interface still contains it
+    bool listed = false;        // whether the list of its interface still contains it
     std::uint32_t packets = 0;  // packets in flight, in both directions
     std::unique_ptr<CongestionControl> control;
 

@@ -12,7 +12,7 @@ constexpr std::uint64_t kBytesMask = (1u << 20) - 1;
 constexpr std::uint64_t kQueueMask = (1u << 17) - 1;
 constexpr std::uint64_t kBytesUnit = 128;
 constexpr std::uint64_t kQueueUnit = 80;
-constexpr double kLoadUnits = 512;  // the smallest load that HPCC-PINT can represent is one of them
+constexpr double kLoadUnits = 512;  // units per full load, the resolution of HPCC-PINT
 constexpr unsigned kLoadQueueShift = 8;
 
 struct Step {

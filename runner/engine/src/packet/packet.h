@@ -98,7 +98,7 @@ class PacketQueue {
 
 class PacketPool {
   public:
-    std::uint64_t data_packets = 0;  // sent by hosts so far
+    std::uint64_t data_packets = 0;  // data packets sent by hosts so far
 
     Packet* take() {
         if (!free_) {

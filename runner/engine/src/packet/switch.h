@@ -29,7 +29,7 @@ class Switch final : public Node {
   private:
     // The buffer use of data from one port.
     struct Ingress {
-        std::uint64_t bytes = 0;           // in the reserve and the shared pool
+        std::uint64_t bytes = 0;           // bytes in the reserve and the shared pool
         std::uint64_t headroom_bytes = 0;  // headroom: data that arrived before the pause took effect
         std::uint64_t headroom_limit = 0;
         unsigned shift = 3;

@@ -183,7 +183,7 @@ class FoldFinder {
             index_or_add(view.groups, group);
             const Ring ring = ring_of_all(group, rank);
             mixer.add(i);
-            mixer.add(blocks->largest());  // decides the number of chunks
+            mixer.add(blocks->largest());  // the largest block determines the number of chunks
             for (std::int32_t distance = 0; distance < ring.count; ++distance) {
                 mixer.add(blocks->at(ring.position, ring.neighbour(distance)));
                 mixer.add(blocks->at(ring.neighbour(-distance), ring.position));
