@@ -106,7 +106,7 @@ class Summary:
 def summarize(
     result: Result, workload: Workload, path: CriticalPath | None = None, advised: Advised | None = None
 ) -> Summary:
-    """Return what bounds the step of *result*, a run of *workload*.
+    """Return the bound of the step of *result*, a run of *workload*.
 
     *path* is its critical path and *advised* the advice, if available; otherwise gains are bounds.
     """
@@ -244,7 +244,7 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
 
 
 def _late_rank(path: CriticalPath, kinds: Columns, late: Advice, top: Cause | None) -> str:
-    """Return which rank is late, by what, and how long the others wait for it, as text."""
+    """Return the late rank, its additional work, and the waiting time of the others, as text."""
     rank, excess = late.what.split(" is late", 1)
     text, gain = f"{_lower(rank)}, which is late{excess}", duration_text(late.gain_ns)
     row = np.flatnonzero(kinds["key"] == "wait")
