@@ -191,12 +191,12 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
     for module, own_ns in times.items():
         for outer in accumulate(str(module).split("."), "{}.{}".format):
             inside.setdefault(outer, []).append(int(own_ns))
-    found = [
+    modules = [
         name
         for name, own in inside.items()
         if sum(own) >= MOST_OF_IT * sum_ns(segments, computed) and 2 * len(own) <= len(times)
     ]
-    for name in sorted(found, key=len)[-1:]:
+    for name in sorted(modules, key=len)[-1:]:
         rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
         is_inside = segments["module"][rows].passes(re.compile(rf"{re.escape(name)}(\.|$)").match)
         rows = rows[is_inside]

@@ -212,7 +212,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """
     if not result.num_nodes:
         raise BackendError(
-            f"The result of '{result.backend}' has no node times, so there is no critical path to walk; "
+            f"The result of '{result.backend}' has no node times, so there is no critical path; "
             "use another backend, such as 'analytical-unaware'."
         )
     steps = path_steps(result)

@@ -72,5 +72,7 @@ def _read(result: Result, places: pd.DataFrame, names: list[str]) -> pd.DataFram
     for rank, columns in result.table("nodes").by_rank(names, wanted.__contains__):
         rows = np.flatnonzero(np.isin(columns["node_id"], wanted[rank]))
         parts.append(pd.DataFrame({"rank": rank, **{name: column[rows] for name, column in columns.items()}}))
-    found: pd.DataFrame = pd.concat(parts) if parts else pd.DataFrame(columns=[*_KEYS, *names], dtype="int64")
-    return found
+    messages: pd.DataFrame = (
+        pd.concat(parts) if parts else pd.DataFrame(columns=[*_KEYS, *names], dtype="int64")
+    )
+    return messages

@@ -32,8 +32,8 @@ def network_breakdown(
     """
     places = pd.MultiIndex.from_frame(path.unreasoned[["rank", "node_id"]])
     facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
-    known = facts[facts.index.isin(places)]
-    crossed = {place: _crossed(row, workload, network) for place, row in known.to_dict("index").items()}
+    described = facts[facts.index.isin(places)]
+    crossed = {place: _crossed(row, workload, network) for place, row in described.to_dict("index").items()}
     keys = pd.Series([crossed.get(place, NO_NETWORK) for place in places], dtype="object")
     sums = path.unreasoned["duration_ns"].reset_index(drop=True).groupby(keys).sum()
     return breakdown_of(sums, path.makespan_ns)
@@ -66,9 +66,11 @@ def why_no_links(result: Result) -> str:
     """Return the reason why the path cannot be split by links, and the remedy; ``""`` if it can."""
     if len(result.flows):
         return ""
-    known = "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
+    recorded = (
+        "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
+    )
     return (
-        f"The backend '{result.backend}' records {known}, so no time of the path is known to be a single "
+        f"The backend '{result.backend}' records {recorded}, so no time of the path is known to be a single "
         "link's. 'packet' records every message: run the study with it, or see the dimensions of the network."
     )
 
@@ -89,12 +91,14 @@ def link_breakdown(
     messages, ways = _Messages(result.flows), _Ways(result)
     segments = path.unreasoned
     facts = nodes.set_index(["rank", "node_id"])[COMM_FACTS]
-    known = facts[facts.index.isin(pd.MultiIndex.from_frame(segments[["rank", "node_id"]]))].to_dict("index")
+    described = facts[facts.index.isin(pd.MultiIndex.from_frame(segments[["rank", "node_id"]]))].to_dict(
+        "index"
+    )
     sums: dict[str, int] = defaultdict(int)
     for rank, node, start, end in zip(
         segments["rank"], segments["node_id"], segments["start_ns"], segments["end_ns"], strict=True
     ):
-        members = members_of(known.get((rank, node), {}), workload)
+        members = members_of(described.get((rank, node), {}), workload)
         if not members:
             sums[NO_NETWORK] += end - start
             continue
@@ -122,16 +126,16 @@ class _Messages:
         self, rank: int, start: int, end: int, members: frozenset[int]
     ) -> Mapping[tuple[int, int] | None, int]:
         """Return the ns from *start* to *end* by (source, target); None: explained by no message."""
-        found: dict[tuple[int, int] | None, int] = defaultdict(int)
+        durations: dict[tuple[int, int] | None, int] = defaultdict(int)
         while end > start:
             last = self._last(rank, start, end, members)
             if last is None:
-                found[None] += end - start
+                durations[None] += end - start
                 break
             began, source = last
-            found[source, rank] += end - max(began, start)
+            durations[source, rank] += end - max(began, start)
             rank, end = source, began
-        return found
+        return durations
 
     def _last(self, rank: int, start: int, end: int, members: frozenset[int]) -> tuple[int, int] | None:
         """Return start and source of the last message that reached *rank* after *start* and by *end*."""

@@ -70,7 +70,7 @@ def test_export(capsys, tmp_path):
 
 
 def test_what_a_command_cannot_mean(capsys):
-    assert "say --collective and --ranks" in run(capsys, "inspect", "ring")[2].replace("\n", " ")
+    assert "add --collective and --ranks" in run(capsys, "inspect", "ring")[2].replace("\n", " ")
     assert "go with a program by its name" in run(capsys, "prove", PLAN, "--ranks", "8")[2].replace("\n", " ")
     code, _, err = run(capsys, "inspect", "direct", "--collective", "broadcast", "--ranks", "4")
     assert code == 40

@@ -1,4 +1,4 @@
-"""Compare each rank's work with that of its peers, and take a late rank's excess away."""
+"""Compare each rank's work with that of its peers, and remove a late rank's excess."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _WAITING = ("communication_call",)  # causes of host time in which a rank may wa
 
 @dataclass(frozen=True)
 class Excess:
-    """What *rank* does longer than the median of its peers: *work* by (kind, cause, name), in ns.
+    """The excess of *rank* over the median of its peers: *work* by (kind, cause, name), in ns.
 
-    *total_ns* is less what it does shorter. Each piece of *work* counts for its part of that. *place* is that
-    of the longest node of the work that differs most.
+    *total_ns* is the excess minus the work that takes less time than that of the peers. Each piece of
+    *work* counts for its part of that. *place* is that of the longest node of the work that differs most.
     """
 
     rank: int
@@ -56,21 +56,21 @@ def late_ranks(workload: Workload) -> list[Excess]:
     if len(distinct) < _LEAST_PROGRAMS:
         return []
     sums = {program: _work_ns(workload.graphs[program]) for program in distinct.tolist()}
-    found = []
+    ranks = []
     for program, rank in zip(distinct.tolist(), lowest.tolist(), strict=True):
         excess = _excess(sums, programs, program)
         if excess and is_usually_late(workload.metadata, rank, sum(excess.values())):
             one = Excess(rank, sum(excess.values()), excess)
-            found.append(dataclasses.replace(one, place=_place(workload.graphs[program], one.largest)))
-    return sorted(found, key=lambda one: (-one.total_ns, one.rank))
+            ranks.append(dataclasses.replace(one, place=_place(workload.graphs[program], one.largest)))
+    return sorted(ranks, key=lambda one: (-one.total_ns, one.rank))
 
 
 def without_skew(workload: Workload, rank: int, *, measured: bool) -> Workload:
     """Return *workload* with the work of *rank* as long as the median of its peers, where it is longer.
 
     Ranks that run the same program change with it. With *measured* communication, the time that the others
-    waited in a collective for this rank alone, the last one to come, goes too: they leave together, so what
-    is over the shortest duration is waiting. Raises `UsageError` for a rank that is absent or has no peers.
+    waited for this rank in a collective is removed, too: members leave together, so durations beyond the
+    shortest one are waiting. Raises `UsageError` for a rank that is absent or has no peers.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
@@ -105,7 +105,7 @@ def waits_for_late_ranks(workload: Workload) -> list[Ints]:
 
 
 def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
-    """Return a number for the work that each node is part of, what these are, and the rows that are work."""
+    """Return the number of the work of each node, the distinct work, and the rows that are work."""
     nodes = graph.node_columns
     rows = np.flatnonzero(
         (np.asarray(nodes["type"]) < NodeType.COMM_SEND)
@@ -118,8 +118,8 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     # As one number each, which sorts much faster than columns of three.
     keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named.numbers), sizes)
     distinct, number = np.unique(keys, return_inverse=True)
-    found = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
-    works = [(kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in found]
+    work = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
+    works = [(kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in work]
     return number, works, rows
 
 
@@ -137,10 +137,10 @@ def _work_ns(graph: Graph) -> dict[Work, int]:
     number, works, rows = _work_of(graph)
     durations = np.asarray(graph.node_columns["duration_ns"])[rows]
     totals = np.bincount(number, durations, minlength=len(works)) if len(works) else np.zeros(0)
-    found: dict[Work, int] = defaultdict(int)
+    times: dict[Work, int] = defaultdict(int)
     for work, total in zip(works, totals.tolist(), strict=True):
-        found[work] += round(total)
-    return found
+        times[work] += round(total)
+    return times
 
 
 def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> dict[Work, int]:
@@ -195,16 +195,16 @@ def _waits_for(
     for program in programs:
         for key, row, duration_ns in _collectives_in_order(workload.graphs[program]):
             calls[key].append((duration_ns, program, row))
-    found: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    waits_of_program: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for members in calls.values():
         members.sort()
         if len(members) < _LEAST_PROGRAMS or members[0][1] != late:
             continue
         waited_ns = members[1][0] - members[0][0]
         for _, program, row in members[1:]:
-            found[program].append((row, waited_ns))
+            waits_of_program[program].append((row, waited_ns))
     waits = {}
-    for program, pairs in found.items():
+    for program, pairs in waits_of_program.items():
         rows, waited_ns = np.array(pairs, np.int64).T
         before_ns = np.cumsum(waited_ns) - waited_ns
         waits[program] = rows, np.clip(most_ns - before_ns, 0, waited_ns)
@@ -219,9 +219,9 @@ def _collectives_in_order(graph: Graph) -> list[tuple[tuple[int, ...], int, int]
     columns = [np.asarray(nodes[name])[rows].tolist() for name in ("comm_type", "group", "comm_size_bytes")]
     durations = np.asarray(nodes["duration_ns"])[rows].tolist()
     seen: dict[tuple[int, ...], int] = defaultdict(int)
-    found = []
+    collectives = []
     for *facts, row, duration_ns in zip(*columns, rows.tolist(), durations, strict=True):
         key = tuple(facts)
-        found.append(((*key, seen[key]), row, duration_ns))
+        collectives.append(((*key, seen[key]), row, duration_ns))
         seen[key] += 1
-    return found
+    return collectives

@@ -172,7 +172,7 @@ def test_programs_by_name():
     ("name", "words"),
     [
         ("nccl:b100", "did you mean 'h100'"),
-        ("nccl-ring:LL:8:9", "says too much"),
+        ("nccl-ring:LL:8:9", "has too many parts"),
         ("nccl-ring:LL:none", "must be a whole number"),
         ("all-pairs-gets", "did you mean 'all-pairs-get'"),
     ],

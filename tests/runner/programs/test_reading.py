@@ -84,7 +84,7 @@ def test_the_built_in_algorithms_are_read_back_as_written(algorithm):
 
 
 def test_a_plan_is_no_xml():
-    with pytest.raises(ConfigError, match="puts and signals are no steps"):
+    with pytest.raises(ConfigError, match="MSCCL XML has no steps"):
         write_msccl(sample("allreduce_packet"))
 
 
