@@ -65,14 +65,15 @@ SIMULATORS = {TCP: "`ns3` on that network", EMULATED: "`emulation` in namespaces
 REMAINS = (
     "## What explains the differences",
     "",
-    "* *Turns* (`pipeline`, `experts`, `fsdp`). A gloo message leaves once its receiver's request has come, "
-    "on the same connection, in order. If two ranks both send and then receive, a rank that is late by more "
-    "than a latency makes the two directions take turns; ranks that start together use both at once. "
+    "* *Turns* (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its receiver's request has "
+    "arrived on the same connection, in order. If two ranks both send and then receive, a rank that is late "
+    "by more than a latency makes the two directions take turns; ranks that start together use both at once. "
     "Simulations do the same (`handshake: in-order`, `sends-first`). An all-gather of 512 KiB at 500 Mbit/s "
     "took 9.4 to 9.8 ms together and 13.4 to 13.8 ms with one rank late; simulated 8.8 and 13.2. Without "
-    "turns `experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 % and `pipeline` 11 to 20 %.",
+    "this model, `experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 % and `pipeline` "
+    "11 to 20 %.",
     "* *Delayed requests* (`pipeline`). The thread that reads requests shares a core with computation here. "
-    "At equal priorities it read most within 0.4 ms. This delay is not modelled.",
+    "At equal priorities it read most requests within 0.4 ms. This delay is not modelled.",
     "* *Scatter of collectives* (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a scheduler "
     "slice of some 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration takes the mean of the middle "
     "half of repetitions. With BBR, ten all-reduces of 1 MiB at 50 Mbit/s took 179 to 219 ms, with CUBIC, "
@@ -84,8 +85,8 @@ REMAINS = (
     "backward passes of one rank took 44 and 34 ms in two runs a minute apart. So captures and runs "
     "alternate.",
     "* *The shaper* counts 1514 of 1538 bytes of a frame, and lets 0.05 ms of its rate pass at once. Two "
-    "messages of 128 KiB in turn take 4.43 ms at 500 Mbit/s; the rate says 4.38.",
-    "* `emulation` sends each collective's messages as its algorithm says, without turns.",
+    "consecutive messages of 128 KiB take 4.43 ms at 500 Mbit/s; by the rate it would be 4.38.",
+    "* `emulation` sends the messages of each collective's algorithm, without turns.",
 )
 
 
@@ -93,7 +94,7 @@ class Outcome(NamedTuple):
     """A job at a rate: what was measured there and unshaped, and what each prediction method gave, in ns.
 
     *load* is how many processes wanted a processor before the job ran. Times are medians of *rounds*, and
-    *off_by* is half of how far the calibrated errors of single rounds are apart. A point whose rounds do not
+    *off_by* is half the range of the calibrated errors of single rounds. A point whose rounds do not
     agree is not *steady*, and its errors count in no summary.
     """
 
@@ -422,8 +423,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "# The closed loop: predicted, then run", "",
         "Written by `benchmarks/closed_loop.py --page docs/validation/closed-loop.md`; do not edit.", "",
         f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
-        "each. Each was captured on a path that is not shaped. At each rate the step was predicted, and "
-        "then the job ran there for real; the columns are predicted over measured, less one. "
+        "each. Each was captured on an unshaped path. At each rate the step was predicted, and then the "
+        "job was run; the columns are predicted over measured, minus one. "
         f"Times are medians of {max(o.rounds for o in outcomes)} rounds, with a capture, and a run at each "
         "rate, in each of them.", "",
         "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, from "
@@ -431,8 +432,9 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "* *from the rate*: the same on the nominal rate, with headers (1448/1514), and an all-reduce for "
         "every reduce-scatter and requests in order, as PyTorch's gloo does.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
-        "* *communication*: the calibrated error of what the step takes longer than unshaped.",
-        "* *rounds*: half of how far the calibrated errors of single rounds are apart.", "",
+        "* *communication*: the calibrated error of the additional time of the step over the unshaped "
+        "path.",
+        "* *rounds*: half the range of the calibrated errors of single rounds.", "",
         f"Rounds of one point that differ by more than {STEADY:.0%} are measured again, up to {MORE_ROUNDS} "
         f"times; {sum(not o.steady for o in outcomes)} of {len(outcomes)} points did not settle and are set "
         "apart.", "",

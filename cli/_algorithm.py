@@ -93,7 +93,7 @@ def inspect_command(
     from ..runner.programs import inspect_program, inspection_facts, prove
 
     if output is not None and output.suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"'{output}' is no picture that can be drawn. Next: name a .svg or a .html.")
+        raise UsageError(f"'{output}' is not a picture file. Next: name a .svg or a .html.")
     program = _program(source, collective, ranks, size)
     found = inspect_program(program, size)
     if output is not None:
@@ -224,7 +224,7 @@ def export_command(
 
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
-    """Write the workload at *prefix* with the collectives that *program* fits replaced by messages."""
+    """Write the workload at *prefix*, with messages instead of the collectives that *program* fits."""
     from ..converter import Workload
     from ..runner.programs import demands_of, expand_workload, lower, misfit
 
@@ -259,7 +259,7 @@ def _program(source: str, collective: str | None, ranks: int | None, size: int =
     named = source.split(":", maxsplit=1)[0] in PROGRAM_NAMES or collective is not None
     if named and not Path(source).exists():
         if collective is None or ranks is None:
-            raise UsageError(f"'{source}' is the name of a program: say --collective and --ranks.")
+            raise UsageError(f"'{source}' is the name of a program. Next: add --collective and --ranks.")
         check_program_size(source, ranks)
         return named_program(source, collective, ranks, program_bytes(collective, size, ranks))
     if collective is not None or ranks is not None:

@@ -91,6 +91,8 @@ def compare_command(
 ) -> None:
     """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
+    To compare two clusters: `chakrascope run STUDY --network NAME` for each, then this; or `sweep`.
+
     It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
     where the critical paths diverge. Nodes are aligned by their ids.
 
@@ -107,7 +109,7 @@ def compare_command(
         raise UsageError(
             "A measurement has no settings that could be simulated. Next: name two simulations with --run."
             if why
-            else "A measurement is no run of the study. Next: --measured makes it the reference run."
+            else "A measurement is not a run of the study. Next: --measured makes it the reference run."
         )
     if why:
         if measured or view is not None or folder is not None:
@@ -146,7 +148,7 @@ def compare_command(
 
 
 def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) -> None:
-    """Print what each setting that differs adds to the step of the last run, against the first."""
+    """Print the contribution of each differing setting to the step of the last run, relative to the first."""
     from ..runner.analysis import analyse_run, difference_of_runs
     from ..runner.study import run_name
 
@@ -193,14 +195,14 @@ def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[s
     """Return the runs named, or else the newest that can be aligned."""
     if run_ids and len(run_ids) < at_least:
         raise UsageError(
-            "One run is compared with nothing. Next: name another one with a second --run "
+            "A second run is needed. Next: name another one with a second --run "
             f"('chakrascope runs {study.path}' lists them), or add --measured."
         )
     return run_ids or _comparable(study, at_least)
 
 
 def _comparable(study: Study, at_least: int) -> list[str]:
-    """Return the newest runs that can be aligned, oldest first: of one workload and one number of ranks."""
+    """Return the newest runs of one workload and number of ranks, which can be aligned, oldest first."""
     alike: dict[tuple[str, int], list[str]] = {}
     for run in reversed(study.runs()):
         alike.setdefault((run.workload, run.num_ranks), []).append(run.id)
@@ -229,7 +231,7 @@ def _print_settings(table: pd.DataFrame) -> None:
         console.print(f"Settings: all alike ({alike}).")
     else:
         print_frame(unlike, "table", title="Settings that differ")
-        console.print(f"[dim]{alike} alike; --view settings --format csv lists them.[/]")
+        console.print(f"[dim]{alike} equal; --view settings --format csv lists them.[/]")
 
 
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:

@@ -59,7 +59,7 @@ def _study_type() -> type[Study]:
 class Where:
     """Executors of the conversion.
 
-    A Dask *cluster*, or *workers* processes, None for a number by file size.
+    A Dask *cluster*, or *workers* processes (None: their number depends on the file size).
     """
 
     cluster: str | None = None
@@ -188,10 +188,10 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
     if prefix is not None:
         if targets and _study_type().is_study(targets[0]):
-            raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
+            raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
         return None, targets
     if not targets:
-        raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for files of their own.")
+        raise UsageError("Give a STUDY to keep the graphs in, or -o PREFIX for separate files.")
     logs = bool(which_logs(targets[0])) or Path(targets[0]).is_file()
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(

@@ -43,7 +43,7 @@ _HIGHEST = "#"
 
 
 @click.command("diagnose")
-@click.argument("targets", metavar="STUDY|LOGS|TABLE...", nargs=-1, required=True)
+@click.argument("targets", metavar="STUDY|TRACE|LOGS|TABLE...", nargs=-1, required=True)
 @run_option
 @click.option(
     "--view",
@@ -56,12 +56,12 @@ def diagnose_command(
 ) -> None:
     """Name the rank, NIC, link or host that slows a run of STUDY, and its cost in step time.
 
-    Messages and computations are compared with those of their peers; costs come from simulating the run with
-    and without each anomaly. LOGS are production logs, such as dumps of PyTorch's flight recorder (files,
-    folders or archives): the rank that hangs or comes last, by how much, and the speed of the
-    collectives. TABLE is a Parquet or CSV table with the timed operations of many steps, or STUDY, if
-    its newest capture is of `trace --steps 0`: the slowdown by stragglers, the worker, stage or type
-    that causes it, its onset and its reason.
+    Messages and computations are compared with those of their peers; costs come from simulating the run
+    with and without each anomaly. TRACEs (Kineto) are replayed as measured. LOGS are production logs, such
+    as dumps of PyTorch's flight recorder (files, folders or archives): the rank that hangs or comes last,
+    by how much, and the speed of the collectives. TABLE is a Parquet or CSV table with the timed operations
+    of many steps, or STUDY, if its newest capture is of `trace --steps 0`: the slowdown by stragglers, the
+    worker, stage or type that causes it, its onset and its reason.
     """
     from ..runner import Study
     from ..runner.analysis import operations_of, slowest_rank
@@ -77,10 +77,9 @@ def diagnose_command(
         _refuse(wrong, targets[0], "logs", "LOGS without --run", LOG_VIEWS)
         print_logs(targets, view, output_format)
         return
-    if view is not None or len(targets) > 1:
-        raise UsageError(f"{targets[0]} holds no logs. Next: name one STUDY, without --view.")
-    study_folder = Path(targets[0])
-    run = open_run(study_folder, run_id, output_format)
+    if view is not None:
+        raise UsageError(f"{targets[0]} holds no logs. Next: leave out --view.")
+    run = open_run([Path(target) for target in targets], run_id, output_format)
     diagnosis, slowest = run.diagnosis, slowest_rank(run.result)
     if output_format == "json":
         print_json(_as_json(diagnosis) | {"slowest_rank": slowest and slowest.to_json()})
@@ -89,7 +88,8 @@ def diagnose_command(
     else:
         _print(diagnosis, slowest)
         command, *options = _next(diagnosis)
-        print_next(command, study_folder, "--run", run.info.id, *options)
+        study = Path(targets[0]) if len(targets) == 1 else run.study.path
+        print_next(command, study, "--run", run.info.id, *options)
 
 
 def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple[str, ...]) -> None:

@@ -115,13 +115,15 @@ def diff_command(
     WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
     several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
     run. Steps need not have the same nodes: operators, modules and collectives are matched by name.
+
+    In CI: capture four starts a side, and add --fail-if to the comparison of BEFORE@all with AFTER@all.
     """
     from ..runner import diff_steps, read_side
     from ..runner.analysis import judge, parse_limit
 
     asked = [parse_limit(text) for text in limits]
     if not asked and (strict or junit_file is not None):
-        raise UsageError("--strict and --junit go with --fail-if; give a limit: --fail-if 'step > +3%'.")
+        raise UsageError("--strict and --junit require --fail-if; give a limit: --fail-if 'step > +3%'.")
     sides = []
     for text in (base, other):
         with stage(f"read {text}") as status:

@@ -24,7 +24,7 @@ def print_each_step(
     simulated: Callable[[Workload], Iterable[tuple[Experiment, Result]]],
     output_format: str,
 ) -> None:
-    """Convert each step of the newest capture of *study*, and print what is *simulated*; nothing is stored.
+    """Convert each step of *study*'s newest capture and print the *simulated* results; stores nothing.
 
     Raises `UsageError` if no step was captured on every rank, and the errors of `convert` and `prepare`.
     """

@@ -172,7 +172,7 @@ def _place(
     lacking = what_namespaces_lack()
     hint = f"which need {' and '.join(lacking)}" if lacking else "such as --namespaces 4 --link 400Mbit"
     error_console.print(
-        f"Over loopback. A network of its own: --namespaces, {hint}; or --hosts.", style="dim"
+        f"Over loopback. For a separate network: --namespaces, {hint}; or --hosts.", style="dim"
     )
     return ",".join(["loopback", *options])
 
@@ -190,7 +190,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 
 def _print_measured(result: Result) -> None:
-    """Print the hosts, the agreement of the repetitions, and that of the clocks."""
+    """Print the hosts, and how well repetitions and clocks agree."""
     import pandas as pd
 
     facts = result.provenance["emulation"]
@@ -230,7 +230,7 @@ def _print_measured(result: Result) -> None:
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool
 ) -> None:
-    """Run this host's ranks of `chakrascope emulate --hosts`; started there as jobs are (ssh, srun, pdsh).
+    """Run this host's ranks of `chakrascope emulate --hosts`; start it on each host (ssh, srun, pdsh).
 
     It accepts commands only with the token, and runs only the workload it receives.
     """
@@ -248,6 +248,7 @@ def emulate_agent_command(
             return
     if not served:
         raise BackendUnavailable(
-            f"Nobody listens at {address} within {wait}. Next: start `chakrascope emulate --hosts FILE`, "
+            f"No coordinator listens at {address} within {wait}. Next: start "
+            "`chakrascope emulate --hosts FILE`, "
             "whose 'listen' is this address, and check that this host can reach it."
         )

@@ -40,7 +40,7 @@ def _kinds() -> dict[str, int]:
 @click.option(
     "--rank", type=int, help="The node's rank. [default: that of the longest segment of the critical path]"
 )
-@click.option("--node", type=int, help="Id of the node. [default: the node of that segment]")
+@click.option("--node", type=int, help="Id of the node. [default: that of the longest segment]")
 @click.option(
     "--hops",
     type=click.IntRange(1, MOST_HOPS),

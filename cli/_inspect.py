@@ -102,7 +102,7 @@ def _export(workload: Workload, file: Path, file_format: str | None, rank: int) 
     if file_format is None and file.name.endswith(".edges.parquet"):
         chosen = "parquet-edges"
     if chosen is None:
-        raise UsageError(f"The name {file} does not say which format to write. Next: add --as FORMAT.")
+        raise UsageError(f"The name {file} has no suffix of a known format. Next: add --as FORMAT.")
     console.print(f"Wrote {export_graph(workload, file, chosen, rank=rank)}")
 
 

@@ -1,4 +1,4 @@
-"""The results of checks as a JUnit file, which CI systems show test by test."""
+"""The results of checks as a JUnit file, for CI systems."""
 
 from __future__ import annotations
 

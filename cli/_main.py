@@ -113,7 +113,7 @@ _NAMES = [*_TEXTS, *_HIDDEN]
 class _Sections(click.Group):
     """A group whose help lists the commands by purpose; a command is imported on use.
 
-    Importing all of them would load half of the libraries, which takes longer than many a command.
+    Importing all of them would load most libraries, which takes longer than many commands run.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -137,7 +137,8 @@ class _Sections(click.Group):
         if args[0] in MOVED:
             new = MOVED[args[0]]
             error_console.print(
-                f"Warning: '{args[0]}' is now '{' '.join(new)}'; the old name goes in 0.5.", style="yellow"
+                f"Warning: '{args[0]}' is now '{' '.join(new)}'; the old name will be removed in 0.5.",
+                style="yellow",
             )
             args = [*new, *args[1:]]
         if args[0] not in _NAMES and Path(args[0]).exists():
@@ -222,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _elsewhere(error: click.ClickException) -> str:
-    """Return a line with the command that has the option which *error* is about, if another has it."""
+    """Return a line that names another command with the unknown option of *error*, if there is one."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
     command = _ELSEWHERE.get((error.ctx.info_name or "", error.option_name))

@@ -1,4 +1,4 @@
-"""What the options of several commands share: late choices, quantities, changes of a network, subcommands."""
+"""Common parts of options: late choices, quantities, changes of a network, subcommands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["CommandWithMore", "LateChoice", "failed_links", "link_defaults", "ne
 class LateChoice(click.Choice[str]):
     """A choice among the values of *known*, which is called on use or for the help.
 
-    Completion of other words, and the help of other commands, need no import.
+    Other completions, and the help of other commands, need no import.
     """
 
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
@@ -104,7 +104,7 @@ def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _figure(part: str, text: str) -> tuple[str, Any]:
-    """Return the figure that *part* gives, by its unit."""
+    """Return the figure in *part*: a bandwidth or a latency, by its unit."""
     width = _WIDTH.fullmatch(part)
     if width is not None:
         return "width", int(width[1])

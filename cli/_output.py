@@ -155,7 +155,7 @@ def print_frame(
 ) -> None:
     """Print a table for people, or all of it as JSON records or CSV.
 
-    For people it may contain only the first rows of *count*.
+    For people, it may only contain the first of *count* rows.
     """
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
@@ -204,7 +204,7 @@ def print_coded(
 ) -> None:
     """Print *rows* of *columns* (numbers and coded texts) as a table, JSON records or CSV.
 
-    For people they may be the first ones of *count*. No pandas table is built, even for a million rows.
+    For people, they may be the first of *count* rows. No pandas table is built, even for a million rows.
     """
     if output_format == "csv":
         from ..runner.analysis import csv_pieces

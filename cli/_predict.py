@@ -48,7 +48,7 @@ def _degree(name: str, help_text: str, default: int | None = 1) -> Callable[[Com
 
 
 def plan_options(command: Command) -> Command:
-    """Add the options that say how a model is trained, which `plan_of` reads."""
+    """Add the options of a training plan, which `plan_of` reads."""
     from ..runner.prediction.models import AXES, RECOMPUTATIONS, SCHEDULES
 
     for decorate in reversed((
@@ -67,7 +67,7 @@ def plan_options(command: Command) -> Command:
                      help="ZeRO stage; 3 is FSDP. [default: the software's]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
                      help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N; "
-                     "offload, offload:N: activations wait in the host's memory."),
+                     "offload, offload:N: activations are moved to host memory."),
         click.option("--keep", "saved", metavar="A,B", default="",
                      help="Products that full recomputation does not repeat: qkv, projection, up, down."),
         click.option("--offload-optimizer", is_flag=True, default=None,
@@ -78,8 +78,18 @@ def plan_options(command: Command) -> Command:
         click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
                      help="Bytes per gradient in reductions. [default: the software's]"),
         _degree("document", "Tokens per document, if documents are packed into a sequence.", None),
-        click.option("--sequence-parallel/--no-sequence-parallel", "sequence_parallel", default=None),
-        click.option("--fused-attention/--no-fused-attention", "fused_attention", default=None),
+        click.option(
+            "--sequence-parallel/--no-sequence-parallel",
+            "sequence_parallel",
+            default=None,
+            help="Split norms and dropout over tensor parallelism. [default: the software's]",
+        ),
+        click.option(
+            "--fused-attention/--no-fused-attention",
+            "fused_attention",
+            default=None,
+            help="Use fused attention kernels (FlashAttention). [default: the software's]",
+        ),
         click.option("--overlap/--no-overlap", "overlap", default=None,
                      help="Overlap gradient communication with computation."),
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
@@ -99,7 +109,7 @@ def plan_options(command: Command) -> Command:
 
 
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
-    """Return the plan of the options *given* on so many *ranks* of *chip*, and whose costs it has."""
+    """Return the plan of the options *given* for *ranks* ranks of *chip*, and its software."""
     from ..runner.prediction import software_of, with_habits
     from ..runner.prediction.models import AXES, Plan
 
@@ -134,7 +144,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
 
 
 def _refuse_without_effect(given: dict[str, Any]) -> None:
-    """Raise `UsageError` for options that have no effect, as there are too few ranks."""
+    """Raise `UsageError` for options without effect on so few ranks."""
     needs = {
         "sequence_parallel": ("--sequence-parallel", "tp"),
         "tensor_overlap": ("--tensor-overlap", "tp"),
@@ -164,7 +174,7 @@ _OF_BOTH = {
 
 
 def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None:
-    """Raise `UsageError` for options that only the form of the command with a model, or a script, has."""
+    """Raise `UsageError` for options that only apply to a model, or only to a script."""
     chosen = [
         param
         for param in ctx.command.params
@@ -177,16 +187,14 @@ def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None
     names = ", ".join(param.opts[0] if isinstance(param, click.Option) else "`--`" for param in chosen)
     if is_script:
         raise UsageError(
-            f"{names}: a script decides that itself. Next: leave it out, and give the script its own options "
-            "behind `--`; --mesh says how it splits its ranks."
+            f"{names}: the script determines this. Next: leave it out, and pass the script's own options "
+            f"after `--`; --mesh describes its ranks."
         )
-    raise UsageError(
-        f"{names}: only --script takes that; of a model, --tp, --pp and --dp say how it is split."
-    )
+    raise UsageError(f"{names}: only for --script; a model is split by --tp, --pp and --dp.")
 
 
 def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print what `--model` takes by name, with its sizes, and stop."""
+    """Print the built-in models with their sizes, and exit."""
     from ..runner.prediction.models import find_model, list_models
 
     if not value or ctx.resilient_parsing:

@@ -57,7 +57,7 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
 
 
 def _choices(command: Command) -> Command:
-    """Add the options that leave only some plans."""
+    """Add the options that restrict the plans to try."""
     for decorate in reversed((
         _only("tp", "tp", "Tensor-parallel sizes to try. [default: all]"),
         _only("pp", "pp", "Numbers of pipeline stages to try."),

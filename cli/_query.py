@@ -67,8 +67,8 @@ def query_command(
         print_frame(sql_columns(run), output_format)
         return
     if not sql:
-        raise UsageError("What is asked? Give a SELECT, or --tables or --examples to see what there is.")
+        raise UsageError("The query is missing. Give a SELECT, or --tables or --examples.")
     answer = query_run(run, sql, rows=rows, timeout_s=timeout_ns / 1e9)
     print_frame(answer.table, output_format)
     if answer.more:
-        error_console.print(f"[yellow]There are more rows; --rows {10 * rows} prints up to so many.[/]")
+        error_console.print(f"[yellow]There are more rows; --rows {10 * rows} prints up to this number.[/]")

@@ -104,7 +104,7 @@ def _refuse(tp: int | None) -> None:
     if tp is not None:
         raise UsageError(
             "Tensor parallelism changes the shape of every operator, which a capture with another degree "
-            "does not tell. Capture the job with --tp's degree, or record its script with its own option "
+            "does not show. Capture the job with --tp's degree, or record its script with its own option "
             "for it."
         )
 

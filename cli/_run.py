@@ -118,7 +118,7 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 
 
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends*, with the variant *value* of the one that has variants by *what*."""
+    """Return the *backends*, with the variant *value* of the backend whose option is *what*."""
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
         name = backends_that("variant", value=what).strip("'")
@@ -129,6 +129,7 @@ def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]
 def target_options(command: Command) -> Command:
     """Add the options that name the cluster and the backends."""
     for decorate in (
+        network_changes,
         click.option(
             "--backend",
             "backends",
@@ -159,7 +160,6 @@ def target_options(command: Command) -> Command:
             help="Network YAML file or preset, an InfraGraph (YAML, JSON, XML of lstopo or NCCL), or "
             "ASTRA-sim's config.txt for ns-3.",
         ),
-        network_changes,
     ):
         command = decorate(command)
     return command
@@ -207,7 +207,7 @@ def simulate(
 ) -> Iterator[tuple[Experiment, Result]]:
     """Yield each experiment with its result.
 
-    Backends that compile start to do so in the background at once.
+    Backends that have to be compiled are compiled in the background.
     """
     from ..runner import get_backend
     from ..runner.backends import warm_up
@@ -233,8 +233,8 @@ def _tell_why_long(experiment: Experiment) -> None:
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return
     _tell(
-        f"{len(source.programs):,} of {source.num_ranks:,} ranks have a program of their own, so each is "
-        "simulated by itself."
+        f"{len(source.programs):,} of {source.num_ranks:,} ranks have a separate program, so each is "
+        f"simulated separately."
     )
     from ..runner.analysis import duration_estimate, estimate_s, load_of, sends_one_by_one
 
@@ -315,13 +315,13 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
 
 
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
-    """Return the title of the *runs*, which says whether their makespans are of one training step."""
+    """Return the title of the *runs*, with the number of training steps in their makespans."""
     steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
     return "Simulated step" if steps == 1 else f"Simulated, {count_text(steps, 'step')} one after the other"
 
 
 def _print_remarks(results: list[Result]) -> None:
-    """Print, each once, the limitations and the assumptions of the *results*."""
+    """Print the limitations and assumptions of the *results*, without repetitions."""
     for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
         for text in dict.fromkeys(text for result in results for text in result.provenance.get(key, [])):
             console.print(f"{word}: {escape(text.rstrip('.'))}.", style="dim")

@@ -93,7 +93,7 @@ def _measured(study: Study) -> str:
 def print_run(info: RunInfo, newest_of: int = 0, measured: int = 0) -> None:
     """Print the subject of an answer: the run, its workload, ranks, backend and network.
 
-    Of a replay it says how many ranks were *measured*, if others repeat them.
+    For a replay, it has the number of *measured* ranks if others repeat them.
     """
     ranks = count_text(info.num_ranks, "rank")
     if 0 < measured < info.num_ranks:

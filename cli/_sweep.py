@@ -225,8 +225,8 @@ def _telling_if_interrupted(study_folder: Path) -> Iterator[None]:
         yield
     except SweepInterrupted as stopped:
         error_console.print(
-            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are done and kept. Next: the same "
-            "command continues with the others; those done so far: "
+            f"{stopped.done:,} of {count_text(stopped.points, 'point')} are done and stored. Next: the "
+            f"same command continues; the results so far: "
             f"{shlex.join(['chakrascope', 'sweep', str(study_folder), '--show', stopped.name])}",
             markup=False,
             soft_wrap=True,
@@ -282,11 +282,11 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
 
 
 def _tell_of_limits(found: Sweep, goal: Goal) -> None:
-    """Print that no point keeps the limits: the best one is then the nearest."""
+    """Print that no point is within the limits; the first point is then the nearest."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
-        error_console.print(f"No point keeps to the limits ({limits}); the first comes nearest.")
+        error_console.print(f"No point is within the limits ({limits}); the first comes nearest.")
 
 
 def _for_people(points: pd.DataFrame, least: str) -> pd.DataFrame:

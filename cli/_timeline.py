@@ -93,9 +93,7 @@ def timeline_command(
     lanes = _lanes(run, nested=nested, measured=measured)
     window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
     if not 0 <= window[0] < window[1]:
-        raise UsageError(
-            f"--from {from_ms} and --to {to_ms} hold no time between them; give ms, the less first."
-        )
+        raise UsageError(f"--from {from_ms} and --to {to_ms} span no time; give ms, the smaller first.")
     first, last = ranks or (0, run.info.num_ranks - 1)
     chosen = lanes.table.index[lanes.table["rank"].between(first, last)]
     if chosen.empty:

@@ -199,7 +199,7 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
 def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
     """Return the longest stacks, each indented below its caller.
 
-    Calls that spend 99 % of their time in one other are left out: the frames that lead to the work.
+    Calls that spend 99 % of their time in a single callee are left out.
     """
     totals, callers = table["total_ns"].tolist(), []
     open_: list[int] = []

@@ -87,7 +87,7 @@ def _faster(text: str) -> tuple[Target, float]:
         return Target.parse(text), math.inf
     key, equals, number = text.rpartition("=")
     if not equals:
-        raise UsageError(f"'{text}' does not say how many times as fast. Next: write {text}=2.")
+        raise UsageError(f"'{text}' has no factor. Next: write {text}=2.")
     try:
         return Target.parse(key), float(number)
     except ValueError as error:

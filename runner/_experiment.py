@@ -192,9 +192,9 @@ class Experiment:
                 "The injection scale (injection-scale) must be a number of 0 or more that keeps the endpoint "
                 f"delay below 2^31 ns, not {shown(self.injection_scale)}."
             )
-        known = FIELDS["semantics"].words
-        if self.semantics not in known:
-            raise ConfigError(f"semantics must be one of {', '.join(known)}, not '{self.semantics}'.")
+        choices = FIELDS["semantics"].words
+        if self.semantics not in choices:
+            raise ConfigError(f"semantics must be one of {', '.join(choices)}, not '{self.semantics}'.")
         for group, members in self.groups.items():
             outside = [rank for rank in members if not 0 <= rank < self.workload.num_ranks]
             if outside:
@@ -244,9 +244,9 @@ class Experiment:
 
     def _demands(self) -> set[Demand]:
         """Return the collectives of the workload: kind, number of ranks and bytes."""
-        found: set[Demand] = set()
+        demands: set[Demand] = set()
         if not self.workload.programs:
-            return found
+            return demands
         for graph in self.workload.model.graphs:
             nodes = graph.node_columns
             rows = np.asarray(nodes["type"]) == NodeType.COMM_COLL
@@ -254,8 +254,8 @@ class Experiment:
             for kind, group, size in set(zip(*(values.tolist() for values in facts), strict=True)):
                 count = len(self.groups[group]) if group in self.groups else self.workload.num_ranks
                 demand = Demand.of(kind, count, size)
-                found |= {demand} if demand is not None else set()
-        return found
+                demands |= {demand} if demand is not None else set()
+        return demands
 
     @functools.cached_property
     def gpu_machine(self) -> Machine | None:

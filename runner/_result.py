@@ -224,7 +224,7 @@ def _of_all_ranks(tables: Mapping[str, Columns | Table]) -> dict[str, Table]:
     """Return the nodes and collectives of all ranks; *tables* has one rank of each class of equal ranks."""
     representatives = Table.of(tables["ranks"]).read(["representative"])["representative"].astype(np.int32)
     if ((representatives < 0) | (representatives >= len(representatives))).any():
-        raise ValueError("a rank is said to be equal to one that is not there")
+        raise ValueError("a rank is marked as equal to a missing rank")
     nodes, calls = Table.of(tables["nodes"]), Table.of(tables["collectives"])
     return {
         "nodes": nodes_of_all(nodes, representatives),

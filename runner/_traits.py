@@ -238,9 +238,9 @@ _REGISTERED: dict[str, Traits] = {}
 
 def about_backend(name: str) -> Traits:
     """Return the traits of the backend *name*; empty traits for an unknown one."""
-    found = _REGISTERED.get(name) or SHIPPED.get(name)
-    if found is not None:
-        return found
+    entry = _REGISTERED.get(name) or SHIPPED.get(name)
+    if entry is not None:
+        return entry
     plugin = plugin_of(name)
     if plugin is not None:
         return plugin.traits

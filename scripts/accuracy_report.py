@@ -123,11 +123,11 @@ def report(rows: Sequence[Row]) -> str:
         "Steps of PyTorch 2.13 on gloo, all ranks on one machine's CPUs, simulated on that network and "
         "divided by the slowest rank's measured step: 0.90 is 10 % too short.",
         "",
-        "* *Replayed*: every node takes its measured time. The graph does not explain what differs from "
-        "1.00.",
+        "* *Replayed*: every node takes its measured time. The difference to 1.00 is time that the graph "
+        "does not explain.",
         f"* *Simulated*: computation as measured, communication by `{BACKEND}` on the system `default`. Of "
-        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs of bandwidth and latency, the one that suits the median "
-        "of *all other* steps best stands for the loopback.",
+        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs of bandwidth and latency, the one that fits the "
+        "median of *all other* steps best represents the loopback.",
         "",
         "| | replayed / measured | simulated / measured |",
         "|---|---|---|",
@@ -147,9 +147,10 @@ def report(rows: Sequence[Row]) -> str:
 
 _READING = (
     "The largest error is first. All of the error is in communication. Gloo's host time (copies, a thread "
-    "woken for each message) and sharing of cores and memory are in no bandwidth and latency, so steps that "
-    "send and receive one message after the other (`ring_2`, `pp_2`, `interleaved_2`) are too short by the "
-    "most. [Captures](../how-to/capture.md) report the ratio of profiled to unprofiled steps.",
+    "woken for each message) and sharing of cores and memory are not part of bandwidth and latency, so "
+    "steps that send "
+    "and receive one message after the other (`ring_2`, `pp_2`, `interleaved_2`) have the largest "
+    "errors. [Captures](../how-to/capture.md) report the ratio of profiled to unprofiled steps.",
 )
 
 

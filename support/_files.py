@@ -119,7 +119,7 @@ def remove_leftovers(folder: str | Path) -> None:
 
 
 def _remove_dead(folder: str | Path, name: str | None = None) -> None:
-    """Remove what dead processes of this machine left in *folder*; only leftovers of *name*, if given."""
+    """Remove temporary files of this machine's dead processes from *folder*, only of *name* if given."""
     for entry, match in _temporaries(folder):
         ours = match["place"] == _place() and name in (None, match["name"])
         if ours and not _is_alive(int(match["pid"])):

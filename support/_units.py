@@ -1,8 +1,9 @@
 """Formatting and parsing of quantities: one way to write each, one way to read it.
 
 Quantities have three significant digits, in the largest unit in which they are at least one; a value that
-rounds up to the next unit is written in that unit. Values below the smallest unit are integers. There is
-never an exponent. Ties round up, with the same operations as the viewer's ``02_units.js``, which must agree.
+rounds up to the next unit is written in that unit. Values below the smallest unit are integers. Numbers
+never have an exponent. Ties round up, with the same operations as the viewer's ``02_units.js``, which must
+agree.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _environment(out: Path, rank: int, world: int) -> dict[str, str]:
 
 
 def _refusal(script: str, rank: int, failure: Failure) -> CaptureError:
-    """Return the error that says what to change in the script."""
+    """Return an error with the necessary change in the script."""
     where = f"{failure.place or script}, as rank {rank}"
     why = f"{failure.kind}: {failure.message}".rstrip(": .")
     if not failure.kind:

@@ -1,4 +1,4 @@
-"""Control access to the viewer, and refuse what its pages could not send and content of other hosts."""
+"""Control access to the viewer: foreign requests and content of other hosts are refused."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def _like(view: StudyView) -> SliceIndex | RankedIndex | None:
-    """Return the lanes whose colours are requested, if they are others."""
+    """Return the lanes whose colours are requested, if they differ from the default."""
     return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
 

@@ -195,7 +195,7 @@ def followed_page(rows: list[dict[str, Any]], rounds: int) -> str:
         "# Advice that was followed",
         "",
         "Written by `python benchmarks/planted_causes/run.py --followed`; do not edit. Training scripts on",
-        "two CPU cores were profiled, and the first advice that could be followed was. Steps are unprofiled",
+        "two CPU cores were profiled, and the first applicable advice was followed. Steps are unprofiled",
         f"medians (means where a cause is not in every step) in milliseconds{often}.",
         f"{sum(row['right'] for row in rows)} of {len(rows)} promises are within 25 % of the measured gain.",
         "",

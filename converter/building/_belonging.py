@@ -1,4 +1,4 @@
-"""Check that trace files belong to one run and to the right ranks, each given once."""
+"""Check that trace files belong to one run and to the right ranks, and that none is given twice."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Doubt(NamedTuple):
 class Identity(msgspec.Struct, frozen=True):
     """The origin of one rank's traces, from the traces; -1, 0 or () if unknown.
 
-    *process* is that of the manifest, *host_process* and *device_process* those of the two files.
-    *stated_rank* and *world_size* are those of the device trace, *span* its first and last time and its
-    number of events.
+    *process* is the process id in the manifest, *host_process* and *device_process* are those in the two
+    files. *stated_rank* and *world_size* are those of the device trace, *span* its first and last time and
+    its number of events.
     """
 
     rank: int
@@ -144,7 +144,7 @@ def _twice(ranks: Sequence[Identity]) -> list[Doubt]:
             other = seen.setdefault(key, rank) if key else rank
             if other is not rank:
                 cause = f"Ranks {other.rank} and {rank.rank} were given the same trace."
-                remedy = "Give one file of each rank; some ranks alone stand for the others."
+                remedy = "Give one file per rank; missing ranks are replaced by others."
                 doubts.append(Doubt(True, str(path), cause, remedy))
     return doubts
 
@@ -160,7 +160,7 @@ def _other_ranks(ranks: Sequence[Identity], *, exact: bool) -> list[Doubt]:
         cause = f"It is the trace of rank {rank.stated_rank}, "
         if misplaced:
             remedy = _OWN_PLACE if exact else "Give the files in the order of their ranks."
-            cause += f"but stands for rank {rank.rank}."
+            cause += f"but is given as rank {rank.rank}."
         elif before:
             remedy = "Give one file of each rank."
             cause += f"like {before[0].device_path}."
@@ -208,7 +208,7 @@ def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
             other = rank_of.get(process, rank)
             if other is not rank:
                 cause = (
-                    f"It is of process {process}, which is rank {other.rank}, but stands for rank "
+                    f"It is of process {process}, which is rank {other.rank}, but is given as rank "
                     f"{rank.rank}."
                 )
                 doubts.append(Doubt(True, str(path), cause, _OWN_PLACE))
@@ -245,7 +245,7 @@ def _collectives(graph: Graph) -> bytes:
 
 
 def apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
-    """Return a doubt if one rank had ended its step, of *spans* by rank, before another began."""
+    """Return a doubt if one rank ended its step before another began; *spans* are the steps by rank."""
     if len(spans) < 2:
         return []
     first = min(spans, key=lambda rank: spans[rank].end_ns)

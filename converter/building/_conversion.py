@@ -91,7 +91,7 @@ class Conversion:
         return self._converted_at_once(Selection(steps, max(len(ranks), self.job_size, first.world_size)))
 
     def _converted_at_once(self, selection: Selection) -> list[OpenRank]:
-        """Open and convert each rank, up to the first that cannot be converted so; return all, opened."""
+        """Open and convert each rank until one contradicts the selection; return all opened ranks."""
         ranks, workers = self.ranks, self.workers
         finished = (workers.finished.opened(rank) for rank in ranks)
         opened = {index: rank for index, rank in enumerate(finished) if rank is not None}
@@ -230,7 +230,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
-    """Treat traces without marked steps as one step each, if the ranks' numbers of repetitions differ."""
+    """Treat each trace without marked steps as one step, if the ranks' numbers of repetitions differ."""
     if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
         for rank in opened:
             if not rank.marked:

@@ -115,7 +115,7 @@ class _Capture:
         ]
 
     def _of_whole_ranks(self) -> Workload:
-        """Convert the first candidate with the same communication as the step recorded in detail."""
+        """Convert the first candidate step with the same communication as the step recorded in detail."""
         *timed, detailed = self._candidates()
         for candidate in timed:
             try:
@@ -160,7 +160,8 @@ class _Capture:
     ) -> Conversion:
         """Return the conversion of *step* of the ranks of *entries*, chosen for the reason *why*, if known.
 
-        *measured* is what is known of all steps. Unless *timed*, it has only the steps with a host trace.
+        *measured* has the measurements of all steps. Unless *timed*, it has only the steps with a host
+        trace.
         """
         folder = self.trace_set.path
         ranks = [_traces(self.trace_set, entry, timed=timed) for entry in entries]
@@ -171,7 +172,7 @@ class _Capture:
         notes = list(self.trace_set.notes)
         if self.trace_set.partial:
             notes.append(
-                f"the capture is partial ({self.trace_set.why_partial}); what it holds whole was converted"
+                f"the capture is partial ({self.trace_set.why_partial}); its complete part was converted"
             )
         structured = any(entry.structure_step is not None for entry in entries)
         if not timed and structured and not is_annotation(step):
@@ -193,7 +194,7 @@ class _Capture:
 
 
 def _why(usual_ns: int, delays: Mapping[str, int], count: int) -> str:
-    """Return why a step of *count* captured ones was chosen, if not as their median."""
+    """Return the reason for the choice among *count* captured steps, if it is not their median."""
     if count < 2 or not (usual_ns or delays):
         return ""
     if usual_ns:

@@ -111,8 +111,8 @@ def with_settled_messages(
     """Return *comms* with messages that end at the arrival or departure of their data, if known.
 
     Gloo's annotation of a message lasts until the call that waits for it returns, which may be long after and
-    for many at once. It is the end only if that call blocked the thread; otherwise the data of a send left
-    during the call that issued it, as long as the socket accepted them.
+    for many at once. This is the end of the message only if that call blocked the thread. Otherwise the
+    data of a send left during the issuing call, as long as the socket accepted it.
     """
     settled = list(comms)
     messages = [index for index, comm in enumerate(comms) if comm.spec.collective is None]
@@ -177,7 +177,7 @@ def _recorded_wait(comm: Communication, ops: Ops, pieces: Pieces) -> int | None:
 
 
 def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
-    """Return the piece in which *comm*, a collective, ended if the thread was idle, *consumer* still to come.
+    """Return the piece in which the collective *comm* ended if the thread was idle, before *consumer*.
 
     No thread waits before a wait operator.
     """
@@ -191,7 +191,7 @@ def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pie
 
 
 def _leads_to(consumer: int | None, at: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether nothing but operators around *consumer* began after piece *at* and before it."""
+    """Return whether only operators that enclose *consumer* began between piece *at* and *consumer*."""
     if consumer is None:
         return False
     around, op = set(), int(ops.parent[consumer])
@@ -218,10 +218,11 @@ def _wait_for_use(comm: Communication, consumer: int | None, ops: Ops, pieces: P
 def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
     """Return the operator with which the thread continued after *comm*, None if nothing needs it.
 
-    It is the first that waits for it, or uses its tensors after its annotation closed. But gloo's thread
-    wakes waiting threads before it closes the annotation, which is late on a busy machine. So an earlier
-    operator with the result as an argument is used if the last rank had entered by then, and the thread had
-    idled directly before it for longer than the time until the annotation closed or the data was needed.
+    It is the first operator that waits for *comm*, or uses its tensors after its annotation closed. Gloo's
+    thread wakes waiting threads before it closes the annotation, so the annotation ends late on a busy
+    machine. An earlier operator with the result as an argument is therefore used if the last rank had
+    entered by then, and the thread's idle time before it is longer than the time until the annotation
+    closed or the data was needed.
     """
     issued = int(ops.end_ns[comm.op])
     after = [
@@ -272,7 +273,7 @@ def _piece_at(time_ns: int, pieces: Pieces) -> int:
 def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
     """Return whether the thread may have waited in this piece: outside operators, or between inner ones.
 
-    ATen operators compute between their inner operators, too.
+    Between their inner operators, ATen operators compute.
     """
     op = int(pieces.op[at])
     return op < 0 or not (ops.is_leaf[op] or ops[op].name.startswith(_ATEN))
@@ -281,10 +282,10 @@ def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
 class Gaps(msgspec.Struct, frozen=True):
     """The usual time of a thread from one operator to the next, and from a wait to the next operator.
 
-    *between* operators and *within* one are the lengths of gaps in which no communication ended and that
-    follow none directly; *resumed* are the rests of gaps after certain waits; all are sorted. Only ranks of
-    lengths are compared, so a slower machine gives the same result. *trials* is one more than the number of
-    tested gaps: a gap counts as a wait only if chance would produce fewer than one among them.
+    *between* and *within* are the sorted lengths of gaps between and within operators that have no relation
+    to communication; *resumed* are the remainders of gaps after certain waits. Only ranks of lengths are
+    compared, so a slower machine gives the same result. *trials* is one more than the number of tested
+    gaps: a gap counts as a wait only if chance would produce fewer than one among them.
     """
 
     pieces: Pieces
@@ -324,8 +325,8 @@ class Gaps(msgspec.Struct, frozen=True):
     def ended_in(self, at: int, over_ns: int) -> bool:
         """Return whether the thread left piece *at* because a communication ended at *over_ns*.
 
-        If it did, the rest of the gap is as long as usual after a wait, or as usual gaps are. If not, the
-        whole gap is as long as usual gaps, and ended soon after *over_ns* by chance, uniformly distributed.
+        If it did, the rest of the gap is as long as usual after a wait, or as a usual gap. If not, the
+        whole gap is as long as usual, and ended soon after *over_ns* by chance.
         """
         whole, left = (int(self.pieces.end_ns[at]) - since for since in (self.pieces.start_ns[at], over_ns))
         alike = self._alike(at)

@@ -59,9 +59,9 @@ def device_graph(
     If the window is a *whole* capture without marked steps, the step is the device's time from its first
     work to its last.
 
-    Every host thread is a chain of nodes, cut where it issues work or waits; every piece of device work is a
-    node on the lane of its stream. Work of CUDA graphs has the operators of their *captured* work.
-    *evidence* has the cost of recording the steps.
+    Every host thread is a chain of nodes; a new node begins where it issues work or waits. Every piece of
+    device work is a node on the lane of its stream. Work of CUDA graphs has the operators of their
+    *captured* work. *evidence* has the cost of recording the steps.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
@@ -347,7 +347,7 @@ class _Builder:
         return issued
 
     def _behind_ns(self) -> int:
-        """Return the end of device work that is not in the graph and delays nothing."""
+        """Return the end of device work that is not in the graph and does not delay any node."""
         if self.extent is not None:
             return self.extent.start_ns
         return int(self.linked.carried.end_ns.max(initial=0)) if self.linked.overruns else 0

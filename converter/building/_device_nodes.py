@@ -1,4 +1,4 @@
-"""The nodes of a rank with devices, as columns: host threads cut where they issue work or wait, and work."""
+"""The nodes of a rank with devices, as columns: pieces of host threads, and device work."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Marks(Columns, frozen=True):
 
 
 class HostNodes(msgspec.Struct, frozen=True):
-    """The nodes of one thread: measured start, duration, and the piece each is named after (-1: none).
+    """The nodes of one thread: measured start, duration, and the piece that gives the name (-1: none).
 
-    *stop* is the mark whose call a node is (-1: none's). Of each mark, *issuer* is the node that issues its
-    work, *resumed* the one that runs once the thread has waited (-1: it did not). Of each burst,
+    *stop* is the mark of which a node is the call (-1: none). Of each mark, *issuer* is the node that
+    issues its work, *resumed* the one that runs once the thread has waited (-1: it did not). Of each burst,
     *burst_first* and *burst_last* are its outer nodes. *wait_ns* is the time the thread was stopped.
     """
 

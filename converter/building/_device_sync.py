@@ -1,9 +1,9 @@
 """The order of work on a device: the waits of streams, and the earliest start of each piece of work.
 
-Traces taken with ``enable_cuda_sync_events`` name the event of each wait. Other traces have only the calls,
-whose place decides: a wait in a collective's own operator makes the collective wait for the stream that the
-thread works on; elsewhere it makes that stream wait for the thread's oldest collective without a wait.
-Waits that contradict the measured times are never assumed.
+Traces taken with ``enable_cuda_sync_events`` name the event of each wait. Other traces only have the calls.
+In a collective's own operator, the collective waits for the thread's stream; elsewhere, that stream waits
+for the thread's oldest collective without a wait. Waits that contradict the measured times are never
+assumed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Queue = tuple[int, int]
 
 
 class IssueOrder(msgspec.Struct):
-    """The launches of each stream in order of issue: when, and which; and all in order of their end."""
+    """The launches of each stream in order of issue, with their times, and all in order of their end."""
 
     times: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
     launches: dict[Queue, list[int]] = msgspec.field(default_factory=dict)

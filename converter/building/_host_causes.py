@@ -279,7 +279,7 @@ def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
 def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
     """Return whether a gap of *length_ns* is long even without its delays.
 
-    Then the work in it was delayed, and without that work there would be no delay.
+    If so, the work in the gap was delayed, and without that work there would be no delay.
     """
     return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, _WORK_SHARE * length_ns)
 
@@ -323,7 +323,7 @@ def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_
 def _parts(spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part) -> list[Part]:
     """Return the time from *start_ns* to *end_ns* as parts: those of *spans*, and the *rest* between them.
 
-    Short ones are added to the one before, at the start to the one after.
+    Short parts are merged into the previous part, at the start into the next one.
     """
     parts: list[Part] = []
     cursor = start_ns

@@ -161,7 +161,7 @@ def _busiest_thread(events: Events, window: Window) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Piece:
-    """One of the `Pieces`; *place* is its index."""
+    """A row of `Pieces`, at index *place*."""
 
     place: int
     start_ns: int
@@ -172,7 +172,7 @@ class _Piece:
 
 @dataclass
 class _Builder:
-    """A graph under construction, with the ends of its nodes in the replay.
+    """A graph under construction, with the end of each node in the replay.
 
     *names*, *modules* and *phases* are those of operators, *works_of_op* their nodes that compute; *costs*
     are by piece, *computes* marks those that are their operator's own time, *places* are in the script.

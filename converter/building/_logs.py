@@ -186,8 +186,8 @@ def _stand_in(logs: Logs, used: set[str]) -> str:
             "communicate in groups or pairs, so that others cannot stand for them. Add the missing logs."
         )
     return (
-        f"the logs of {len(logs.ranks)} of {logs.world_size} ranks ({ranks_text(sorted(logs.ranks))}) stand "
-        "for the others, as if all did the same"
+        f"the logs of {len(logs.ranks)} of {logs.world_size} ranks ({ranks_text(sorted(logs.ranks))}) "
+        "represent the others, as if all had the same work"
     )
 
 

@@ -101,8 +101,8 @@ class ProfilerOverhead(NamedTuple):
         if self.is_scattered and self.quartiles_ns:
             low, high = map(duration_text, self.quartiles_ns)
             return (
-                f"unprofiled steps scatter (the middle half takes {low} to {high}), so it is not known how "
-                f"much longer the profiler made the captured ones ({duration_text(self.captured_ns)})"
+                f"unprofiled steps scatter (the middle half takes {low} to {high}), so the profiler's "
+                f"overhead in the captured ones is unknown ({duration_text(self.captured_ns)})"
             )
         times = f"{duration_text(self.captured_ns)} against {duration_text(self.unprofiled_ns)}"
         ratio = self.captured_ns / self.unprofiled_ns
@@ -202,7 +202,7 @@ def without_overhead(workload: Workload, place: str) -> Workload:
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
         raise UsageError(
-            f"{place} does not say what a step takes without a profiler: that needs {_LEAST_STEPS} steps "
+            f"{place} has no times of unprofiled steps: that needs {_LEAST_STEPS} steps "
             "outside the captured ones. Capture again with 'chakrascope trace' and let the script take more "
             "steps, or convert without --rescale-host."
         )
@@ -250,9 +250,9 @@ def _assuming(workload: Workload, assumption: str, changed: Mapping[str, Any]) -
 def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequence[StepRange]) -> float:
     """Return the cost of recording one of the *events* of the stepping thread (ns), 0.0 if unknown.
 
-    That is the processor time of the *converted* steps beyond that of steps that nothing recorded, over the
-    events in them: what exceeds the upper quartile, as a step may be one of the slower ones anyway. It is
-    unknown without *evidence*, or where such steps are few or too different.
+    It is the CPU time of the *converted* steps minus that of unprofiled ones (the upper quartile, as the
+    converted step may be a slow one), divided by the number of events. It is unknown without *evidence*, or
+    where such steps are few or too different.
     """
     if evidence is None:
         return 0.0
@@ -283,10 +283,10 @@ def without_recording(
     """Return *own* with *cost_ns* taken from its host nodes for each of the *events* of their lane.
 
     The profiler works before it notes an event's start and after it notes its end: half of the cost is taken
-    from the node that ran until the start, and half from the one that ran from the end on. What exceeds a
-    node's duration is taken from the nodes after it in the same place of the script, as recording also slows
-    down what touches the recorded tensors later; in other places at most the cost of a block of events. Nodes
-    that wait pay for their own events alone.
+    from the node that ran until the start, and half from the one that ran from the end on. The part that
+    exceeds a node's duration is taken from the following nodes at the same place of the script, as
+    recording also slows down later uses of the recorded tensors. At other places, at most the cost of a
+    block of events is taken. Nodes that wait pay for their own events alone.
     """
     if not cost_ns:
         return own
@@ -315,14 +315,14 @@ def without_recording(
 
 
 def _stays(places: np.ndarray, texts: Sequence[str]) -> np.ndarray:
-    """Return whether the node after each one is in the same place, of those with a name."""
+    """Return, for each node with a name, whether the next such node is at the same place."""
     named = which(texts, bool)[places]
     stays: np.ndarray = named & (places == np.append(places[1:], -1))
     return stays
 
 
 def _paid(costs: np.ndarray, payable: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return how much of the *costs* each node pays; of what is left, later nodes pay up to *most*."""
+    """Return the part of *costs* that each node pays; later nodes pay up to *most* of the remainder."""
     excess = zip((costs - payable).tolist(), most.tolist(), strict=True)
     unpaid = [*accumulate(excess, lambda left, more: min(more[1], max(0.0, left + more[0])), initial=0.0)]
     paid: np.ndarray = np.minimum(payable, costs + unpaid[:-1]).astype(np.int64)

@@ -252,7 +252,7 @@ def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedG
             raise why
         graphs += found
         unread += (
-            [] if why is None else [f"the capture trace {path.name} beside the trace is left out: {why}"]
+            [] if why is None else [f"the capture trace {path.name} next to the trace is ignored: {why}"]
         )
     if traces.captures_given and not graphs:
         raise TraceFormatError(

@@ -1,4 +1,4 @@
-"""A rank of a conversion: its open traces, its graph with other facts, and how late it came."""
+"""A rank of a conversion: its open traces, its graph with other facts, and its lateness."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class RankGraph:
 
     The column ``group`` counts *groups* from 1 on, each of ranks and a label (see `group_labels`); 0 is all
     ranks. *splits* are the bytes for each member by
-    node, of the collectives whose splits the traces list. *accounting* says where the measured steps went
-    (ns), *step_shares* which time is each step's own: number, start and end (ns from *began_ns*, which is in
-    the trace's clock). *arrivals* are when each captured step issued communications (Unix ns). *operators*
-    are the calls of each operator, *repeated* the nodes of copies that repeat an earlier one, *shared_inputs*
-    rows of two nodes and the bytes that the first reads after the second. *chip* names the device, *identity*
-    is where the traces come from.
+    node, of the collectives whose splits the traces list. *accounting* divides the time of the measured
+    steps (ns). *step_shares* has the time of each step: number, start and end (ns from *began_ns*, which is
+    in the trace's clock). *arrivals* are when each captured step issued communications (Unix ns).
+    *operators* are the calls of each operator, *repeated* the nodes of copies that repeat an earlier one,
+    *shared_inputs* rows of two nodes and the bytes that the first reads after the second. *chip* names the
+    device, *identity* is where the traces come from.
     """
 
     graph: Graph
@@ -134,7 +134,7 @@ _FIRST, _FEWEST_UNPROFILED, _LEAST_WAIT = 3, 6, 0.02
 
 
 def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) -> dict[int, list[int]]:
-    """Return by step of *steps* when the thread of the events *own* issued communications (Unix ns)."""
+    """Return the times (Unix ns) at which the thread of the events *own* issued communications, by step."""
     events = trace.events.take(own)
     issues = events.is_operator & which(trace.texts, COMM_OPS.__contains__)[events.name]
     times = events.start_ns[issues]
@@ -142,7 +142,7 @@ def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) ->
 
 
 def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, Any]:
-    """Return the workload's metadata on the lateness of each rank, from their `arrivals` by one clock.
+    """Return the workload's metadata on the lateness of each rank, from `arrivals` on a common clock.
 
     For each captured step it is the maximum, over its collectives, of the rank's delay after the median of
     the others. Steps in which the numbers of collectives differ are omitted; {} if no step is left.
@@ -165,9 +165,9 @@ def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, A
 def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
     """Return the workload's metadata on how much less each rank waited for collectives than its peers.
 
-    The last rank to come waits for none. For each unprofiled step, that is the median wait of the others less
-    the rank's own (ns). {} without several ranks, of too few steps, or where they hardly waited: collectives
-    of devices do not hold up the host.
+    The last rank to arrive does not wait. The figure for an unprofiled step is the median wait of the
+    others minus the rank's own (ns). {} without several ranks, of too few steps, or if they hardly waited,
+    as hosts do not wait for collectives of devices.
     """
     waits = {rank: _waits(evidence) for rank, evidence in of_ranks.items()}
     steps = sorted(set.intersection(*map(set, waits.values()))) if len(waits) > 1 else []
@@ -200,8 +200,8 @@ def _waits(evidence: Evidence) -> dict[int, tuple[int, int]]:
 def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> bool:
     """Return whether *rank* was late in most steps; True if that is unknown.
 
-    Most unprofiled steps have to agree with `usually_late_ns`. Where these are unknown, it has to be late by
-    about *late_ns* in most captured steps.
+    Most unprofiled steps have to agree with `usually_late_ns`. If these are unknown, the rank has to be
+    late by about *late_ns* in most captured steps.
     """
     own = _of_rank(metadata, _WAITED_LESS, rank)
     if own:
@@ -220,7 +220,7 @@ def usually_late_ns(metadata: Mapping[str, Any], rank: int) -> int:
 
 
 def _of_rank(metadata: Mapping[str, Any], key: str, rank: int) -> list[int]:
-    """Return the stated times of *rank*, one a step; [] if there are none."""
+    """Return the times of *rank*, one per step; [] if there are none."""
     stated = metadata.get(key)
     own = stated.get(str(rank)) if isinstance(stated, Mapping) else None
     return own if isinstance(own, list) and all(type(ns) is int for ns in own) else []

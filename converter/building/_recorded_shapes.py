@@ -1,8 +1,8 @@
 """Read operators' arguments from device traces, for jobs without host traces.
 
 With ``record_shapes`` the profiler notes shapes, types and numbers of arguments, but neither which tensors
-they are nor what an operator returned. Collectives are named, and their tensors given once more with their
-type, by the annotation that their library adds.
+they are nor what an operator returned. The annotation of the communication library names the collective,
+and lists its tensors with their type.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def with_own_records(trace: DeviceTrace) -> DeviceTrace:
 def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
     """Return the operators' arguments in *trace*, and a sentence on missing ones.
 
-    The trace was read with arguments, and has record ids. Only a functional collective and its wait
-    share a storage; so no data dependency follows.
+    The trace was read with arguments, and has record ids. Only a functional collective and its wait share a
+    storage, so there are no other data dependencies.
     """
     own, kinds = _called(trace)
     relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))
@@ -173,7 +173,7 @@ def _communications(events: Sequence[Event], spelled: Mapping[int, str]) -> Iter
 def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]:
     """Yield, for operators that communicate, the annotation of the collective: its record id and name.
 
-    It is the next one by number; NCCL's on the operator's thread, gloo's on any.
+    It is the next annotation by number, of NCCL on the operator's thread, of gloo on any thread.
     """
     opened: dict[str, list[Event]] = {}
     latest = ""
@@ -192,7 +192,7 @@ def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]
 
 
 def _messages(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield, for sends and receives, the peer and the bytes that the parameters recorded in them state."""
+    """Yield, for sends and receives, the peer and the bytes in their recorded parameters."""
     around: dict[str, Event] = {}
     for event in events:
         if event.name in COMM_OPS:

@@ -21,7 +21,8 @@ def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> 
     """Return the record ids of the copies that repeat an earlier one of the same step.
 
     Both have the same arguments and copy the same part of a storage, which no operator writes between them.
-    Copies whose result is changed in place are needed and omitted. Empty if *host* does not identify tensors.
+    Copies whose result is changed in place are necessary, and left out. Empty if *host* does not identify
+    tensors.
     """
     if not len(host.offsets) or not threads:
         return np.empty(0, dtype=np.int64)

@@ -139,7 +139,7 @@ def _is_all(symbols: np.ndarray, period: int) -> bool:
 
 
 def _beginnings(pieces: _Pieces, period: int) -> np.ndarray:
-    """Return the starts of steps: with the sequence if it has whole periods, else after the longest pause."""
+    """Return the starts of steps: with the sequence if its periods fit, else after the longest pause."""
     windows = np.lib.stride_tricks.sliding_window_view(pieces.symbol, min(_CONTEXT, period))
     _, context = np.unique(windows, axis=0, return_inverse=True)
     context = context.ravel()
@@ -164,7 +164,7 @@ def _is_regular(rows: np.ndarray, period: int) -> bool:
 
 
 def _ranges(trace: DeviceTrace, pieces: _Pieces, first: np.ndarray, period: int) -> list[StepRange]:
-    """Return the host time of the trace, cut at the starts; a short rest belongs to a step."""
+    """Return the host time of the trace, divided at the starts; a short remainder joins the last step."""
     rests = np.minimum(first, len(pieces.symbol) - first)
     cuts = [_opened(trace, pieces, row) for row in first[rests > _SPACING * period].tolist()]
     whole = whole_trace(trace)

@@ -107,8 +107,7 @@ class SampledCauses:
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
         """Return the sampled time of each pair of cause and place between two times.
 
-        A sample counts for the time since the previous one, even if that is before the step: clipped to the
-        step, late causes would get the time of early ones.
+        A sample represents the time since the previous sample, even if that lies before the step.
         """
         shares: Counter[tuple[str, str]] = Counter()
         first, after = bisect_left(self._times, start_ns), bisect_left(self._times, end_ns)
@@ -138,7 +137,7 @@ class SampledCauses:
                 yield start_ns, end_ns
 
     def _changed_ns(self, before: int, row: int) -> int:
-        """Return the time at which the thread blocked or continued between two samples; 0 unless once.
+        """Return the time at which the thread blocked or continued between two samples; 0 unless just once.
 
         It had a processor, or waited for one, before it blocked or after it continued.
         """
@@ -152,7 +151,7 @@ class SampledCauses:
         return earlier + ran_ns if is_blocked else later - ran_ns
 
     def _blocking_call(self, row: int) -> str:
-        """Return the cause that a system call indicates in which the thread uses no processor; "" for none.
+        """Return the cause that a blocking system call indicates; "" for none.
 
         A futex shows nothing: the sampler holds the interpreter lock.
         """
@@ -160,7 +159,7 @@ class SampledCauses:
         return cause if cause != "lock" else ""
 
     def _cause(self, before: int, row: int) -> tuple[str, str]:
-        """Return cause and place of the sample *row* of the stepping thread, *before* the one before it."""
+        """Return cause and place of the stepping thread's sample *row*; *before* is the previous sample."""
         samples = self._evidence.samples
         activity, mechanism, place = self.about(samples.stack[row])
         if activity == "worker_wait":
@@ -265,9 +264,9 @@ class SampledCauses:
         return layered(delayed, sorted(collected))
 
     def _lost(self, before: int, row: int) -> tuple[int, str | None]:
-        """Return the time between two samples in which the thread was runnable but not run, and why.
+        """Return the time between two samples in which the thread was runnable but not run, and the reason.
 
-        None is a lack of processors, a place that of the thread with the interpreter lock.
+        The reason None is a lack of CPUs; a place is that of the thread with the interpreter lock.
         """
         samples = self._evidence.samples
         wall = samples.time_ns[row] - samples.time_ns[before]
@@ -364,9 +363,9 @@ def _of_other_steps(
 ) -> Iterator[_State]:
     """Yield spans from *others*, steps by their phases and states, for sections without samples of *own*.
 
-    A sample of another step is in a section if it is as long after the start of its phase in the one step as
-    in the other, and also as long before the end; or if all samples of the phase, which is one section here,
-    show one place. *steps* are the phases of those to describe.
+    A sample of another step applies to a section if its distances from the start and end of the phase fit
+    the section; or if the phase is a single section, and all its samples show one place. *steps* are the
+    phases of those to describe.
     """
     seen = {bisect_right(edges, state.time_ns) for state in own if steps and state.time_ns < steps[-1][-1]}
     for phases, (other, states) in product(steps, others):

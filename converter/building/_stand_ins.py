@@ -188,7 +188,7 @@ class _Moved:
         """Return the rank that corresponds to *member* for the target."""
         group = next((ranks for ranks in self._replicas if member in ranks), ())
         if len(group) != len(self._own) or group.index(member) != self._from:
-            raise _Refused(f"what rank {member} is to its replica, no rank is known to be to it")
+            raise _Refused(f"the counterpart of rank {member} is unknown")
         return group[self._to]
 
     def group(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,7 +197,7 @@ class _Moved:
 
 
 def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int, ...]]) -> Graph:
-    """Return *graph* as that of *rank*, with its own groups, added to those *known*, and partners."""
+    """Return *graph* as that of *rank*, with the rank's groups and peers; its groups are added to *known*."""
     nodes = graph.node_columns
     numbers = {ranks: number for number, ranks in reversed([*known.items()])}
     group = nodes["group"].copy()

@@ -41,7 +41,7 @@ _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 
 class StepTimes(NamedTuple):
-    """Durations of *steps* unprofiled steps of the slowest rank; *long_count* exceed 1.5 medians.
+    """Durations of *steps* unprofiled steps of the slowest rank; *long_count* exceed 1.5 times the median.
 
     Long steps have the period *every* (0: none) and the mean *long_ns*; *cause* and *place* take most
     of the difference ("" if unknown); without it, the mean step would be *gain_ns* shorter. Per step,
@@ -149,7 +149,7 @@ def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], coun
 
 
 def _slowest(evidence: Mapping[int, Evidence], *, recorded: bool = False) -> dict[int, _Step]:
-    """Return, by number, each step that a profiler *recorded*, or not, of the rank where it took longest."""
+    """Return the *recorded* or unprofiled steps by number, each of the rank where it took longest."""
     slowest: dict[int, _Step] = {}
     for rank, own in evidence.items():
         steps = own.steps
@@ -192,8 +192,8 @@ def _mean_excess(values: Mapping[int, int], long: Collection[int]) -> float:
 def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int]:
     """Return the period of long steps in *steps*, and its remainder; zeros without a period.
 
-    *excess* is the additional time of each long one: further long steps are tolerated if theirs is
-    small in comparison.
+    *excess* is the additional time of each long one: long steps outside the period are tolerated if their
+    excess is comparatively small.
     """
     periods = range(2, (len(steps) + 1) // 2)
     tried = sum(min(every, len(steps) - 2 * every) for every in periods)  # places that come thrice

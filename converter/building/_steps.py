@@ -176,7 +176,7 @@ def _most_frequent(annotation: str, counts: Counter[str]) -> str:
 
 
 def _occurrences(device: DeviceTrace, names: Sequence[str]) -> list[tuple[StepRange, str]]:
-    """Return the annotations of these *names* that begin after the one before has ended, from 0 on."""
+    """Return the annotations of these *names*, without nested ones, numbered from 0."""
     events = device.events
     wanted = which(device.texts, frozenset(names).__contains__)[events.name]
     wanted &= ~events.is_operator & (events.end_ns > events.start_ns)
@@ -239,8 +239,9 @@ def typical_steps(
 ) -> list[int]:
     """Return the numbers of the steps that every rank has, the most typical first.
 
-    That is the one nearest to *usual_ns*, what a step usually takes; if that is unknown (0), the median one.
-    *delays*, by number, do not count, nor does their ``median`` in *usual_ns*: they are the machine's.
+    The most typical step is nearest to *usual_ns*, the usual duration; if that is unknown (0), it is the
+    median. The machine's *delays* of each step, by number, are subtracted, and so is their ``median`` from
+    *usual_ns*.
     """
     return _from_the_typical(steps, _common(steps), usual_ns, delays)
 
@@ -342,7 +343,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class Extent(msgspec.Struct, frozen=True):
-    """The time from the first work of a device to the end of its last, *start_ns* to *end_ns*."""
+    """The time from the first to the last work of a device, *start_ns* to *end_ns*."""
 
     start_ns: int
     end_ns: int

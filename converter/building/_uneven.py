@@ -24,8 +24,8 @@ _FOR_ASTRA_SIM = (
     "here; ASTRA-sim has one size for all members, and gets that of the one that has most"
 )
 _SPREAD = (
-    "of {count} uneven collectives the traces tell only what each rank sends in all: it is spread evenly "
-    "over the members"
+    "of {count} uneven collectives the traces only have the total of each rank: it is spread evenly over "
+    "the members"
 )
 
 

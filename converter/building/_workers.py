@@ -49,7 +49,7 @@ class Workers(Protocol):
     def begun(
         self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
-        """Open each rank and convert it at once, assuming *selection*, into the store of finished graphs.
+        """Open and convert each rank, with the steps of *selection*, and store its graph.
 
         Yields in order of completion the index in *ranks*, the opened rank and whether its graph could be
         made. Raises what `open_rank` does.
@@ -131,10 +131,7 @@ def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[
 def _begin(
     traces: RankTraces, selection: Selection, finished: FinishedRanks
 ) -> tuple[OpenRank, RankGraph | None, bool]:
-    """Open a rank and convert it; the graph is None if it is stored in *finished* or could not be made.
-
-    The last value tells whether it could.
-    """
+    """Open and convert a rank; the graph is None if stored in *finished* or not made (last value: made)."""
     opened = open_rank(traces, keep=True)
     graph = None
     if selection.steps <= {step.index for step in opened.steps}:

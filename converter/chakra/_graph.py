@@ -79,7 +79,7 @@ class CollectiveType(IntEnum):
 
     @property
     def is_rooted(self) -> bool:
-        """Whether one rank sends or receives it all, so that the others need not wait for each other."""
+        """Whether the collective has a root, so that other ranks need not wait for each other."""
         return self in _ROOTED
 
     @property

@@ -131,7 +131,7 @@ def replay(graph: Graph) -> Replay:
 
 
 def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return which of the nodes 0..*count*-1 never become free: those on cycles, and all that depend on them.
+    """Return which of the nodes 0..*count*-1 can never start: those on cycles, and all that depend on them.
 
     *src* and *dst* are the edges' ends as indices.
     """

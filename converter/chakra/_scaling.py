@@ -158,13 +158,13 @@ def _assumptions(
         lines.append("Other groups, all-to-alls and point-to-point peers stay within each repetition.")
     if found.exchanging:
         lines.append(
-            "What the ranks of an all-to-all hold in parts (experts, embedding tables) has a copy in each "
-            "repetition; that the copies would reduce their gradients is not simulated, as no captured "
-            "collective shows it."
+            "The parts of an all-to-all (experts, embedding tables) have a copy in each repetition; "
+            "reductions of the copies' gradients are not simulated, as no captured collective shows "
+            "them."
         )
     if found.alone and unsized:
         lines.append(
-            "The traces do not tell the size of any communication: it keeps its measured time, and the "
+            "The traces have no sizes of communication: it keeps its measured time, and the "
             "repetitions do not communicate with each other."
         )
     elif found.alone:
@@ -172,6 +172,6 @@ def _assumptions(
     if even:
         lines.append(
             "Uneven collectives that span all ranks become even, as large as that of the rank that has most: "
-            "what each rank would have for the new ones is not known."
+            "the amounts for the new ranks are unknown."
         )
     return lines

@@ -1,7 +1,7 @@
 """The tables of a workload: its graphs as Parquet, which is read many times faster than ``.et`` files.
 
-``PREFIX.nodes.parquet`` and ``PREFIX.edges.parquet`` have the rows of all programs, one after the other, and
-the same note, which says what they were made from.
+``PREFIX.nodes.parquet`` and ``PREFIX.edges.parquet`` have the rows of all programs, one after the other,
+and the same note on their source.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _return_freed_memory() -> None:
 def _pieces(
     ranks: Sequence[int], parts: Sequence[Mapping[str, Column]], names: Sequence[str]
 ) -> Iterator[dict[str, Column]]:
-    """Yield the columns of a row group after the other."""
+    """Yield the columns of each row group in turn."""
     counts = [len(columns[names[0]]) for columns in parts]
     first, rows = 0, 0
     for last, count in enumerate(counts, 1):

@@ -38,8 +38,8 @@ class Workload:
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
     order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that it
-    names have graphs, and only their groups are listed: each of the others does what its representative does,
-    with the ranks that stand to it as that one's peers do to that one. A workload is immutable
+    names have graphs, and only their groups are listed: every other rank does the same as its
+    representative, with its own peers instead of the representative's. A workload is immutable
     (`dataclasses.replace` makes another). Workloads are equal if their contents are; they have no hash.
     """
 
@@ -247,10 +247,10 @@ class Workload:
     def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
         """Return this workload replicated as data parallelism would, on *num_ranks* ranks.
 
-        *num_ranks* is a multiple of the present number. With *first_only* only the ranks of the first
-        repetition are returned, in groups that span all repetitions, which are alike. Assumptions are
-        appended to ``metadata["assumptions"]``. Raises `UsageError` for any other number, and `WorkloadError`
-        for a job that shows no data parallelism to repeat: pipeline stages or tensor-parallel ranks alone.
+        *num_ranks* is a multiple of the present number. With *first_only*, only the ranks of the first
+        repetition are returned, with groups that span all repetitions. Assumptions are appended to
+        ``metadata["assumptions"]``. Raises `UsageError` for any other number, and `WorkloadError` for a job
+        that shows no data parallelism to repeat: pipeline stages or tensor-parallel ranks alone.
         """
         if num_ranks < self.num_ranks or num_ranks % self.num_ranks:
             raise UsageError(

@@ -123,7 +123,7 @@ class _Nodes:
         return leader
 
     def describe(self, before: int, node: int, reasons: dict[tuple[int, int], int]) -> str:
-        """Return a phrase that *node* waits for *before*, and the reason."""
+        """Return a phrase: *node* waits for *before*, with the reason."""
         kind = reasons[before, node]
         reason = "message" if kind == _MESSAGE else EdgeKind(kind).name.lower().replace("_", " ")
         return f"{self._name(node)} waits for {self._name(before)} ({reason})"

@@ -38,8 +38,8 @@ __all__ = ["doctor"]
 
 _UNEXPLAINED_SHARE = 0.03
 _KNOW_IT = (
-    "Nothing is wrong: know it when you read results. A capture by 'chakrascope trace', or host and device "
-    "trace together, tell most."
+    "Not an error, but consider it when reading results. A capture by 'chakrascope trace', or host and "
+    "device traces together, have the most information."
 )
 
 
@@ -225,7 +225,7 @@ def _steps(workload: Workload, place: str) -> list[Finding]:
     times = step_times(workload.metadata)
     if times is None or not times.matters:
         return []
-    return [Finding("note", place, times.text, "The converted step says nothing of these.")]
+    return [Finding("note", place, times.text, "The converted step does not show these.")]
 
 
 def _overhead(workload: Workload, place: str) -> list[Finding]:

@@ -273,7 +273,7 @@ def _united(times: np.ndarray) -> np.ndarray:
 def step_kinds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a row per kind of the steps in *rows*: their number, the spread of their time, and medians.
 
-    ``bound_by`` is the bound of most of their time.
+    ``bound_by`` is the most frequent bound, by time.
     """
     found = []
     for kind in dict.fromkeys(row["kind"] for row in rows):

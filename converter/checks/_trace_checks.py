@@ -100,7 +100,7 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
 
 
 def _has_times_alone(entry: RankEntry) -> bool:
-    """Return whether a rank recorded the times of its steps, and no traces on purpose."""
+    """Return whether a rank only recorded the times of its steps, as requested."""
     return entry.step_times is not None and not (entry.host_trace or entry.device_trace)
 
 
@@ -229,14 +229,14 @@ def check_matched(matched: MatchedLogs) -> list[Finding]:
     if matched.clocks.known_from == "nothing" and len(logs.ranks) > 1 and logs.has_times:
         findings.append(
             Finding(
-                "note", logs.place, "The logs do not tell how far the ranks' clocks are apart.",
-                "Times of different ranks are not compared; how long a collective took on each still tells "
-                "who came last.",
+                "note", logs.place, "The offsets of the ranks' clocks are unknown.",
+                "Times of different ranks are not compared; the durations of a collective still show "
+                "which rank came last.",
             )
         )  # fmt: skip
     if not logs.has_times:
         findings.append(
-            Finding("note", logs.place, "The logs do not tell when the collectives ran.", _FOR_CALIBRATION)
+            Finding("note", logs.place, "The logs have no times of the collectives.", _FOR_CALIBRATION)
         )
         findings += [Finding("note", logs.place, _sentence(note)) for note in logs.notes]
     return worst_first(findings)

@@ -274,7 +274,7 @@ def _check_sizes(by_rank: dict[int, pd.DataFrame], where: str) -> Iterator[Findi
             f"{_described(parts[other])} on rank {listed[other][0]} (node {parts[other][0]}): it is uneven, "
             "and ASTRA-sim waits there for ever. With semantics 'trace' it runs as messages between the "
             "ranks, of equal shares where the graphs do not list them.",
-            "Convert the traces again: that lists what each rank has for each (comm_splits).",
+            "Convert the traces again: that adds the bytes for each member (comm_splits).",
         )
         return
 

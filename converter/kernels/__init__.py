@@ -157,7 +157,7 @@ def _compiled(path: Path, library: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigError(f"{where}: '{text}' is no regular expression ({error}). Correct it.") from error
+        raise ConfigError(f"{where}: '{text}' is not a regular expression ({error}). Correct it.") from error
 
 
 def _first_line(error: Exception) -> str:
@@ -187,8 +187,8 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
         parts += ["others"] * (len(named) > _MOST_NAMED)
         took, kernels = duration_text(self.duration_ns), count_text(self.kernels, "kernel")
         return (
-            "Communication whose size or peers the traces do not tell keeps its measured time on any "
-            f"network: {took} in {kernels} on rank {self.rank} ({', '.join(parts)})."
+            "Communication of unknown size or peers keeps its measured time on any network: "
+            f"{took} in {kernels} on rank {self.rank} ({', '.join(parts)})."
         )
 
 

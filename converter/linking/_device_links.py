@@ -175,8 +175,7 @@ def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[Captu
 def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: np.ndarray) -> Works:
     """Return the launches whose device work precedes the capture, up to the first recorded work.
 
-    Only time in which the whole device seems idle counts: a stream whose first work was issued long before
-    was busy with work that the trace lacks.
+    Only times at which the whole device seems idle count.
     """
     rows = []
     queue = np.column_stack([works.device, works.stream])
@@ -311,8 +310,8 @@ def _issued_before(waiting: Iterable[int], lane: Lane, time_ns: int) -> list[int
 def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
     """Return (writer, reader) as indices into *launches*: the last writer of each storage that is read.
 
-    The work of one operator reads at its first and writes at its last piece. Pairs that contradict the
-    measured times are omitted (storage ids are addresses, which are reused).
+    An operator's first piece of work reads, its last piece writes. Pairs that contradict the measured times
+    are omitted (storage ids are addresses, which are reused).
     """
     first, last = _accesses(launches)
     rows = host_rows(launches, lanes, host)[first]

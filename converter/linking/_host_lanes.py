@@ -1,4 +1,4 @@
-"""The host threads of a rank with a device: operators, pieces, handovers; records lent to other steps."""
+"""The host threads of a rank with a device: operators, pieces, handovers, and records of other steps."""
 
 from __future__ import annotations
 

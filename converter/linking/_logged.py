@@ -281,7 +281,7 @@ def _aligned(
     """Match sends and receives of logs with different beginnings or ends.
 
     Halves of a message have equal sizes and are close in time; *apart_ns* is the offset of the receiver's
-    clock, None if unknown. If neither decides, the last ones are matched.
+    clock, None if unknown. If neither is conclusive, the last ones are matched.
     """
     from_end = len(receives) - len(sends)
     shifts = sorted(

@@ -105,8 +105,8 @@ def _unpack(path: Path, folder: Path) -> None:
                     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     except _TooMuch:
         raise TraceFormatError(
-            f"{path} unpacks to more than {most >> 20:,} MiB, far beyond what traces do. "
-            "If it is what it should be, unpack it yourself and give the folder."
+            f"{path} unpacks to more than {most >> 20:,} MiB, far more than traces. If it is correct, "
+            f"unpack it yourself and give the folder."
         ) from None
     except _DAMAGES as error:
         raise TraceFormatError(

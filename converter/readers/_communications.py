@@ -35,9 +35,9 @@ GLOO, NCCL = "gloo:", "nccl:"
 class LibraryCollective(msgspec.Struct, frozen=True):
     """A collective of PyTorch and its libraries, and the *kind* that graphs have for it.
 
-    Simulators accept five collectives: for another one the nearest of them stands, as *note* says. The bytes
-    of its input count, or those of its output (as in ASTRA-sim); one that moves no data has *fixed_bytes*,
-    which is -1 for all others. Ranks of a *rooted* one need not wait for each other.
+    Simulators accept five collectives; any other is replaced by the most similar one, as described in
+    *note*. The bytes of its input count, or those of its output (as in ASTRA-sim); one that moves no data
+    has *fixed_bytes*, which is -1 for all others. Ranks of a *rooted* one need not wait for each other.
     """
 
     name: str
@@ -226,7 +226,8 @@ def short_type(spelled: Any) -> str:
 def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
     """Return the precision of an operator whose arguments have *types*: the narrowest floating-point one.
 
-    Products of 32-bit numbers are TF32 where one of its *kernels* is called so. "" if no argument tells.
+    Products of 32-bit numbers are TF32 where one of its *kernels* is called so. "" if no argument has a
+    floating-point type.
     """
     floating = [one for spelled in types for one in _types(spelled) if one.floating]
     precision = min(floating, key=lambda one: one.size_bytes, default=_UNKNOWN).short

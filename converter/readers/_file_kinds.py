@@ -1,4 +1,4 @@
-"""Recognise files: their kind by the first megabyte, and what profilers and frameworks put into names."""
+"""Recognise files by their first megabyte, and ranks in the names that profilers and frameworks write."""
 
 from __future__ import annotations
 

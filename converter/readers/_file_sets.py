@@ -205,15 +205,15 @@ def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
     give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
     if rank is None and (indices := indices_in_name(path.name)):
         return (
-            f"does not say of which rank it is, and its name only its indices in groups ({indices}), whose "
+            f"has no rank inside, and its name only has indices in groups ({indices}), whose "
             f"order in the job is unknown. {give}."
         )
     if rank is None:
-        return f"does not say of which rank it is, nor does its name. {give}."
+        return f"has no rank, neither inside nor in its name. {give}."
     again = f"is of rank {rank}, like {stated[rank]}"
     if common_name(path.name) == common_name(stated[rank].name):
         return (
-            f"{again}: it was recorded more than once. {give}; 'chakrascope import' tells recordings apart."
+            f"{again}: it was recorded more than once. {give}; 'chakrascope import' distinguishes recordings."
         )
     return f"{again}. {give}."
 
@@ -256,8 +256,8 @@ def _refuse(path: Path, side: str) -> None:
         raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
     if kind_of(path) == "archive":
         raise UsageError(
-            f"{path} is an archive, not a trace. Give it alone, without other files or a pattern: what is "
-            "inside tells the ranks."
+            f"{path} is an archive, not a trace. Give it alone, without other files or a pattern: its "
+            f"content has the ranks."
         )
 
 

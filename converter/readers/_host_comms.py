@@ -334,8 +334,8 @@ def with_inferred_groups(
 ) -> tuple[list[Communication], list[str]]:
     """Return *comms* with the groups that the traces of *rank* do not name, and the assumptions.
 
-    *groups* are those the traces list, () being all ranks. All ranks remain where the sizes agree with it, or
-    tell nothing.
+    *groups* are those the traces list, () being all ranks. The group of all ranks is used if the sizes
+    agree with it, or show nothing.
     """
     listed = {ranks for ranks in groups.values() if rank in ranks}
     used = {comm.group_ranks for comm in comms if comm.named}

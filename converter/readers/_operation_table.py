@@ -1,6 +1,6 @@
 """Tables of timed operations of many steps, one row each, as ByteDance published them or as a capture has.
 
-The columns of the former are kept; the latter follow from the times that the ranks of a capture recorded.
+The columns of ByteDance's tables are read as they are; those of a capture are computed from recorded times.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _integers(path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str) -> npt
     bad = np.flatnonzero((numbers != np.rint(numbers)) | (numbers < least) | (numbers > most))
     if len(bad):
         value = numbers[bad[0]]
-        raise _fail(path, name, int(bad[0]), f"{value:g} is no whole number from {least} to {most:,}")
+        raise _fail(path, name, int(bad[0]), f"{value:g} is not a whole number from {least} to {most:,}")
     integers: npt.NDArray[np.int64] = numbers.astype(np.int64)
     return integers
 
@@ -293,10 +293,10 @@ class _Recorded:
 def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
-    An operation is the sum of a phase over the step, and begins when the one before ends. A step begins on
-    all ranks when it does on the first. ``collectives`` is waiting for peers, and for what they send. Ranks
-    that exchange messages are stages of a replica, in their order; others are replicas. Raises `TraceError`
-    if there are no such steps.
+    An operation is the sum of a phase over the step, and begins when the previous one ends. A step begins
+    on all ranks when it does on the first. ``collectives`` is waiting for peers, and for what they send.
+    Ranks that exchange messages are stages of a replica, in their order; others are replicas. Raises
+    `TraceError` if there are no such steps.
     """
     warmup = int(trace_set.options.get("warmup", 0))
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]

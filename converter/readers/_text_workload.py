@@ -196,7 +196,7 @@ def _assumptions(header: _Header, size: int, *, spanning: bool) -> list[str]:
             "the text workload does not say which ranks share a layer: all its collectives span all ranks; "
             "a model group says how many share one"
             if spanning
-            else f"each {size:,} {model} share a layer, which the text workload does not say"
+            else f"each {size:,} {model} share a layer, which the text workload does not contain"
         )
     return notes
 

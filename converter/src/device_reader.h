@@ -28,7 +28,7 @@ struct FrameColumns {
     std::vector<std::int64_t> start_ns, end_ns;
 };
 
-// Calls of the accelerator's runtime; *kernel* is the kernel they launch, if the trace says so.
+// Calls of the accelerator's runtime; *kernel* is the kernel they launch, if the trace has it.
 struct CallColumns {
     std::vector<std::int32_t> name, thread, kernel;
     std::vector<std::int64_t> start_ns, end_ns, correlation, external_id;
@@ -56,8 +56,7 @@ struct CommColumns {
 
 class DeviceReader : private Parts {
   public:
-    // With *with_arguments*, the arguments of operator calls are kept, as far as they were
-    // recorded.
+    // With *with_arguments*, the recorded arguments of operator calls are stored.
     explicit DeviceReader(bool with_arguments = false)
         : document_("traceEvents", *this), with_arguments_(with_arguments) {}
     DeviceReader(const DeviceReader&) = delete;

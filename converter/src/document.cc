@@ -25,7 +25,7 @@ void Document::parse(bool more) {
         }
         whole = scanner.position();
     } catch (const NeedMore&) {
-        // A part that is longer than all pieces so far is not parsed again after each of them.
+        // A part that is longer than all pieces so far is not parsed again after each new piece.
         worth_more_ = 2 * static_cast<std::size_t>(begin + pending_.size() - whole);
     } catch (const FormatError& error) {
         const auto place = passed_ + static_cast<std::size_t>(scanner.position() - begin);

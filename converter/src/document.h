@@ -9,8 +9,8 @@
 
 namespace chakrascope::converter {
 
-// Receives a document's parts. An incomplete part is offered again once more bytes have arrived, so
-// nothing may be stored before a part was read completely.
+// Receives a document's parts. An incomplete part is offered again once more bytes have arrived, so nothing
+// may be stored before a part has been read completely.
 class Parts {
   public:
     virtual ~Parts() = default;
@@ -44,7 +44,7 @@ class Document {
     bool found_ = false;
     std::string pending_;
     std::size_t passed_ = 0;      // bytes of the document before the pending ones
-    std::size_t worth_more_ = 0;  // the number of pending bytes below which parsing again would be useless
+    std::size_t worth_more_ = 0;  // with fewer pending bytes than this, the part is still incomplete
 };
 
 }  // namespace chakrascope::converter

@@ -5,8 +5,8 @@
 namespace chakrascope::converter {
 namespace {
 
-// An interval shorter than this is merged into a neighbouring node, unless it is the first of an
-// operator. All time of an operator after its inner operators, without launches, is merged too.
+// Shorter intervals are merged into a neighbouring node, except an operator's first. The time of an
+// operator after its inner operators is merged too, if it has no launches.
 constexpr std::int64_t kMergedBelowNs = 2'000;
 
 class Walk {
@@ -65,7 +65,7 @@ class Walk {
         }
     }
 
-    // Issue the work of the mark, and stop where it stops.
+    // Issue the work of the mark, and stop the thread if the mark does.
     void apply(std::size_t mark, std::int32_t piece) {
         about_ = piece;
         if (carried_ns_ != 0 || nodes_.piece.empty() || fresh_) add(piece, input_.mark_time_ns[mark], 0);

@@ -1,4 +1,4 @@
-// A host thread that drives a device, as a chain of nodes, cut where it issues work or waits.
+// A host thread of a device, as a chain of nodes: a new node begins where the thread issues work or waits.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 namespace chakrascope::converter {
 
 // Columns of the thread's pieces (see timeline.h), its marks in order of time, and the bursts in
-// which it works (none: all the time). At a mark, the thread issues work or stops until
-// *resume_ns*, for a node of the graph if *waits*. A stop in a call that returns at *return_ns*
-// (-1: in none) has a separate node, which takes the time from *resume_ns* on.
+// which it works (none: all the time). At a mark, the thread issues work, or stops until *resume_ns* (if
+// *waits*, until a node of the graph ends). A stop in a call that returns at *return_ns* (-1: in none) has
+// a separate node, which takes the time from *resume_ns* on.
 struct ChainInput {
     std::span<const std::int64_t> piece_start_ns, piece_end_ns;
     std::span<const std::int32_t> piece_op;

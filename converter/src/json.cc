@@ -344,7 +344,7 @@ Token Scanner::number() {
 Token Scanner::nested() {
     const char* const start = at_;
     const Kind kind = *at_ == '{' ? Kind::Object : Kind::Array;
-    std::string closing;  // of the open objects and arrays
+    std::string closing;  // closing brackets of the open objects and arrays
     do {
         const char next = peek();
         if (next == '{' || next == '[') {

@@ -27,8 +27,7 @@ Times replay(std::span<const std::int64_t> turns, std::span<const std::int64_t> 
              std::span<const std::int64_t> duration_ns, const Dependencies& waits);
 
 // Storages that operators read and write, in order: *reads* and *writes* are slices of *storages*,
-// with two bounds each. If one of *views* writes to a storage that it reads, the storage is
-// unchanged.
+// with two bounds each. An operator in *views* does not change a storage that it both reads and writes.
 struct Accesses {
     std::span<const std::int64_t> reads, writes;
     std::span<const std::uint8_t> views;

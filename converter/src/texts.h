@@ -1,5 +1,5 @@
-// Interned texts: each text has a number and is stored once. Also concatenated texts, as NumPy
-// arrays hold them.
+// Interned texts: each text has a number and is stored once. Also concatenated texts, in the layout of
+// NumPy arrays.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 
 namespace chakrascope::converter {
 
-// The meaning of an event for the operators inside it.
+// The property that an event gives to the operators inside it.
 enum class Role : std::uint8_t { Ignored, Operator, Backward, Annotation, Module, Optimizer, DataLoader };
 // The same numbers as PHASES in timeline.py.
 enum class Phase : std::uint8_t { Forward, Backward, Optimizer, Other };

@@ -1,4 +1,4 @@
-"""Communication that each micro-batch repeats, though a step needs the sum of their gradients alone."""
+"""Communication that is repeated in each micro-batch, although a step only needs the gradients' sum."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = (*_REDUCTIONS, int(CollectiveType.ALL_GATHER))
 def accumulation(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
     """Yield the reductions of gradients, and gathers of parameters, that all micro-batches repeat, as one.
 
-    *rows* are the communication of the path. It is needed once a step.
+    *rows* are the communication of the path. The communication is necessary once per step.
     """
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]]

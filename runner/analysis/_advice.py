@@ -1,4 +1,4 @@
-"""Say what would help: what takes the time, with the gain of a replay of the step without it."""
+"""Advice: the causes of time, each with the gain of a replay of the step without it."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ _MOST_CAUSES = 10
 class Advice:
     """One cause of time and how to shrink it.
 
-    *gain_ns* is what a replay of the step with *key* changed gains (``what-if --faster KEY``), and *share*
-    its part of the step; where *is_bound*, nothing was replayed and it is the most that the change can gain.
-    Work without a known best time is removed entirely, and *half_ns* is the gain of halving it, else 0.
-    Recurring steps, and causes that take another time in the run's mean step than in this one, have no key:
-    their gain is measured. Where *what* names the median unprofiled step, the gain of the replay is scaled to
-    it. *then* says what bounds the replay, *overlaps* which other advice counts the same time. *rank* and
-    *node_id* are the longest piece, -1 if no node stands for it; *place* its function, file and line.
+    *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
+    its part of the step. With *is_bound*, nothing was replayed, and the gain is an upper bound. Work
+    without a known best time is removed entirely, and *half_ns* is the gain of halving it, else 0.
+    Advice on recurring long steps, and on causes with another mean time in the run, has no key; its gain is
+    measured. If *what* names the median unprofiled step, the gain of the replay is scaled to that step.
+    *then* is the bound of the replay, *overlaps* other advice for the same time. *rank* and *node_id* are
+    the longest piece, -1 if no node stands for it; *place* its function, file and line.
     """
 
     what: str
@@ -119,10 +119,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class Advised:
-    """What `advise` returns: *advice*, the largest gain first, and what one *contributor* is the largest.
+    """The result of `advise`: *advice*, by gain, and the largest single *contributor*.
 
     *contributor* is the largest of the candidates that has a name, and *causes* are the largest candidates.
-    *half_kinds_ns* is what the step gains when all time of a kind is halved, where that was replayed.
+    *half_kinds_ns* is the gain of halving all time of a kind, if it was replayed.
     """
 
     advice: tuple[Advice, ...]
@@ -156,7 +156,7 @@ def advise(
     messages: Columns | None = None,
     simulate: Simulate | None = None,
 ) -> Advised:
-    """Return what would help the step of *result*, by replays where *simulate* is given, else by bounds.
+    """Return advice for the step of *result*; gains are replays if *simulate* is given, else upper bounds.
 
     *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
     *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
@@ -190,7 +190,7 @@ def advise(
 
 
 def _ordered(items: Sequence[Advice]) -> list[Advice]:
-    """Return advice by the gain to expect; that of a busy machine after what takes the script more time."""
+    """Return advice by expected gain; advice on a busy machine follows larger causes in the script."""
     ordered = sorted(items, key=lambda item: -item._likely_ns)
     for item in [item for item in ordered if item.cause == DELAYED and item.key]:
         ordered.remove(item)
@@ -206,7 +206,7 @@ def _cause(one: Candidate, path: CriticalPath) -> Cause:
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without those that are the same segments as a larger one of their kind."""
+    """Return the candidates without those whose segments are those of a larger one of their kind."""
     kept: list[Candidate] = []
     for one in found:
         alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
@@ -239,7 +239,7 @@ def _advice_of(
 def _of_the_whole(
     one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return advice that halves a candidate with the gain of a replay without it, where that is possible."""
+    """Return advice on halving a candidate, with the gain of a replay if possible."""
     after = _replayed(simulate, one.target, math.inf) if one.times == HALF else None
     if after is None:
         return item
@@ -256,7 +256,7 @@ def _of_the_whole(
 
 
 def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
-    """Return advice with its gain in the run, where that is known and is another than in the step shown.
+    """Return advice with its gain in the run, if that is known and differs from the gain in the shown step.
 
     Causes that are counted in every step gain their mean. Unprofiled steps count, of the slowest rank each.
     """
@@ -276,11 +276,10 @@ def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Worklo
 
 
 def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
-    """Return advice with its gain in the median unprofiled step, if that is well known and another one.
+    """Return advice with its gain in the median unprofiled step, if that is known well and differs.
 
-    A rank gains what it is usually late, which does not depend on what all ranks do, and a busy machine what
-    the thread usually waits for a processor. Other causes of a host take the same share of each step; work of
-    a device takes the same time.
+    The gain for a late rank is its usual lateness; that for a busy machine is the usual run delay of the
+    thread. Other causes of a host take the same share of each step; work of a device takes the same time.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
@@ -309,8 +308,8 @@ def _step_times(result: Result, workload: Workload) -> StepTimes | None:
 def _recurring(result: Result, workload: Workload) -> list[Advice]:
     """Return the advice on steps of the run that are longer than the others, if they matter; else none.
 
-    Its gain is measured: how far the mean of the unprofiled steps is above that of the others. It has no
-    key, as the step that is simulated does not contain the cause.
+    Its gain is measured: the mean of all unprofiled steps minus the mean of those that are not long. It has
+    no key, as the step that is simulated does not contain the cause.
     """
     times = _step_times(result, workload)
     if times is None or not times.is_the_scripts:
@@ -322,7 +321,7 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
-    """Return the kind that bounds a replay and its share of the step, or nothing where it has no path."""
+    """Return the kind that bounds a replay and its share of the step; nothing if the replay has no path."""
     if not 0 < after.num_nodes <= _MOST_PATH_NODES:
         return ""
     kinds = breakdown_columns(critical_path(after, workload), "kind")
@@ -361,7 +360,7 @@ def _without_covered(
 
 
 def _shared(one: Candidate, other: Candidate, path: CriticalPath) -> float:
-    """Return which part of the shorter one's time the two have in common."""
+    """Return the common share of the time of the shorter of the two."""
     durations = path.columns["duration_ns"]
     shorter_ns = min(durations[one.rows].sum(), durations[other.rows].sum())
     return _common_ns(one, other, path) / max(1, int(shorter_ns))
@@ -403,7 +402,7 @@ def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> di
 
 
 def _replayed(simulate: Simulate | None, target: Target, times: float) -> Result | None:
-    """Return a replay, or None where there is none or nothing that could change."""
+    """Return a replay; None if there is none, or nothing to change."""
     try:
         return None if simulate is None else simulate(target, times)
     except ChakrascopeError:
@@ -418,7 +417,7 @@ def advice(
     *,
     link_bytes_per_ns: float = 0.0,
 ) -> list[Advice]:
-    """Return what would help the step of *result*, each with the most it can gain.
+    """Return advice for the step of *result*, each with an upper bound of its gain.
 
     The gains are bounds; those of a run of a study (`RunAnalysis.advices`) are replays.
     """
@@ -458,7 +457,7 @@ def _slow(
 ) -> set[str]:
     """Return the communications, as the path names them, that are far from using the network's bandwidth.
 
-    Where nothing is known of the network, it carries at least what the fastest of them reached.
+    If the network is unknown, its bandwidth is that of the fastest of them.
     """
     keys = [collectives[name] for name in ("operation", "size_bytes", "group")]
     fastest = {

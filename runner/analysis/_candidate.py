@@ -44,11 +44,11 @@ CALLED_PHASES = ("backward", "optimizer")
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Something that may bound the step: *what* in words, a *target* to simulate *times* as fast.
+    """A possible bound of the step: *what* in words, a *target* to simulate *times* as fast.
 
     *remedy* is a key of `REMEDIES`; *how* replaces its sentence. *rows* are its segments of the critical
-    path, *path_ns* their time, and *bound_ns* the most that the change can gain. *is_named* tells one thing
-    from the sum of many. Where *is_advised* is false, nothing is known that would help.
+    path, *path_ns* their time, and *bound_ns* the most that the change can gain. *is_named* distinguishes a
+    single cause from a sum of many. If *is_advised* is false, no remedy is known.
     """
 
     what: str

@@ -1,4 +1,4 @@
-"""What takes the time of a step, added up: one collective over its sizes, one operator over its shapes."""
+"""The contributors to the time of a step: one collective over its sizes, one operator over its shapes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _DIRECTIONS = {
 def candidates(
     path: CriticalPath, result: Result, workload: Workload, is_slow: Callable[[str], bool]
 ) -> list[Candidate]:
-    """Return what may bound the step, the largest bound first.
+    """Return the possible bounds of the step, the largest first.
 
     *is_slow* says whether a communication, as the path names it, is far from the network's bandwidth.
     """
@@ -140,7 +140,7 @@ def _with_evidence(
 ) -> Candidate:
     """Return computation with the evidence of its operator's rate.
 
-    Where the rates of operators are known and none of about its size is faster, there is no advice on it.
+    If the rates of operators are known and none of similar size is faster, there is no advice on it.
     """
     operators = set(segments["operator"][one.rows].tolist())
     if one.remedy != "compute" or operators.isdisjoint(rate.operator for rate in rates):
@@ -191,12 +191,12 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
     for module, own_ns in times.items():
         for outer in accumulate(str(module).split("."), "{}.{}".format):
             inside.setdefault(outer, []).append(int(own_ns))
-    found = [
+    modules = [
         name
         for name, own in inside.items()
         if sum(own) >= MOST_OF_IT * sum_ns(segments, computed) and 2 * len(own) <= len(times)
     ]
-    for name in sorted(found, key=len)[-1:]:
+    for name in sorted(modules, key=len)[-1:]:
         rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
         is_inside = segments["module"][rows].passes(re.compile(rf"{re.escape(name)}(\.|$)").match)
         rows = rows[is_inside]
@@ -207,7 +207,7 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
 def _functions(segments: CodedColumns, computed: Ints) -> Iterator[Candidate]:
     """Yield a function of the script whose operators take much of a training step, unless one takes most.
 
-    Of the function that trains, which calls the backward pass, they have to take most of the step.
+    In the function that calls the backward pass, they have to take most of the step.
     """
     called = segments["phase"].passes(CALLED_PHASES.__contains__)
     if not called.any():
@@ -254,7 +254,7 @@ def _communications(
 ) -> Iterator[Candidate]:
     """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages.
 
-    The copies of gradients to and from buckets are in proportion to what is reduced, and part of it.
+    Copies of gradients to and from buckets are proportional to the reduced bytes, and part of the cause.
     """
     labels = segments["collective"]
     buckets = computed[segments["place"][computed] == GRADIENT_BUCKETS]
@@ -312,12 +312,12 @@ def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _uncomputed_ns(result: Result) -> int:
-    """Return how long the rank that computes most does not: computing it has to, however early."""
+    """Return the time in which the rank with most computation does not compute: a bound of its gain."""
     return max(0, result.makespan_ns - int(result.columns("ranks")["compute_ns"].max(initial=0)))
 
 
 def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:
-    """Return a candidate with its rank named if it is most of what that rank does longer than its peers."""
+    """Return a candidate that names its rank, if it is most of the rank's additional time over its peers."""
     if not late:
         return one
     segments = path.columns

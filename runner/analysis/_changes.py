@@ -18,13 +18,13 @@ def changes(run: RunAnalysis) -> list[Target]:
     Operators, modules and collectives are limited to the 40 largest each.
     """
     network = run.result.provenance.get("network", {})
-    found = run.faster_targets(_CONTRIBUTORS)
-    if any(target.what == "machine" for target in found):
-        return found
+    targets = run.faster_targets(_CONTRIBUTORS)
+    if any(target.what == "machine" for target in targets):
+        return targets
     if network.get("links") or about_backend(run.info.backend).fabric:
         busiest = link_table(run.result).drop_duplicates(["src", "dst"]).head(_LINKS)
-        found += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]
-    return found
+        targets += [Target("link", f"{row['src']}-{row['dst']}") for row in busiest.to_dict("records")]
+    return targets
 
 
 def drops(run: RunAnalysis, rank: int, node_id: int) -> list[Target]:

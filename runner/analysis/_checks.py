@@ -119,15 +119,15 @@ def check_setup(
     network: NetworkConfig, system: SystemConfig, workload: Communication, backends: Sequence[str]
 ) -> list[Finding]:
     """Return the errors and then the warnings for simulating *workload* on *backends*."""
-    found = [_ranks(network, workload), *_bandwidths(network), *_linkless(network, backends)]
-    found += _buffers(network, backends)
+    findings = [_ranks(network, workload), *_bandwidths(network), *_linkless(network, backends)]
+    findings += _buffers(network, backends)
     if not backends:
-        found.append(Finding("error", "backends", "No backend is chosen.", "Choose at least one."))
+        findings.append(Finding("error", "backends", "No backend is chosen.", "Choose at least one."))
     plans = not backends or any(about_backend(name).network for name in backends)
-    if plans and found[0].severity != "error":
-        found += _refusals(network, system, workload)
-        found += _origin(network, system, workload)
-    return worst_first(found)
+    if plans and findings[0].severity != "error":
+        findings += _refusals(network, system, workload)
+        findings += _origin(network, system, workload)
+    return worst_first(findings)
 
 
 def _ranks(network: NetworkConfig, workload: Communication) -> Finding:

@@ -33,8 +33,8 @@ def chrome_traces(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: CriticalPat
         for event in _names(lanes.table, first_lane):
             yield before + json.dumps(event)
             before = ",\n"
-        found = lanes.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64"))
-        lane = (found + first_lane).tolist()
+        lane_of_node = lanes.lanes_of(nodes["rank"].to_numpy("int64"), nodes["node_id"].to_numpy("int64"))
+        lane = (lane_of_node + first_lane).tolist()
         for first in range(0, len(nodes), _BATCH):
             rows = nodes.iloc[first : first + _BATCH].to_dict("records")
             events = (_slice(row, its) for row, its in zip(rows, lane[first:], strict=False))

@@ -88,7 +88,7 @@ def overview_columns(
     on_path_ns = _on_path(calls, path)[place]
     algorithm = _whole_bytes(table, ranks) / np.maximum(transfer_ns, 1)
     numbers, kinds = coded(table["comm_type"])
-    found: CodedColumns = table | {
+    columns: CodedColumns = table | {
         "operation": TextColumn(numbers, [*map(operation_name, kinds)]),
         "module": modules_of(rank.astype(np.int64), node_id),
         "ranks": ranks,
@@ -102,7 +102,7 @@ def overview_columns(
         "rank": rank,
         "node_id": node_id,
     }
-    return {name: found[name] for name in _TYPES}
+    return {name: columns[name] for name in _TYPES}
 
 
 def _calls(result: Result) -> tuple[Columns, Ints]:
@@ -122,8 +122,8 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
 def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
     """Return the number of ranks of each of *groups*: the *recorded* number if its members are unknown."""
     numbers, different = coded(groups)
-    known = np.array([len(group_members(result, group) or ()) for group in different], np.int64)[numbers]
-    return np.where(known > 0, known, recorded)
+    sizes = np.array([len(group_members(result, group) or ()) for group in different], np.int64)[numbers]
+    return np.where(sizes > 0, sizes, recorded)
 
 
 def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:

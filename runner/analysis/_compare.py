@@ -231,18 +231,18 @@ def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str]
         )
     names = labels if labels is not None else _distinct([result.backend for result in results])
     if len(set(names)) < len(results):
-        raise ConfigError(f"The labels {', '.join(names)} do not tell {len(results)} results apart.")
+        raise ConfigError(f"The labels {', '.join(names)} do not distinguish {len(results)} results.")
     return Comparison(results, workload, names)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """Return *names* with a number after repeated ones."""
     seen: dict[str, int] = {}
-    found = []
+    unique = []
     for name in names:
         seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
+        unique.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return unique
 
 
 def _joined(parts: Sequence[npt.NDArray[Any] | TextColumn]) -> npt.NDArray[Any] | TextColumn:

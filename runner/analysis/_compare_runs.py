@@ -84,7 +84,7 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
     if queued is not None:
         total, worst = queued
         lines.append(
-            "No message waited for a link in this run: what differs is no congestion."
+            "No message waited for a link in this run: the difference is not congestion."
             if not total
             else f"Messages waited for links {duration_text(total)} in sum over all messages of the run, at "
             f"most "

@@ -213,7 +213,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """
     if not result.num_nodes:
         raise BackendError(
-            f"The result of '{result.backend}' has no node times, so there is no critical path to walk; "
+            f"The result of '{result.backend}' has no node times, so there is no critical path; "
             "use another backend, such as 'analytical-unaware'."
         )
     joint, ends_ns = bool(result.provenance.get("joint")), result.columns("ranks")["finish_ns"]

@@ -62,8 +62,8 @@ def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.Dat
     order = worst_first(columns["delta_ns"])
     table = frame_of({name: column[order] for name, column in columns.items()})
     described = table.merge(facts[[*_NODE, *_NODE_FACTS]], on=_NODE, how="left")
-    found: pd.DataFrame = described[[*_NODE, *_NODE_FACTS, *_DIFFERENCE]]
-    return found
+    differences: pd.DataFrame = described[[*_NODE, *_NODE_FACTS, *_DIFFERENCE]]
+    return differences
 
 
 def node_difference_columns(base: Result, other: Result) -> Columns:

@@ -75,8 +75,8 @@ def _load(prefix: Path, _changed: int) -> Load:
     divided = max(1, len(programs))
     totals: dict[str, tuple[float, float]] = {}
     for kind, (count, size) in calls.items():
-        known = CollectiveType.of(kind)
-        name = known.key if known is not None and known.ring_passes else "all-reduce"
+        collective = CollectiveType.of(kind)
+        name = collective.key if collective is not None and collective.ring_passes else "all-reduce"
         before = totals.get(name, (0.0, 0.0))
         totals[name] = before[0] + count / divided, before[1] + size / divided
     collectives = tuple((name, *totals[name]) for name in _NAMES if name in totals)

@@ -44,8 +44,8 @@ def foreign_compute(result: Result, workload: Workload) -> str:
         return ""
     if not computed_on_host(workload):
         return ""
-    found = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
-    return "" if found is None else found.text
+    times = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
+    return "" if times is None else times.text
 
 
 def measured_ranks(workload: Workload) -> int:

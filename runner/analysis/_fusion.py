@@ -26,7 +26,7 @@ _WORK = ("compute", "communication", "copy")
 
 
 class Accesses(NamedTuple):
-    """What the operators of a workload read and write.
+    """The reads and writes of a workload's operators.
 
     *written* has class and written bytes by operator and all bytes of a call, *shared* by rank rows of two
     nodes and the bytes that the first reads after the second.
@@ -37,7 +37,7 @@ class Accesses(NamedTuple):
 
 
 def accesses(metadata: Mapping[str, Any]) -> Accesses:
-    """Return what the *metadata* of a workload says of reads and writes; anything odd counts as absent."""
+    """Return the reads and writes in the *metadata* of a workload; unexpected values count as absent."""
     try:
         rows = msgspec.convert(
             metadata.get("shared_inputs", {}), dict[int, list[tuple[int, int, int]]], strict=False
@@ -69,8 +69,8 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     A chain is of operators that follow each other on a stream with no other work between them. Each reads as
     much as the one before it writes, at least: that is neither written nor read once they are one kernel. Nor
     is a tensor read twice that several of them read.
-    Left out are the optimizer, whose neighbours work on different parameters, copies that follow copies and
-    operators that repeat in place, for the same reason.
+    The optimizer, copies that follow copies, and operators that repeat in place are left out, as
+    neighbouring operators work on different data.
     """
     if not known.written:
         return Chains(*np.zeros((5, 0), np.int64))

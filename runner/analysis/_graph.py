@@ -206,12 +206,12 @@ def neighbours(
     edges: pd.DataFrame, name_of: Callable[[int], str], focus: int, count: int = 8
 ) -> list[Neighbour]:
     """Return the dependencies and the dependents of *focus*, at most *count* of each."""
-    found = []
+    rows = []
     for before, here, there in ((True, "dst", "src"), (False, "src", "dst")):
         near = edges[edges[here] == focus].head(count)
         for kind, node in zip(near["kind"].tolist(), near[there].tolist(), strict=True):
-            found.append(Neighbour(before, node, name_of(node), edge_label(kind)))
-    return found
+            rows.append(Neighbour(before, node, name_of(node), edge_label(kind)))
+    return rows
 
 
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
@@ -280,7 +280,7 @@ def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Group
     if fold == "ranks":
         if run.is_large:
             raise StudyError(
-                f"What all {run.result.num_nodes:,} nodes did to each other is too much for one drawing. "
+                f"What all {run.result.num_nodes:,} nodes are too many for one drawing. "
                 "Next: choose modules, phases or streams of one rank; the timeline's 'who came when' says "
                 "which ranks came late."
             )

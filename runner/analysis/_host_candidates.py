@@ -183,7 +183,7 @@ def _instant_synchronisations(
 ) -> tuple[Ints, Mapping[str, npt.NDArray[np.object_]]]:
     """Return the synchronisations on the path that returned as soon as the device was done.
 
-    They take no time, so that they have no segment: the rows are those of the host's work after each.
+    They take no time and have no segment; the rows are those of the host's work after each of them.
     """
     causes, ranks = path.causes, path.columns["rank"]
     resumed = ~device & (causes >= 0) & (causes != np.append(-1, path.columns["node_id"][:-1]))
@@ -196,7 +196,7 @@ def _instant_synchronisations(
 
 
 def _device_work(segments: Columns, rows: Ints) -> str:
-    """Return what the longest of *rows* is: a collective, copies by direction, or an operator."""
+    """Return a name for the longest of *rows*: a collective, copies by direction, or an operator."""
     working = rows[segments["kind"][rows] != "idle"]
     rows = working if len(working) else rows
     row = int(rows[np.argmax(segments["duration_ns"][rows])])

@@ -1,4 +1,4 @@
-"""Tell stalls of a host thread from its usual work, and a busy machine from a busy script."""
+"""Distinguish stalls of a host thread from its usual work, and a busy machine from a busy script."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def cause_ns(graph: Graph, cause: str) -> int:
 def contention(workload: Workload, makespan_ns: int) -> str:
     """Return a sentence if all ranks waited about equally long for a processor; "" otherwise.
 
-    Then the machine was busy, and no rank of the script is the reason. The median unprofiled steps of the
-    ranks tell, if they are known.
+    If so, the machine was busy, and no rank of the script is the cause. The ranks' median unprofiled steps
+    decide, if they are known.
     """
     delays = rank_delays(workload.metadata) or [cause_ns(graph, DELAYED) for graph in workload.graphs]
     if len(delays) < 2 or 2 * min(delays) < max(delays) or min(delays) < _MATTERS * makespan_ns:

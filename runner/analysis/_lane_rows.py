@@ -62,15 +62,15 @@ def tracks(stream: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
 def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
     busy: list[tuple[int, int]] = []
     free = list(range(_MOST_TRACKS))
-    found = []
+    result = []
     for start, end in zip(starts, ends, strict=True):
         follows = start + min(_ROUNDING_NS, (end - start) // 2)
         while busy and (busy[0][0] <= follows or not free):
             heapq.heappush(free, heapq.heappop(busy)[1])
         track = heapq.heappop(free)
         heapq.heappush(busy, (end, track))
-        found.append(track)
-    return found
+        result.append(track)
+    return result
 
 
 def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
@@ -83,24 +83,24 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
     kept &= ~nodes["kind"].isin(_BETWEEN).to_numpy()[row]
     of = _Column(lane[kept], row[kept], lanes.start_ns[kept], lanes.end_ns[kept])
     broken = np.append(True, np.diff(of.lane) != 0)[: len(of.lane)]
-    found: list[tuple[str, Ints, Ints, Ints, Names]] = []
+    groups: list[tuple[str, Ints, Ints, Ints, Names]] = []
     codes, names = _words(nodes["phase"])
     names = np.where(names == "other", "", names)
     broken = broken | _changes(codes[of.row])
-    found.append(("phase", *of.runs(codes, names, broken), names))
+    groups.append(("phase", *of.runs(codes, names, broken), names))
     module, modules = _words(nodes["module"])
     for depth in range(1, _MOST_MODULE_LEVELS + 1):
         place, names = pd.factorize(np.array([_cut(str(name), depth) for name in modules], dtype=object))
         codes = place[module]
         broken = broken | _changes(codes[of.row])
-        found.append(("module", *of.runs(codes, names, broken), names))
+        groups.append(("module", *of.runs(codes, names, broken), names))
     codes, names = _words(nodes["operator"])
     own = _differ(nodes["operator"], nodes["name"])
     starts, ends, labels = of.runs(codes, names, broken | _changes(codes[of.row]))
     useful = np.unique(of.lane[own[of.row] & (names[codes[of.row]] != "")])
     wanted = np.isin(of.lane[starts], useful)
-    found.append(("operator", starts[wanted], ends[wanted], labels[wanted], names))
-    return of.gathered(found)
+    groups.append(("operator", starts[wanted], ends[wanted], labels[wanted], names))
+    return of.gathered(groups)
 
 
 @dataclass(frozen=True)

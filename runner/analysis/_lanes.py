@@ -23,8 +23,8 @@ _DEEPEST = 2**10
 
 def is_communication(types: pd.Series) -> pd.Series:
     """Return the mask of node types that communicate."""
-    found: pd.Series = types >= int(NodeType.COMM_SEND)
-    return found
+    mask: pd.Series = types >= int(NodeType.COMM_SEND)
+    return mask
 
 
 def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
@@ -197,10 +197,10 @@ class Lanes:
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
         """Return (lane, start_ns, end_ns) of a node as simulated, or (-1, 0, 0) if it was not executed."""
         low, high = self._simulated_of(rank)
-        found = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
-        if len(found) == 0:
+        rows = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
+        if len(rows) == 0:
             return -1, 0, 0
-        at = int(low + found[0])
+        at = int(low + rows[0])
         return int(self.lane[at]), int(self.start_ns[at]), int(self.end_ns[at])
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
@@ -213,10 +213,10 @@ class Lanes:
             low, high = self._simulated_of(rank)
             slices = low + np.flatnonzero(self.label[low:high] < 0)
             slices = slices[np.argsort(self.node_id[slices], kind="stable")]
-            known = self.node_id[slices]
-            place = np.minimum(np.searchsorted(known, node_ids[pairs]), max(0, len(known) - 1))
-            if len(known):
-                lanes[pairs] = np.where(known[place] == node_ids[pairs], self.lane[slices[place]], -1)
+            ids = self.node_id[slices]
+            place = np.minimum(np.searchsorted(ids, node_ids[pairs]), max(0, len(ids) - 1))
+            if len(ids):
+                lanes[pairs] = np.where(ids[place] == node_ids[pairs], self.lane[slices[place]], -1)
         return lanes
 
     def _simulated_of(self, rank: int) -> tuple[int, int]:
@@ -297,11 +297,11 @@ def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summed(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    found = table[~table["measured"]].groupby(keys)["inside_ns"].agg(
+    sums = table[~table["measured"]].groupby(keys)["inside_ns"].agg(
         slices="size", total_ns="sum", mean_ns="mean", longest_ns="max"
     )  # fmt: skip
     measured = table[table["measured"]].groupby(keys)["inside_ns"].sum().rename("measured_ns")
-    joined = found.join(measured, how="outer").fillna(0).round().astype("int64").reset_index()
+    joined = sums.join(measured, how="outer").fillna(0).round().astype("int64").reset_index()
     ordered: pd.DataFrame = joined.sort_values(
         ["total_ns", "measured_ns"], ascending=False, kind="stable", ignore_index=True
     )

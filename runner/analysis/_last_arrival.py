@@ -37,10 +37,10 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
         calls[name].astype(np.int64) for name in ("rank", "node_id", "collective", "start_ns")
     )
     tie, lowest = _ties(rank, (start_ns, node_id, programs[rank], collective))
-    known = _Places(rank, node_id)
-    own = known.of(nodes["rank"], nodes["node_id"], tie)
-    origin = known.of(nodes["origin_rank"], nodes["origin_node"], tie)
-    first = known.of(nodes["origin_rank"], nodes["origin_node"], lowest)
+    places = _Places(rank, node_id)
+    own = places.of(nodes["rank"], nodes["node_id"], tie)
+    origin = places.of(nodes["origin_rank"], nodes["origin_node"], tie)
+    first = places.of(nodes["origin_rank"], nodes["origin_node"], lowest)
     ranks = nodes["origin_rank"]
     folded = np.where(origin < 0, ranks, np.where(own == origin, nodes["rank"], first))
     changed = Table.of(nodes | {"origin_rank": folded.astype(ranks.dtype)})
@@ -75,6 +75,6 @@ class _Places:
         number = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
         keys = ranks.astype(np.int64) * len(self._ids) + number
         row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        known = (self._ids[number] == node_ids) & (self._keys[row] == keys) & (ranks >= 0)
-        found: Ints = np.where(known, values[self._order[row]], -1)
-        return found
+        present = (self._ids[number] == node_ids) & (self._keys[row] == keys) & (ranks >= 0)
+        rows: Ints = np.where(present, values[self._order[row]], -1)
+        return rows

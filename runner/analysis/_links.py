@@ -109,11 +109,11 @@ def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
     if not sizes:
         return np.zeros(len(links), np.int64)
     source, target = links["src"].to_numpy(np.int64), links["dst"].to_numpy(np.int64)
-    found = np.ones(len(links), np.int64)
+    dimensions = np.ones(len(links), np.int64)
     for dimension, size in enumerate(sizes, start=1):
-        found = np.where(source % size != target % size, dimension, found)
+        dimensions = np.where(source % size != target % size, dimension, dimensions)
         source, target = source // size, target // size
-    return found
+    return dimensions
 
 
 def switch_loads(result: Result) -> pd.DataFrame | None:
@@ -193,6 +193,6 @@ def use_over_time(result: Result, most: int = 40) -> Use | None:
 def _stretches(use: pd.DataFrame) -> list[int]:
     """Return the start of each interval, including intervals without traffic."""
     length = int((use["end_ns"] - use["start_ns"]).max())
-    known = sorted(use["start_ns"].unique().tolist())
-    every = list(range(known[0] % length, known[-1] + 1, length)) if length > 0 else known
-    return every if set(known) <= set(every) else known
+    starts = sorted(use["start_ns"].unique().tolist())
+    every = list(range(starts[0] % length, starts[-1] + 1, length)) if length > 0 else starts
+    return every if set(starts) <= set(every) else starts

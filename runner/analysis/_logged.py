@@ -98,10 +98,10 @@ def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
     total cost for the others is first.
     """
     table = logged_table(matched)
-    known = table[table["known_from"] != ""]
-    groups = {str(name): part for name, part in known.groupby("group", sort=True)}
+    comparable = table[table["known_from"] != ""]
+    groups = {str(name): part for name, part in comparable.groupby("group", sort=True)}
     if len(groups) != 1:
-        groups = {ALL_GROUPS: known, **groups}
+        groups = {ALL_GROUPS: comparable, **groups}
     rows = []
     for name, part in groups.items():
         for rank, late in part[part["last_rank"] >= 0].groupby("last_rank")["skew_ns"]:

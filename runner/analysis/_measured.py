@@ -24,7 +24,7 @@ def measured_result(workload: Workload) -> Result:
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
-            "The workload does not come from a measurement, so there is nothing measured to compare with; "
+            "The workload does not come from a measurement, so there are no measured times; "
             "compare runs only, or capture the job with 'chakrascope trace'."
         )
     experiment = prepare(workload, "default", None, backend=REPLAY)

@@ -70,9 +70,11 @@ def why_no_links(result: Result) -> str:
     """Return the reason why the path cannot be split by links, and the remedy; ``""`` if it can."""
     if len(result.flows):
         return ""
-    known = "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
+    recorded = (
+        "nothing of single messages" if result.links.empty else "what each link carries in all, not when"
+    )
     return (
-        f"The backend '{result.backend}' records {known}, so no time of the path is known to be a single "
+        f"The backend '{result.backend}' records {recorded}, so no time of the path is known to be a single "
         "link's. 'packet' records every message: run the study with it, or see the dimensions of the network."
     )
 
@@ -94,7 +96,7 @@ def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd
     for rank, node, start, end in zip(
         segments["rank"], segments["node_id"], segments["start_ns"], segments["end_ns"], strict=True
     ):
-        members = members_of(known.get((rank, node), {}), workload)
+        members = members_of(described.get((rank, node), {}), workload)
         if not members:
             sums[NO_NETWORK] += end - start
             continue
@@ -122,16 +124,16 @@ class _Messages:
         self, rank: int, start: int, end: int, members: frozenset[int]
     ) -> Mapping[tuple[int, int] | None, int]:
         """Return the ns from *start* to *end* by (source, target); None: explained by no message."""
-        found: dict[tuple[int, int] | None, int] = defaultdict(int)
+        durations: dict[tuple[int, int] | None, int] = defaultdict(int)
         while end > start:
             last = self._last(rank, start, end, members)
             if last is None:
-                found[None] += end - start
+                durations[None] += end - start
                 break
             began, source = last
-            found[source, rank] += end - max(began, start)
+            durations[source, rank] += end - max(began, start)
             rank, end = source, began
-        return found
+        return durations
 
     def _last(self, rank: int, start: int, end: int, members: frozenset[int]) -> tuple[int, int] | None:
         """Return start and source of the last message that reached *rank* after *start* and by *end*."""

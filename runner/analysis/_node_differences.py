@@ -60,8 +60,8 @@ def difference_columns(
 ) -> Columns:
     """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the common nodes.
 
-    *relative* is the difference over the base's time, or the other's; the nodes *unlike* (ranks and ids)
-    have none.
+    *relative* is the difference over the base's or the other's time; nodes in *unlike* (ranks and ids) have
+    none.
     """
     parts: list[Columns] = [dict.fromkeys(("node_id", "base_ns", "other_ns"), np.empty(0, np.int64))]
     ranks, counts = [], []
@@ -73,15 +73,15 @@ def difference_columns(
         parts.append({"node_id": ids, "base_ns": base_ns, "other_ns": other_ns})
         ranks.append(rank)
         counts.append(len(ids))
-    found = {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
-    found = {"rank": np.repeat(np.array(ranks, np.int32), counts), **found}
-    found["delta_ns"] = found["other_ns"] - found["base_ns"]
-    reference = found["other_ns" if relative_to_other else "base_ns"]
-    found["relative"] = found["delta_ns"] / np.maximum(reference, 1)
-    places = NodePlaces.of(found["node_id"], dict(zip(ranks, counts, strict=True)))
+    columns = {name: np.concatenate([part.pop(name) for part in parts]) for name in [*parts[0]]}
+    columns = {"rank": np.repeat(np.array(ranks, np.int32), counts), **columns}
+    columns["delta_ns"] = columns["other_ns"] - columns["base_ns"]
+    reference = columns["other_ns" if relative_to_other else "base_ns"]
+    columns["relative"] = columns["delta_ns"] / np.maximum(reference, 1)
+    places = NodePlaces.of(columns["node_id"], dict(zip(ranks, counts, strict=True)))
     rows = places.rows(*unlike)
-    found["relative"][rows[rows >= 0]] = np.nan
-    return found
+    columns["relative"][rows[rows >= 0]] = np.nan
+    return columns
 
 
 def worst_first(delta_ns: Ints) -> Ints:

@@ -68,8 +68,8 @@ def _graph(workload: Workload, rank: int) -> Graph:
 
 def _said(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> dict[str, Any]:
     """Return columns of the nodes *node_ids* of *graph*; all of them must exist."""
-    known = np.asarray(graph.node_columns["node_id"])
-    rows = None if np.array_equal(known, node_ids) else np.searchsorted(known, node_ids)
+    ids = np.asarray(graph.node_columns["node_id"])
+    rows = None if np.array_equal(ids, node_ids) else np.searchsorted(ids, node_ids)
     columns = {}
     for name in names:
         column = graph.node_columns[name] if rows is None else graph.column_rows(name, rows)

@@ -1,4 +1,4 @@
-"""What operators reach of the roofline, and what others of about their size reach: evidence for advice."""
+"""The roofline share of operators, and of others of similar size: evidence for advice."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def peak_of(kind: str, precision: str) -> str:
 
 @dataclass(frozen=True)
 class OperatorRate:
-    """The calls of an operator with the same arguments, on a *rank* (-1: on several), and what they reach.
+    """The calls of an operator with the same arguments on a *rank* (-1: several), and their rate.
 
     *flops* and *size_bytes* are those of one call, 0 without a model; *time_ns* is that of all *calls*.
     """
@@ -118,7 +118,7 @@ class OperatorRate:
 
     @property
     def reached(self) -> str:
-        """The rate that it reaches of what bounds it, as text; "" without a model."""
+        """The rate in the unit of its bound, as text; "" without a model."""
         if not self.kind:
             return ""
         rate, unit = (self.tflops_per_s, "FLOP/s") if self.is_by_operations else (self.tb_per_s, "B/s")
@@ -148,13 +148,13 @@ class _RecordedOperators(msgspec.Struct):
 
 
 def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
-    """Return what the *metadata* of a workload says of operators; anything odd counts as absent."""
-    known = _recorded(metadata)
+    """Return the operators in the *metadata* of a workload; unexpected values count as absent."""
+    recorded = _recorded(metadata)
     try:
         chips = msgspec.convert(metadata.get("chips", {}), dict[int, str], strict=False)
         return [
-            _rate(rank, chips.get(rank, ""), known.kinds[calls.kind], calls)
-            for rank, rows in known.ranks.items()
+            _rate(rank, chips.get(rank, ""), recorded.kinds[calls.kind], calls)
+            for rank, rows in recorded.ranks.items()
             for calls in rows
         ]
     except (msgspec.ValidationError, IndexError):
@@ -190,11 +190,11 @@ def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
     joined: dict[tuple[object, ...], OperatorRate] = {}
     for rate in rates:
         one = replace(rate, rank=-1, calls=0, kernels=0, time_ns=0)
-        known = joined.setdefault(astuple(one), one)
+        first = joined.setdefault(astuple(one), one)
         figures = {
-            name: getattr(known, name) + getattr(rate, name) for name in ("calls", "kernels", "time_ns")
+            name: getattr(first, name) + getattr(rate, name) for name in ("calls", "kernels", "time_ns")
         }
-        joined[astuple(one)] = replace(known, **figures)
+        joined[astuple(one)] = replace(first, **figures)
     return [*joined.values()]
 
 
@@ -213,7 +213,7 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
     precision, or stream whole tensors; their calls work about as much, so that neither launches nor caches
     explain the difference. No rate above the roofline counts.
     """
-    found = {}
+    reaches = {}
     for operator in dict.fromkeys(rate.operator for rate in rates if rate.kind not in {"", TRANSFER}):
         own = [rate for rate in rates if rate.operator == operator]
         best = [_best(rate, rates) for rate in own]
@@ -223,8 +223,8 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
         if now_ns < _LEAST_TIMES * left_ns:
             continue
         place = max(range(len(own)), key=spared.__getitem__)
-        found[operator] = Reach(now_ns / left_ns, _evidence(own[place], best[place][1]))
-    return found
+        reaches[operator] = Reach(now_ns / left_ns, _evidence(own[place], best[place][1]))
+    return reaches
 
 
 def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, OperatorRate]:

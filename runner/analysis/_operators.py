@@ -64,15 +64,15 @@ def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
 
 def rooflines(points: pd.DataFrame) -> list[Roof]:
     """Return the roofs of the chips of *points*, each with the peaks that bound one of its operators."""
-    found = []
+    rows = []
     for device, own in points.groupby("chip", sort=False):
         chip = known_chip(str(device))
         if chip is None:
             continue
         used = set(map(peak_of, own["kind"], own["precision"]))
         peaks = {name: flops / 1e12 for name, flops in chip.peak_flops.items() if name in used}
-        found.append(Roof(chip.title, chip.memory_bytes_per_s / 1e12, peaks))
-    return found
+        rows.append(Roof(chip.title, chip.memory_bytes_per_s / 1e12, peaks))
+    return rows
 
 
 def longest_call(run: RunAnalysis, operator: str, size_bytes: int) -> tuple[int, int]:

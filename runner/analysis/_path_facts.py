@@ -44,9 +44,9 @@ class NodeFacts:
         for places in np.split(order, np.flatnonzero(np.diff(programs[order])) + 1) if len(order) else []:
             program = int(programs[places[0]])
             graph = workload.graphs[program] if program >= 0 else None
-            rows, known = _rows(graph, node_ids[places])
-            if graph is None or not known.all():
-                missing = places[np.argmin(known)]
+            rows, present = _rows(graph, node_ids[places])
+            if graph is None or not present.all():
+                missing = places[np.argmin(present)]
                 raise BackendError(
                     f"The result holds node {node_ids[missing]} of rank {ranks[missing]}, but the workload "
                     "does not: they do not belong together; pass the workload that was simulated."
@@ -56,10 +56,10 @@ class NodeFacts:
 
     def numbers(self, name: str) -> Ints:
         """Return a column of numbers."""
-        found = np.empty(self._count, np.int64)
+        values = np.empty(self._count, np.int64)
         for graph, places, rows in self._parts:
-            found[places] = np.asarray(graph.column_rows(name, rows))
-        return found
+            values[places] = np.asarray(graph.column_rows(name, rows))
+        return values
 
     def texts(self, name: str) -> TextColumn:
         """Return a column of texts."""

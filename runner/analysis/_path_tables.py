@@ -104,13 +104,13 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
 
 def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
     """Return a sentence on where the two critical paths diverge, and how each continues."""
-    found = divergence(base, other)
-    if found.same:
-        return f"Both critical paths go through the same {found.segments:,} segments."
-    together = f"share their first {found.segments:,} segments, until {duration_text(found.at_ns)}; then"
-    start = f"The critical paths {together if found.segments else 'diverge at once:'}"
-    places = f"this run goes to {_cut(found.base_goes_to)}, the other to {_cut(found.other_goes_to)}"
-    return f"{start} {places}. {share_text(found.on_both)} of this run's path lies on the other's too."
+    point = divergence(base, other)
+    if point.same:
+        return f"Both critical paths go through the same {point.segments:,} segments."
+    together = f"share their first {point.segments:,} segments, until {duration_text(point.at_ns)}; then"
+    start = f"The critical paths {together if point.segments else 'diverge at once:'}"
+    places = f"this run goes to {_cut(point.base_goes_to)}, the other to {_cut(point.other_goes_to)}"
+    return f"{start} {places}. {share_text(point.on_both)} of this run's path lies on the other's too."
 
 
 def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:

@@ -47,7 +47,9 @@ def packet_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
 
 _NUMBERS = ("ranks", "size-bytes", "count", "measured-ns", "model-ns", "messages-ns")
 _COLUMNS = ("dimension", "operation", *(name.replace("-", "_") for name in _NUMBERS), "error")
-_HANDSHAKES = {"in-order": "A message waits for its receiver's request, behind what goes the other way"}
+_HANDSHAKES = {
+    "in-order": "A message waits for its receiver's request, behind messages in the opposite direction"
+}
 
 
 class FittedNetwork(NamedTuple):
@@ -65,12 +67,12 @@ class FittedNetwork(NamedTuple):
 
 def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
     """Return the calibration of a run's network; None without one."""
-    known = _known(provenance)
-    if not known:
+    fit = _known(provenance)
+    if not fit:
         return None
     points = calibration_table(provenance)
     return FittedNetwork(
-        tuple(_facts(known, points)), points, _texts(known.get("undetermined")), _texts(known.get("left-out"))
+        tuple(_facts(fit, points)), points, _texts(fit.get("undetermined")), _texts(fit.get("left-out"))
     )
 
 
@@ -89,8 +91,8 @@ def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
 
 def _known(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
     network = provenance.get("network")
-    known = network.get("calibration") if isinstance(network, Mapping) else None
-    return known if isinstance(known, Mapping) else {}
+    fit = network.get("calibration") if isinstance(network, Mapping) else None
+    return fit if isinstance(fit, Mapping) else {}
 
 
 def _is_row(point: Any) -> bool:
@@ -100,8 +102,8 @@ def _is_row(point: Any) -> bool:
     }:
         return False
     numbers = [point[name] for name in _NUMBERS if name in point]
-    known = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
-    return known and point["measured-ns"] > 0 and point["model-ns"] > 0 and point["size-bytes"] > 0
+    is_numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
+    return is_numeric and point["measured-ns"] > 0 and point["model-ns"] > 0 and point["size-bytes"] > 0
 
 
 def _row(point: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,9 +36,10 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
     waits = result.collectives.groupby("rank")["wait_ns"].sum()
     table["waiting_ns"] = waits.reindex(table["rank"]).fillna(0).to_numpy(np.int64)
     same = _same(result, workload)
-    found = {int(rank): same.get(int(rank), (int(rank), 0)) for rank in table["rank"]}
+    standings = {int(rank): same.get(int(rank), (int(rank), 0)) for rank in table["rank"]}
     kept: pd.DataFrame = table.assign(
-        same_as=[which for which, _ in found.values()], apart_ns=[apart for _, apart in found.values()]
+        same_as=[which for which, _ in standings.values()],
+        apart_ns=[apart for _, apart in standings.values()],
     )
     return kept
 
@@ -52,15 +53,15 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     # A rank whose program no other one runs equals none, whatever it did: nothing of it is read.
     shared = set(np.flatnonzero(np.bincount(programs)[programs] > 1).tolist()) if len(programs) else set()
     kinds: dict[int, list[tuple[int, Columns]]] = {}
-    found: dict[int, tuple[int, int]] = {}
+    same: dict[int, tuple[int, int]] = {}
     for rank, own in result.table("nodes").by_rank(["start_ns", "end_ns"], shared.__contains__):
-        known = kinds.setdefault(int(programs[rank]), [])
-        apart = ((other, _apart_ns(own, its)) for other, its in known)
+        classes = kinds.setdefault(int(programs[rank]), [])
+        apart = ((other, _apart_ns(own, its)) for other, its in classes)
         like = next((pair for pair in apart if 0 <= pair[1] <= _SAME_SHARE * result.makespan_ns), None)
-        found[rank] = like or (rank, 0)
-        if like is None and len(known) < _MOST_KINDS:
-            known.append((rank, own))
-    return found
+        same[rank] = like or (rank, 0)
+        if like is None and len(classes) < _MOST_KINDS:
+            classes.append((rank, own))
+    return same
 
 
 def _apart_ns(one: Columns, other: Columns) -> int:

@@ -1,4 +1,4 @@
-"""What shrinks each kind and cause of time: one table, which the advice takes its sentences from."""
+"""Remedies for each kind and cause of time: the sentences of the advice."""
 
 from __future__ import annotations
 

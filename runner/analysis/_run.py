@@ -173,7 +173,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def summary(self) -> Summary:
-        """Return what bounds the run's step."""
+        """Return the bound of the run's step."""
         return summarize(self.result, self.workload, self.path, self._advised)
 
     @ComputedOnce
@@ -262,8 +262,8 @@ class RunAnalysis:
         return self._advised.advice
 
     def _own_network(self) -> Mapping[str, Any] | None:
-        known = about_backend(self.info.backend).network
-        return self.result.provenance.get("network") if known else {}
+        needs_network = about_backend(self.info.backend).network
+        return self.result.provenance.get("network") if needs_network else {}
 
     def _messages(self) -> pd.DataFrame | None:
         """Return the sends and receives on the path, as `messages_on_path` does; None without any."""
@@ -369,10 +369,10 @@ class RunAnalysis:
         from ._slack import slack  # noqa: PLC0415
 
         try:
-            found: pd.Series = slack(self.result, self.workload)["slack_ns"]
+            values: pd.Series = slack(self.result, self.workload)["slack_ns"]
         except ChakrascopeError:
             return pd.Series(dtype="int64")
-        return found
+        return values
 
     def experiment(self) -> Experiment:
         """Return the experiment of the run for another simulation; not cached, as it holds every program."""
@@ -406,8 +406,8 @@ class RunAnalysis:
     def row(self, rank: int, node_id: int) -> int:
         """Return the row of a node in :attr:`nodes`, or -1 if the run has no such node."""
         nodes = self.nodes
-        found = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
-        return int(found[0]) if len(found) else -1
+        rows = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
+        return int(rows[0]) if len(rows) else -1
 
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
         """Return the number of ranks with which a collective was measured, and with which it was simulated.

@@ -35,14 +35,14 @@ class NodePlaces:
 
     def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
         """Return the row of each node, -1 for missing ones."""
-        found = np.full(len(ranks), -1, np.int64)
+        result = np.full(len(ranks), -1, np.int64)
         order = np.argsort(ranks, kind="stable")
         for part in _runs(ranks[order]):
             chosen = order[part]
             low, high = self.bounds.get(int(ranks[chosen[0]]), (0, 0))
             place = among(self.node_id[low:high], node_ids[chosen])
-            found[chosen] = np.where(place >= 0, place + low, -1)
-        return found
+            result[chosen] = np.where(place >= 0, place + low, -1)
+        return result
 
 
 class Schedule:
@@ -95,8 +95,8 @@ def among(ids: Ints, asked: Ints) -> Ints:
     if not len(ids):
         return np.full(len(asked), -1, np.int64)
     place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)
-    found: Ints = np.where(ids[place] == asked, place, -1)
-    return found
+    result: Ints = np.where(ids[place] == asked, place, -1)
+    return result
 
 
 def _runs(values: Ints) -> Iterator[slice]:

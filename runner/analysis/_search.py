@@ -33,9 +33,9 @@ class Words:
     @classmethod
     def of(cls, nodes: pd.DataFrame) -> Words:
         """Return the words of the names, operators and modules of *nodes*."""
-        found = [pd.factorize(nodes[column].fillna("")) for column in _COLUMNS]
-        texts = tuple(pd.Series(words, dtype="object").str.lower() for _, words in found)
-        return cls(texts, tuple(codes.astype(np.int32) for codes, _ in found))
+        coded = [pd.factorize(nodes[column].fillna("")) for column in _COLUMNS]
+        texts = tuple(pd.Series(words, dtype="object").str.lower() for _, words in coded)
+        return cls(texts, tuple(codes.astype(np.int32) for codes, _ in coded))
 
 
 def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
@@ -70,8 +70,10 @@ def _numbered(nodes: pd.DataFrame, text: str) -> npt.NDArray[np.bool_]:
 
 def found_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
     """Return the result of :func:`search_nodes` with the facts that distinguish the nodes."""
-    found = search_nodes(nodes, words, text, count).reset_index(drop=True)
-    table: pd.DataFrame = found[_FACTS].assign(duration_ns=found["end_ns"] - found["start_ns"])
+    nodes_found = search_nodes(nodes, words, text, count).reset_index(drop=True)
+    table: pd.DataFrame = nodes_found[_FACTS].assign(
+        duration_ns=nodes_found["end_ns"] - nodes_found["start_ns"]
+    )
     return table
 
 
@@ -97,11 +99,11 @@ def search_hits(
         return _node_hits(nodes[own], np.ones(len(programs), np.int64))
     chosen = _one_of_each(programs, rank)
     some = nodes["rank"].isin(chosen).to_numpy()
-    known = Words(words.texts, tuple(codes[some] for codes in words.codes))
+    subset = Words(words.texts, tuple(codes[some] for codes in words.codes))
     few = nodes[some]
     alike = np.bincount(programs, minlength=1)[programs]
-    found = _node_hits(search_nodes(few, known, text, count), alike)
-    hits: pd.DataFrame = pd.concat([*_wholes(few, known, alike, text), found], ignore_index=True)
+    found = _node_hits(search_nodes(few, subset, text, count), alike)
+    hits: pd.DataFrame = pd.concat([*_wholes(few, subset, alike, text), found], ignore_index=True)
     typed: pd.DataFrame = hits.astype(_HIT)
     return typed
 
@@ -188,5 +190,5 @@ def _alike(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) -> Ints:
     for column in _SAME:
         alike &= (part[column] == of[column].iloc[row]).to_numpy(bool)
     rows = rows[alike]
-    found: Ints = rows[np.lexsort((nodes["node_id"].to_numpy()[rows], nodes["start_ns"].to_numpy()[rows]))]
-    return found
+    ordered: Ints = rows[np.lexsort((nodes["node_id"].to_numpy()[rows], nodes["start_ns"].to_numpy()[rows]))]
+    return ordered

@@ -33,10 +33,10 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
     ranks may arrive until then. Nodes of the critical path have 0. Raises `BackendError` if the result has
     no nodes, or not this workload's.
     """
-    found = slack_columns(result, workload)["slack_ns"]
+    values = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])
-    ordered = np.empty_like(found)
-    ordered[np.lexsort((places["node_id"], places["rank"]))] = found
+    ordered = np.empty_like(values)
+    ordered[np.lexsort((places["node_id"], places["rank"]))] = values
     return frame_of(places | {"slack_ns": ordered})
 
 
@@ -51,13 +51,13 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
             "backend, such as 'analytical-unaware'."
         )
     schedule = Schedule(result, workload)
-    found = _least_gap(schedule, _Events(schedule, result.columns("collectives")), workload)
+    gaps = _least_gap(schedule, _Events(schedule, result.columns("collectives")), workload)
     return {
         "rank": schedule.ranks(),
         "node_id": schedule.node_id,
         "start_ns": schedule.start,
         "end_ns": schedule.end,
-        "slack_ns": found,
+        "slack_ns": gaps,
     }
 
 
@@ -88,8 +88,8 @@ class _Events:
 
     def starts(self, rows: Ints) -> Ints:
         """Return the event that is the start of each row."""
-        found: Ints = self.end[rows] - self.apart[rows]
-        return found
+        times: Ints = self.end[rows] - self.apart[rows]
+        return times
 
     def _add(self, before: Ints, after: Ints, gap: Ints) -> None:
         self._pieces.append(_held_up(before, after, gap))
@@ -98,9 +98,9 @@ class _Events:
         """Return for each of *rows* the row whose start triggered its end: another row, or itself."""
         others, origins = self.schedule.others, self.schedule.origins
         place = among(others, rows)
-        found: Ints = rows.copy()
-        found[place >= 0] = origins[place[place >= 0]]
-        return found
+        result: Ints = rows.copy()
+        result[place >= 0] = origins[place[place >= 0]]
+        return result
 
     def _add_communication(self) -> None:
         """Make communication end after its own start, and after the arrivals of others that it waited for."""

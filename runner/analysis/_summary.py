@@ -106,7 +106,7 @@ class Summary:
 def summarize(
     result: Result, workload: Workload, path: CriticalPath | None = None, advised: Advised | None = None
 ) -> Summary:
-    """Return what bounds the step of *result*, a run of *workload*.
+    """Return the bound of the step of *result*, a run of *workload*.
 
     *path* is its critical path and *advised* the advice, if available; otherwise gains are bounds.
     """

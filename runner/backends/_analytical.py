@@ -43,8 +43,9 @@ def refuse_linkless(network: NetworkConfig, backend: str) -> None:
         )
     if network.logical:
         raise ConfigError(
-            f"'{backend}' knows dimensions alone, and those of the network '{network.name}' only arrange its "
-            "ranks: its links are not as regular as dimensions (the network's assumptions say where). Next: "
+            f"'{backend}' only supports dimensions, and those of the network '{network.name}' only "
+            "arrange its ranks: its links are less regular than dimensions (the network's assumptions say "
+            "where). Next: "
             f"use {backends_that('links')}, which take the links, or give 'topology', "
             "'npus_count', 'bandwidth' and 'latency' in a network YAML."
         )

@@ -90,8 +90,7 @@ def _named_error(name: str) -> float:
         share = 0.0
     if not 0 < share <= 1:
         raise ConfigError(
-            f"'{name[:40]}' does not say how far off the answer may be; write a share above 0 and up to 100 "
-            f"%, such as 'auto:2%'."
+            f"'{name[:40]}' has no tolerated error; write a share above 0 and up to 100 %, such as 'auto:2%'."
         )
     return share
 
@@ -111,9 +110,9 @@ def _answer(result: Result, provenance: dict[str, Any], sentence: str) -> Result
 def _expected(flags: Sequence[str]) -> dict[str, Any]:
     """Return the worst of the measured errors for these *flags*, or for no flag."""
     table = _errors()
-    known = [table[flag] for flag in flags or [_UNFLAGGED] if flag in table]
+    errors = [table[flag] for flag in flags or [_UNFLAGGED] if flag in table]
     unknown: dict[str, Any] = {_MOST: 1.0, _NEARLY_ALL: 1.0, "cases": 0}
-    return max(known, key=lambda row: float(row[_MOST]), default=unknown)
+    return max(errors, key=lambda row: float(row[_MOST]), default=unknown)
 
 
 @lru_cache

@@ -82,13 +82,13 @@ def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integer
     """Return the index in *pairs* (without duplicates) of each pair in *asked*; -1 if absent."""
     if not len(pairs[0]):
         return np.full(len(asked[0]), -1)
-    known = np.unique(pairs[1])
-    codes = pairs[0].astype(np.int64) * len(known) + np.searchsorted(known, pairs[1])
+    collectives = np.unique(pairs[1])
+    codes = pairs[0].astype(np.int64) * len(collectives) + np.searchsorted(collectives, pairs[1])
     order = np.argsort(codes)
-    second = np.minimum(np.searchsorted(known, asked[1]), len(known) - 1)
-    wanted = asked[0].astype(np.int64) * len(known) + second
+    second = np.minimum(np.searchsorted(collectives, asked[1]), len(collectives) - 1)
+    wanted = asked[0].astype(np.int64) * len(collectives) + second
     place = order[np.minimum(np.searchsorted(codes, wanted, sorter=order), len(order) - 1)]
-    places: _Integers = np.where((known[second] == asked[1]) & (codes[place] == wanted), place, -1)
+    places: _Integers = np.where((collectives[second] == asked[1]) & (codes[place] == wanted), place, -1)
     return places
 
 

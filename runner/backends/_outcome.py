@@ -1,4 +1,4 @@
-"""Convert the engine's output to a result: ranks, tables, and provenance with what the backend ignored."""
+"""Convert the engine's output to a result: ranks, tables, and provenance with the ignored inputs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _efficiency(experiment: Experiment) -> list[str]:
     if used == "what is sent":
         return [
             f"Of 'efficiency' only 'substitutes', 'handshake' and 'sends-first' have an effect on "
-            f"'{backend}': what is measured has losses of its own."
+            f"'{backend}': measurements include the losses."
         ]
     if used == "none":
         return [
@@ -56,8 +56,8 @@ def _efficiency(experiment: Experiment) -> list[str]:
         ]
     if part.wire < 1 and used == "all but wire":
         return [
-            f"'wire' of 'efficiency' has no effect on '{backend}', whose packets have headers of their own; "
-            "all else of it has one."
+            f"'wire' of 'efficiency' has no effect on '{backend}', whose packets have headers; its other "
+            f"keys have an effect."
         ]
     return []
 
@@ -174,8 +174,8 @@ def _program_remarks(experiment: Experiment) -> list[str]:
     remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
     if about_backend(experiment.backend).folds:
         remarks.add(
-            "This network gives every message a link of its own: a program that sends several at a time "
-            f"looks faster than it is. {backends_that('links', 'and')} share the links."
+            "This network gives every message a separate link: a program that sends several at a time "
+            "appears too fast. {backends_that('links', 'and')} share the links."
         )
     return sorted(remarks)
 

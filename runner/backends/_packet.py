@@ -96,7 +96,7 @@ def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
         return []
     if report.largest_train == 1:
         return [
-            f"Every packet travelled by itself though PACKET_TRAIN is {asked}: trains need messages of 32 "
+            f"Every packet travelled separately although PACKET_TRAIN is {asked}: trains need messages of 32 "
             "packets, windows of 64 (48 where links hold 16), no loss, no links that change, no "
             "L2_ACK_INTERVAL above a packet, and no congestion control but DCQCN and DCTCP where queues stay "
             "below half of KMIN."
@@ -105,7 +105,7 @@ def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
         f"Up to {report.largest_train} packets of a message travelled as one event (PACKET_TRAIN {asked}), "
         "which moved the makespans of the 120 experiments of docs/validation/fidelity.md "
         "by 0.00 % (median), and by "
-        "0.6 % at most. Every packet by itself: PACKET_TRAIN 1."
+        "0.6 % at most. Without trains: PACKET_TRAIN 1."
     )
     ended = " Where pauses were near, and from the first loss on, packets travelled by themselves."
     return [sentence + ended if report.split_trains else sentence]

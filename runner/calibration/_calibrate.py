@@ -26,7 +26,7 @@ _LARGE = 16  # sizes down to this fraction of the largest count: for smaller one
 
 
 class Remarks(NamedTuple):
-    """Sentences: what was *assumed*, and what is *undetermined*."""
+    """Sentences on assumptions (*assumed*) and on *undetermined* quantities."""
 
     assumed: tuple[str, ...] = ()
     undetermined: tuple[str, ...] = ()
@@ -237,8 +237,9 @@ def _message_cost(records: Records) -> tuple[Figure | None, list[str]]:
 def _nothing(records: Records) -> str:
     why = f" Left out: {'; '.join(records.left_out)}." if records.left_out else ""
     return (
-        f"{records.source.capitalize()} hold no collective whose transfer can be told from waiting, so there "
-        f"is nothing to fit.{why} Capture a job that communicates, or measure the network with --hosts."
+        f"{records.source.capitalize()} hold no collective whose transfer can be separated from waiting, "
+        f"so there is nothing to fit.{why} Capture a job that communicates, or measure the network with "
+        "--hosts."
     )
 
 
@@ -247,11 +248,11 @@ def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Le
     places: list[list[int]] = [[] for _ in levels]
     mixed = 0
     for place, transfer in enumerate(records.transfers):
-        found = next((n for n, level in enumerate(levels) if level.joins(transfer.members)), None)
-        if found is None:
+        index = next((n for n, level in enumerate(levels) if level.joins(transfer.members)), None)
+        if index is None:
             mixed += 1
         else:
-            places[found].append(place)
+            places[index].append(place)
     if all(places):
         notes = (
             [f"{count_text(mixed, 'transfer')} of groups that span several dimensions were left out."]
@@ -307,7 +308,8 @@ def _level_fit(
     fit = fit_link(cells, latency_ns, ns_per_byte)
     if fit.ns_per_byte.known != "given" and fit.ns_per_byte.spread > _DETERMINED:
         raise ConfigError(
-            f"The collectives of '{name}' are too small, or too few, to tell the bandwidth: the interval is "
+            f"The collectives of '{name}' are too small, or too few, to determine the bandwidth: the "
+            f"interval is "
             f"{_rate(fit.ns_per_byte.high)} to {_rate(fit.ns_per_byte.low)}. Give --bandwidth, or "
             "records with larger messages."
         )
@@ -349,21 +351,21 @@ def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str
     latency, pace = fit.latency_ns, fit.ns_per_byte
     sizes = sorted({call.size_bytes for group in groups for call in group.calls})
     if latency.known == "unknown":
-        alike = "one size" if len(sizes) == 1 else "sizes that are much alike"
+        alike = "one size" if len(sizes) == 1 else "sizes that are too similar"
         sentences.append(
-            f"The latency of '{name}': with {alike} it cannot be told from the bandwidth. It was written "
-            "as 0, and the bandwidth is what these sizes reach, latency included, so that others will be "
-            "wrong; give --latency, or records with other sizes."
+            f"The latency of '{name}': with {alike} it cannot be separated from the bandwidth. It was "
+            "written as 0, and the bandwidth is what these sizes reach, latency included, so that others "
+            "will be wrong; give --latency, or records with other sizes."
         )
     elif latency.known == "fitted" and latency.low == 0:
         sentences.append(
-            f"The latency of '{name}': not told from 0 by these sizes; it is at most "
+            f"The latency of '{name}': these sizes do not distinguish it from 0; it is at most "
             f"{duration_text(latency.high)}."
         )
     if pace.known == "fitted" and pace.spread > _SURE:
         sentences.append(
             f"The bandwidth of '{name}' is uncertain: {_rate(pace.high)} to {_rate(pace.low)}; larger "
-            "messages would tell it better."
+            f"messages would narrow it."
         )
     return sentences
 
@@ -414,12 +416,12 @@ def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
 
     An operation without overhead has no curve.
     """
-    found: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
+    points_by_size: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for point in points:
         if point.count >= REPEATED:
-            found[point.operation][point.size_bytes].append(point)
+            points_by_size[point.operation][point.size_bytes].append(point)
     curves = {}
-    for operation, sizes in sorted(found.items()):
+    for operation, sizes in sorted(points_by_size.items()):
         curve = tuple(
             (size, round(float(np.median([point.cost_ns for point in own]))))
             for size, own in sorted(sizes.items())

@@ -115,9 +115,9 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
     measured = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _WIDEST}
     if not measured:
         raise ConfigError(
-            f"{source[:1].upper()}{source[1:]} has no class of operators with {_FEWEST} sizes large enough "
-            "to tell a speed, so that no chip can be fitted to it; capture a step of a larger model, with "
-            "host traces, which tell operations and bytes."
+            f"{source[:1].upper()}{source[1:]} has no class of operators with {_FEWEST} sizes large "
+            "enough to show a speed, so that no chip can be fitted to it; capture a step of a larger model, "
+            "with host traces, which have operations and bytes."
         )
     base = next(iter(chip.costs.values()))
     shares = {name: _share(chip, fit) for name, fit in measured.items()}
@@ -171,12 +171,12 @@ def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, 
     common = sorted(set(mine) & set(theirs))
     if not common:
         raise ConfigError(
-            f"The captures have no class of operators in common with {_FEWEST} sizes each, so that nothing "
-            "says how much faster one chip is; capture the same model on both."
+            f"The captures have no class of operators in common with {_FEWEST} sizes each, so that the "
+            f"ratio of the chips is unknown; capture the same model on both."
         )
     keys = ["operator", "num_ops", "tensor_size_bytes"]
-    known = there.groupby(keys)["duration_ns"].median().rename("known_ns").reset_index()
-    table = own.merge(known, on=keys, how="left")
+    medians = there.groupby(keys)["duration_ns"].median().rename("known_ns").reset_index()
+    table = own.merge(medians, on=keys, how="left")
     carried = np.array(
         [
             row.duration_ns * theirs[kind].time_ns(row.work) / max(mine[kind].time_ns(row.work), 1.0)
@@ -196,11 +196,11 @@ def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, 
 
 
 def _assumption(table: pd.DataFrame, measured: np.ndarray, left: int, error: float, name: str) -> str:
-    known = int((~np.isnan(measured)).sum())
+    count = int((~np.isnan(measured)).sum())
     off = "not known, as no operator is in both" if np.isnan(error) else f"{share_text(error)} in the median"
     rest = f", {left} kept their times" if left else ""
     return (
-        f"Compute times were carried over to {name}: {known} of {count_text(len(table), 'operator')} as "
+        f"Compute times were carried over to {name}: {count} of {count_text(len(table), 'operator')} as "
         f"measured there, the others by their class{rest}; the error of that is {off}"
     )
 

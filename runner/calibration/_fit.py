@@ -130,8 +130,8 @@ def _slope(cells: Sequence[Cell]) -> Figure | None:
 
     def slope(small: Cell, large: Cell, small_ns: _Floats, large_ns: _Floats) -> _Floats:
         fixed = large.row.fixed_ns - small.row.fixed_ns
-        found: _Floats = (large_ns - small_ns - fixed) / (large.row.bytes - small.row.bytes)
-        return found
+        slopes: _Floats = (large_ns - small_ns - fixed) / (large.row.bytes - small.row.bytes)
+        return slopes
 
     def drawn(cell: Cell) -> _Floats:
         medians: _Floats = np.median(random.choice(cell.times_ns, (_DRAWS, len(cell.times_ns))), axis=1)
@@ -257,8 +257,8 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
         solution = np.where(inside, np.stack([first, second], axis=1), edge)
     else:
         solution = np.where(free, alone, 0.0)
-    found: _Floats = base + solution / scale
-    return found
+    estimate: _Floats = base + solution / scale
+    return estimate
 
 
 def _misfit(columns: _Columns, best: _Floats) -> float:

@@ -98,10 +98,10 @@ def _dimension(dimension: Dimension, wire: float) -> dict[str, Any]:
 
 
 def _interval(figure: Figure, value: float | None, low: float | None, high: float | None) -> dict[str, Any]:
-    known: dict[str, Any] = {"known": figure.known, "value": _maybe(value)}
+    entry: dict[str, Any] = {"known": figure.known, "value": _maybe(value)}
     if figure.known == "fitted":
-        known |= {"low": _maybe(low), "high": _maybe(high)}
-    return known
+        entry |= {"low": _maybe(low), "high": _maybe(high)}
+    return entry
 
 
 def _maybe(value: float | None) -> float | None:

@@ -105,16 +105,16 @@ def result_records(
 
 
 def _transfers(calls: pd.DataFrame, members: tuple[int, ...]) -> list[Transfer]:
-    found: list[Transfer] = []
+    transfers: list[Transfer] = []
     under_way: list[pd.DataFrame] = []
     columns = ["collective", "comm_type", "size_bytes", "start_ns", "end_ns"]
     for _, call in calls.set_index("rank")[columns].groupby("collective", sort=True):
         ordered = call.sort_index()
         if under_way and (ordered["start_ns"] >= under_way[-1]["end_ns"]).any():
-            found.append(_transfer(under_way, members))
+            transfers.append(_transfer(under_way, members))
             under_way = []
         under_way.append(ordered)
-    return [*found, _transfer(under_way, members)] if under_way else found
+    return [*transfers, _transfer(under_way, members)] if under_way else transfers
 
 
 def _transfer(calls: list[pd.DataFrame], members: tuple[int, ...]) -> Transfer:
@@ -202,7 +202,7 @@ def _substitutes(transfers: Sequence[Transfer]) -> dict[str, str]:
     for transfer in transfers:
         ((operation, size_bytes),) = transfer.calls
         times[transfer.members, operation][size_bytes].append(transfer.transfer_ns)
-    found = {}
+    substitutes = {}
     for operation, other in _STAND_INS.items():
         shares = []
         for (members, name), own in times.items():
@@ -211,8 +211,8 @@ def _substitutes(transfers: Sequence[Transfer]) -> dict[str, str]:
                 largest = max(own.keys() & theirs.keys())
                 shares.append(median(own[largest]) / median(theirs[largest]))
         if shares and median(shares) > _TAKES_AS_LONG:
-            found[operation] = other
-    return found
+            substitutes[operation] = other
+    return substitutes
 
 
 def _timed_transfer(call: _Call, ranks: int, place: str) -> Transfer:

@@ -60,8 +60,8 @@ def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Tra
         for row in messages[on_device].itertuples()
         if min(took := (int(row.duration_ns_sent), int(row.duration_ns_received))) > 1
     ]
-    known = messages["measured_start_ns_sent"].ge(0) & messages["measured_start_ns_received"].ge(0)
-    hosts = messages[~on_device & known]
+    complete = messages["measured_start_ns_sent"].ge(0) & messages["measured_start_ns_received"].ge(0)
+    hosts = messages[~on_device & complete]
     there_and_back = list(_there_and_back(hosts))
     used = sum(count for _, count in there_and_back)
     lost = len(messages) - len(transfers) - used
@@ -180,20 +180,20 @@ def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray,
     offsets = ends - ends[:, :1]
     low, ahead, high = np.quantile(offsets, (0.25, 0.5, 0.75), axis=0)
     error = (high - low) / np.sqrt(len(tables))
-    known = np.where(np.abs(ahead) > high - low, ahead, 0.0)
-    return known.round().astype(np.int64), float(error.max())
+    certain = np.where(np.abs(ahead) > high - low, ahead, 0.0)
+    return certain.round().astype(np.int64), float(error.max())
 
 
 def _tables(calls: pd.DataFrame, members: tuple[int, ...]) -> list[tuple[Call, pd.DataFrame]]:
     """Return each collective that all *members* have, with their rows in order of rank."""
-    found = []
+    tables = []
     for (_, kind, _), table in calls.groupby(["operator", "comm_type", "turn"], sort=True):
         if tuple(sorted(table["rank"])) != tuple(sorted(members)) or table["comm_size_bytes"].nunique() != 1:
             continue
         ordered = table.set_index("rank").loc[list(members)]
         named = _WRITTEN_AS_OTHERS.get(str(ordered["operator"].iloc[0]), CollectiveType(int(str(kind))))
-        found.append((Call(named.name.lower(), int(ordered["comm_size_bytes"].iloc[0])), ordered))
-    return found
+        tables.append((Call(named.name.lower(), int(ordered["comm_size_bytes"].iloc[0])), ordered))
+    return tables
 
 
 def _left_out(blind: int, unclear: int, spread: float) -> list[str]:
@@ -201,8 +201,8 @@ def _left_out(blind: int, unclear: int, spread: float) -> list[str]:
     if blind:
         sentences.append(
             f"{count_text(blind, 'record')} of broadcasts and other collectives with a root: fewer than "
-            f"{_FEWEST} all-reduces or the like of the same ranks tell how far their clocks are apart, or "
-            "some rank lacks them"
+            f"{_FEWEST} all-reduces or similar collectives of the same ranks show the offsets of their "
+            f"clocks, or some rank lacks them"
         )
     if unclear:
         sentences.append(
@@ -314,14 +314,14 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
         for kind, size in zip(kinds[:, 0].tolist(), sizes[:, 0].tolist(), strict=True)
     ]
     useful = mutual[:, 0].astype(bool)
-    found = []
+    transfers = []
     firsts = np.flatnonzero(anew).tolist()
     for first, after in zip(firsts, [*firsts[1:], len(starts)], strict=True):
         if useful[first:after].all():
             took = ends[after - 1] - starts[first]
             shortest, longest = int(took.min()), int(took.max())
-            found.append(Transfer(members, tuple(named[first:after]), shortest, longest - shortest))
-    return found, lost
+            transfers.append(Transfer(members, tuple(named[first:after]), shortest, longest - shortest))
+    return transfers, lost
 
 
 def records_of_study(study: Study, workload: str | None = None) -> Records:

@@ -85,18 +85,18 @@ class Fit:
 
 @dataclass(frozen=True)
 class Costs:
-    """What classes of operators cost on a chip with one software.
+    """The costs of classes of operators on a chip with one software.
 
     *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
     *pointwise* of the memory bandwidth. *gemm_memory* is how much of the time to move the operands of a
-    matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is what
-    each layer takes in each pass in addition (kernel launches and the software around them), *host_ns*
-    the host's time for it, in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an
-    overlapped collective that slows the computation down by as much. *within_node* and
-    *across_nodes* are what collectives reach on the links of a node and between nodes. The software by
-    itself has *fused_attention*, *overlap* of gradients with the backward pass, *sequence_parallel*
-    regions, *tensor_overlap* of their collectives with matrix products, a *sharded_optimizer* (ZeRO 1),
-    reduces gradients of *grad_bytes*, and runs PyTorch's own operators (*eager*).
+    matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is the
+    additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
+    in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
+    that slows the computation down by as much. *within_node* and *across_nodes* are the costs of
+    collectives on the links of a node and between nodes. The software by itself has *fused_attention*,
+    *overlap* of gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their
+    collectives with matrix products, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
+    runs PyTorch's own operators (*eager*).
     """
 
     gemm: Mapping[str, float]

@@ -247,7 +247,7 @@ class Fabric:
         if self.settings["RETRANSMIT_TIMEOUT"] == 0 and any(change.rate_bps == 0 for change in self.changes):
             raise ConfigError(
                 "A link goes down in the middle of the simulation, and what was on it is lost, but "
-                "RETRANSMIT_TIMEOUT is 0, so that nobody would send it again; set it to some us, such as "
+                "RETRANSMIT_TIMEOUT is 0, so that it would not be sent again; set it to some us, such as "
                 f"{SETTINGS['RETRANSMIT_TIMEOUT'][1]:g}, the default."
             )
 

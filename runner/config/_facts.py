@@ -151,8 +151,8 @@ def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> li
         link = (network["topology"][0], float(network["bandwidth"][0]))
     except (IndexError, KeyError, TypeError, ValueError):
         link = ("", 0.0)
-    found = [links.get(link, ""), chips.get(tuple(system.get(key) for key in _CHIP), "")]
-    return [name for name in dict.fromkeys(found) if name]
+    names = [links.get(link, ""), chips.get(tuple(system.get(key) for key in _CHIP), "")]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 @lru_cache(1)

@@ -107,15 +107,15 @@ def read_failures(
             f"{where}: 'failures' must be a list such as [{{link: [0, 8], rate: 0}}], not {shown(data)}."
         )
     called = entries or [f"{where}: failures[{number}]" for number in range(len(data))]
-    found = tuple(_read(entry, names, place) for entry, place in zip(data, called, strict=True))
-    ordered = sorted(found, key=lambda failure: (sorted(failure.devices), failure.at_ns))
+    failures = tuple(_read(entry, names, place) for entry, place in zip(data, called, strict=True))
+    ordered = sorted(failures, key=lambda failure: (sorted(failure.devices), failure.at_ns))
     for one, other in pairwise(ordered):
         if set(one.devices) == set(other.devices) and one.lasts(other.at_ns):
             raise ConfigError(
                 f"{where}: 'failures' has two entries of the same link or device at the same time; keep one, "
                 "or let one end ('until') before the other begins ('at')."
             )
-    return found
+    return failures
 
 
 def failure_of_text(text: str) -> dict[str, Any]:
@@ -204,12 +204,12 @@ def _time(value: Any, key: str, where: str) -> int:
 def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:
     """Return the numbers of *devices*; links of a rank with a router end at the router."""
     number = {name: place for place, name in enumerate(names)}
-    found = []
+    numbers = []
     for device in devices:
         if isinstance(device, str) and device in number:
-            found.append(number.get(f"{device}.router", number[device]))
+            numbers.append(number.get(f"{device}.router", number[device]))
         elif type(device) is int and 0 <= device < values.MOST_RANKS:
-            found.append(device)
+            numbers.append(device)
         elif isinstance(device, str) and names:
             raise ConfigError(f"{where}: there is no device {shown(device)}{did_you_mean(device, names)}")
         else:
@@ -217,9 +217,9 @@ def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[
                 f"{where}: a device is its number, ranks first and then switches (or its name, where "
                 f"'devices' names them), not {shown(device)}."
             )
-    if len(set(found)) < len(devices):
+    if len(set(numbers)) < len(devices):
         raise ConfigError(f"{where}: {shown(list(devices))} are the same device.")
-    return tuple(found)
+    return tuple(numbers)
 
 
 def check_failures(failures: Iterable[Failure], where: str) -> None:
@@ -271,14 +271,14 @@ def fail_links(
 
 def _hit(failure: Failure, ends: Sequence[tuple[int, int]], where: str) -> set[int]:
     """Return the indices of the links that *failure* affects."""
-    found = [place for place, pair in enumerate(ends) if failure.hits(*pair)]
-    if len(found) < (failure.count or 1):
+    links = [place for place, pair in enumerate(ends) if failure.hits(*pair)]
+    if len(links) < (failure.count or 1):
         named = " and ".join(map(str, failure.devices))
         which = f"between {named}" if len(failure.devices) > 1 else f"of {named}"
         asked = "" if failure.count is None else f", and a failure is of {failure.count}"
-        there = count_text(len(found), "link") if found else "no link"
+        there = count_text(len(links), "link") if links else "no link"
         raise ConfigError(
             f"{where} has {there} {which}{asked}. Switches are numbered after the ranks; "
             "`chakrascope network NETWORK --links` lists all links."
         )
-    return set(found[: failure.count])
+    return set(links[: failure.count])

@@ -58,8 +58,8 @@ class MemoryConfig:
             data.get("memory-type", "NO_MEMORY_EXPANSION"), FIELDS["memory_type"].words, "memory-type", where
         )
         numbers = {key.replace("-", "_"): values.integer(data.get(key, 0), key, where) for key in _NUMBERS}
-        known = {"memory-type", *_NUMBERS}
-        unknown = {key: data[key] for key in data if key not in known}
+        allowed = {"memory-type", *_NUMBERS}
+        unknown = {key: data[key] for key in data if key not in allowed}
         return cls(memory_type=kind, unknown=unknown, where=where, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
     for key, value in data.items():
         number = _group_id(key, path)
         if number in groups:
-            raise ConfigError(f"{path}: group {number} occurs twice; give each group an id of its own.")
+            raise ConfigError(f"{path}: group {number} occurs twice; give each group a separate id.")
         groups[number] = _members(key, value, path)
     return groups
 

@@ -189,7 +189,7 @@ class NetworkConfig:
         passing = self.dimensions > 1 or (self.topology == ("Ring",) and self.num_ranks > 3)
         if failed and not own and passing:
             failed.append(
-                "So that messages go round what has failed, dimensions are links here, with a router for "
+                "To route messages around failures, dimensions are links here, with a router for "
                 "each rank; analytical-aware without failures has no routers, and is a little faster for it."
             )
         return [*self.assumptions, *failed]
@@ -228,9 +228,9 @@ class NetworkConfig:
         if nodes is None:
             return cls.load(preset_path("network", name))
         count, like = nodes
-        found = cls.load(preset_path("network", like))
+        network = cls.load(preset_path("network", like))
         return replace(
-            found, npus_count=(*found.npus_count[:-1], count), name=name, where=f"The preset '{name}'"
+            network, npus_count=(*network.npus_count[:-1], count), name=name, where=f"The preset '{name}'"
         )
 
     @classmethod
@@ -280,7 +280,7 @@ class NetworkConfig:
     def _check(self, where: str) -> None:
         for key in self.unknown:
             if key in EXTENSIONS:
-                raise ConfigError(f"{where}: '{key}' is no unknown key; it has a field of its own.")
+                raise ConfigError(f"{where}: '{key}' is a known key; it has its own field.")
         values.refuse_unknown(self.unknown, (*DIMENSION_KEYS, *EXTENSIONS), where)
         check_links(self.links, where)
         check_devices(self.devices, self.links, where)
@@ -315,25 +315,25 @@ class NetworkConfig:
 
     def beside_dimensions(self) -> dict[str, Any]:
         """Return the content of the file without the four keys of the dimensions."""
-        known: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         if self.links:
-            known["links"] = [list(link) for link in self.links]
+            data["links"] = [list(link) for link in self.links]
         for key in ("devices", "assumptions"):
             if getattr(self, key):
-                known[key] = list(getattr(self, key))
+                data[key] = list(getattr(self, key))
         if self.failures:
-            known["failures"] = [failure.to_dict() for failure in self.failures]
+            data["failures"] = [failure.to_dict() for failure in self.failures]
         if self.logical:
-            known["dimensions"] = _LOGICAL
+            data["dimensions"] = _LOGICAL
         if self.packet is not None:
-            known["packet"] = dict(self.packet.written)
+            data["packet"] = dict(self.packet.written)
         if self.tcp is not None:
-            known["tcp"] = dict(self.tcp.written)
+            data["tcp"] = dict(self.tcp.written)
         if self.efficiency is not None:
-            known["efficiency"] = self.efficiency.to_dict()
+            data["efficiency"] = self.efficiency.to_dict()
         if self.calibration:
-            known["calibration"] = dict(self.calibration)
-        return known | dict(self.unknown)
+            data["calibration"] = dict(self.calibration)
+        return data | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
         """Write the configuration in ASTRA-sim's format."""

@@ -26,12 +26,12 @@ def list_presets(kind: str = "network") -> list[str]:
 
 def preset_of_nodes(name: str) -> tuple[int, str] | None:
     """Return the number of nodes in *name* (``hgx-h100-64x8``), and a preset with another number, or None."""
-    found = _NODES.fullmatch(name)
-    if found is None or int(found["nodes"]) < 2:
+    match = _NODES.fullmatch(name)
+    if match is None or int(match["nodes"]) < 2:
         return None
-    alike = re.compile(rf"{re.escape(found['family'])}-\d+x{found['size']}")
+    alike = re.compile(rf"{re.escape(match['family'])}-\d+x{match['size']}")
     like = next((preset for preset in list_presets("network") if alike.fullmatch(preset)), None)
-    return None if like is None or like.startswith(_NO_NODES) else (int(found["nodes"]), like)
+    return None if like is None or like.startswith(_NO_NODES) else (int(match["nodes"]), like)
 
 
 def preset_path(kind: str, name: str) -> Path:
@@ -64,10 +64,10 @@ class Shipped:
 
     def path_of(self, name: str) -> Path:
         """Return the file called *name*; raises `ConfigError` with the closest name."""
-        names, known = self.names(), self.other_names.get(name, name)
-        if known not in names:
+        names, full_name = self.names(), self.other_names.get(name, name)
+        if full_name not in names:
             raise ConfigError(f"There is no {self.what} '{name}'{did_you_mean(name, names, self.listed_by)}")
-        return self.folder / f"{known}{self.suffix}"
+        return self.folder / f"{full_name}{self.suffix}"
 
     def find(self, name: str | Path) -> Path:
         """Return the file called *name* if it is a shipped name, else *name* itself as a path."""

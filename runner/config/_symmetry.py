@@ -106,9 +106,9 @@ class _Search:
             level += 1
             reached, starts = np.unique(self._to[used], return_index=True)
             open_links = front[:, self._from[used]]
-            found = np.zeros(shape, dtype=bool)
-            found[:, reached] = np.logical_or.reduceat(open_links, starts, axis=1)
-            found &= hops < 0
+            reached_now = np.zeros(shape, dtype=bool)
+            reached_now[:, reached] = np.logical_or.reduceat(open_links, starts, axis=1)
+            reached_now &= hops < 0
             for values, change, combine, nothing in (
                 (least, self._delay, np.minimum, _LARGEST),
                 (most, self._delay, np.maximum, -1),
@@ -122,9 +122,9 @@ class _Search:
                     else np.minimum(candidates, self._rate[used])
                 )
                 candidates = combine.reduceat(np.where(open_links, candidates, nothing), starts, axis=1)
-                values[:, reached] = np.where(found[:, reached], candidates, values[:, reached])
-            hops[found] = level
-            front = found
+                values[:, reached] = np.where(reached_now[:, reached], candidates, values[:, reached])
+            hops[reached_now] = level
+            front = reached_now
             front[:, : self.ranks] = False
         for row, source in enumerate(sources):
             figures = (values[row, : self.ranks].tolist() for values in (hops, least, most, slow, fast))

@@ -101,9 +101,9 @@ class SystemConfig:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> SystemConfig:
         """Return the configuration of the mapping that was read from *where*."""
-        known = {_key(name) for name in _FIELDS}
-        loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in known}
-        unknown = {key: data[key] for key in data if key not in known}
+        allowed = {_key(name) for name in _FIELDS}
+        loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in allowed}
+        unknown = {key: data[key] for key in data if key not in allowed}
         return cls(**loaded, unknown=unknown, where=where)
 
     def for_dimensions(self, dimensions: int) -> SystemConfig:
@@ -137,13 +137,13 @@ class SystemConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file, including keys without effect; flags are written as 0 or 1."""
-        known: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         for name in _FIELDS:
             value = getattr(self, name)
             if value is not None:
                 plain = int(value) if isinstance(value, bool) else value
-                known[_key(name)] = list(plain) if isinstance(plain, tuple) else plain
-        return known | dict(self.unknown)
+                data[_key(name)] = list(plain) if isinstance(plain, tuple) else plain
+        return data | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
         """Write the configuration in ASTRA-sim's format."""
@@ -191,6 +191,6 @@ def _custom(value: Any, key: str, where: str) -> tuple[str, ...]:
 
 def _algorithm(name: str, key: str, where: str) -> str:
     if not is_algorithm(name):
-        known = (*ALGORITHMS, *WHOLE_ALGORITHMS)
-        raise ConfigError(f"{where}: '{key}' cannot be '{name}'{did_you_mean(name, known)}")
+        choices = (*ALGORITHMS, *WHOLE_ALGORITHMS)
+        raise ConfigError(f"{where}: '{key}' cannot be '{name}'{did_you_mean(name, choices)}")
     return name

@@ -289,7 +289,7 @@ class Coordinator:
 
     def _clocks(self) -> dict[int, ClockEstimate]:
         """Return the estimate of each agent's clock, from round trips."""
-        found = {}
+        estimates = {}
         for agent in self._agents:
             trips = []
             for _ in range(_PINGS):
@@ -297,8 +297,8 @@ class Coordinator:
                 self._send(agent, "ping")
                 pong = self._collect("pong", [agent])[0]
                 trips.append((sent, int(pong.facts["mine_ns"]), time.monotonic_ns()))
-            found[id(agent)] = estimate(trips)
-        return found
+            estimates[id(agent)] = estimate(trips)
+        return estimates
 
     def _from_ranks(self, kind: str) -> list[Message]:
         return self._collect(kind, self._agents, len(self._places))
@@ -306,24 +306,24 @@ class Coordinator:
     def _collect(self, kind: str, agents: Sequence[_Agent], count: int | None = None) -> list[Message]:
         """Return messages of that *kind*: one from each agent, or *count* of all agents together."""
         wanted = len(agents) if count is None else count
-        found: list[Message] = []
+        messages: list[Message] = []
         deadline = time.monotonic() + _STEP_S
-        while len(found) < wanted:
-            found += [message for message in self._messages(_POLL_S) if message.kind == kind]
+        while len(messages) < wanted:
+            messages += [message for message in self._messages(_POLL_S) if message.kind == kind]
             if time.monotonic() > deadline:
                 raise BackendTimeout(f"The agents took longer than {_STEP_S:g} s to become '{kind}'.")
-        return found
+        return messages
 
     def _messages(self, wait_s: float) -> list[Message]:
         """Return the agents' new messages, and raise their errors."""
         self._pump(wait_s)
-        found = [message for agent in self._agents for message in agent.inbox]
+        messages = [message for agent in self._agents for message in agent.inbox]
         for agent in self._agents:
             agent.inbox.clear()
-        failures = [message for message in found if _is_failure(message)]
+        failures = [message for message in messages if _is_failure(message)]
         if failures:
             self._fail(failures)
-        return found
+        return messages
 
     def _fail(self, failures: list[Message]) -> NoReturn:
         """Raise the root cause: errors about lost peers are usually consequences, which arrive earlier."""

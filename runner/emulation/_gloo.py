@@ -76,7 +76,7 @@ class GlooEntrance:
             raise BackendError(
                 f"Rank {self.rank.number} could not join the others through gloo "
                 f"({_first_line(error)}). Next: check the addresses of the hosts file, that no firewall "
-                "stands between them, and that all hosts have the same version of PyTorch."
+                f"blocks them, and that all hosts have the same version of PyTorch."
             ) from error
         return _Streams(self._torch, group, set(ends) - {self.rank.number}, paths).start()
 

@@ -99,22 +99,22 @@ class Setup:
         if self.is_local:
             return self._local_places(num_ranks)
         assigned = _assigned(self.hosts, num_ranks)
-        found: dict[int, Place] = {}
+        result: dict[int, Place] = {}
         for host, ranks in zip(self.hosts, assigned, strict=True):
             for rank in ranks:
-                if rank in found:
+                if rank in result:
                     raise ConfigError(
-                        f"Rank {rank} is on the hosts '{found[rank].host}' and '{host.name}'; leave one."
+                        f"Rank {rank} is on the hosts '{result[rank].host}' and '{host.name}'; leave one."
                     )
-                found[rank] = Place(rank, host.name, host.addresses)
-        missing = [rank for rank in range(num_ranks) if rank not in found]
-        if missing or len(found) > num_ranks:
-            what = f"no host has rank {missing[0]}" if missing else f"the hosts have {len(found)}"
+                result[rank] = Place(rank, host.name, host.addresses)
+        missing = [rank for rank in range(num_ranks) if rank not in result]
+        if missing or len(result) > num_ranks:
+            what = f"no host has rank {missing[0]}" if missing else f"the hosts have {len(result)}"
             raise ConfigError(
                 f"The workload has {num_ranks} ranks, but {what}. Next: give the hosts as many ranks or "
                 "slots."
             )
-        return [found[rank] for rank in range(num_ranks)]
+        return [result[rank] for rank in range(num_ranks)]
 
     def num_namespaces(self, num_ranks: int) -> int:
         """Return the number of namespaces for that many ranks."""
@@ -240,7 +240,7 @@ def _namespaces(data: Any, where: str) -> dict[str, Any]:
         for host, rate in slow.items()
     ]
     if rates and "link" not in given:
-        raise ConfigError(f"{where}: 'slow' goes with 'link', the rate of the others.")
+        raise ConfigError(f"{where}: 'slow' requires 'link', the rate of the others.")
     return {
         "is_namespaced": True,
         "namespaces": _whole(given["count"], "count", where, most=250) if "count" in given else None,

@@ -63,7 +63,7 @@ class _Member:
         )
         if done.returncode != 0:
             raise BackendError(
-                f"A network of namespaces cannot be made: '{' '.join(arguments)}' said "
+                f"A network of namespaces cannot be made: '{' '.join(arguments)}' failed: "
                 f"'{done.stderr.strip()}'. Next: check that this machine lets root make namespaces, veth "
                 "pairs and bridges (containers often do not), or use --hosts."
             )

@@ -85,7 +85,7 @@ class MeasuredTables:
             pd.DataFrame(columns["nodes"]).assign(rank=rank) for rank, columns in enumerate(self._columns)
         ]
         nodes = pd.concat(frames, ignore_index=True)
-        known = nodes[["rank", "node_index", "node_id", "start_ns"]].rename(
+        origins = nodes[["rank", "node_index", "node_id", "start_ns"]].rename(
             columns={
                 "rank": "origin_rank",
                 "node_index": "origin_index",
@@ -93,14 +93,14 @@ class MeasuredTables:
                 "start_ns": "origin_start_ns",
             }
         )
-        found = nodes[["origin_rank", "origin_index"]].merge(
-            known, on=["origin_rank", "origin_index"], how="left"
+        merged = nodes[["origin_rank", "origin_index"]].merge(
+            origins, on=["origin_rank", "origin_index"], how="left"
         )
-        started = found["origin_start_ns"].to_numpy()
+        started = merged["origin_start_ns"].to_numpy()
         # A chain that began no later than the node itself belongs to the node, as in a simulation.
         own = np.isnan(started) | (started <= nodes["start_ns"].to_numpy())
         nodes["origin_rank"] = np.where(own, nodes["rank"], nodes["origin_rank"])
-        nodes["origin_node"] = np.where(own, nodes["node_id"], found["origin_node"].fillna(-1)).astype(
+        nodes["origin_node"] = np.where(own, nodes["node_id"], merged["origin_node"].fillna(-1)).astype(
             np.int64
         )
         table: pd.DataFrame = nodes.drop(columns=["node_index", "origin_index"])
@@ -217,8 +217,8 @@ class Lateness:
         if self.kept_waiting <= max(_REFUSED * makespan_ns, _LEAST_REFUSED_NS):
             return ""
         return (
-            f"{self._text(makespan_ns)} The processors were busy with other ranks or programs: what was "
-            "measured is about them, not about the network. Next: emulate on more hosts or fewer ranks, at a "
+            f"{self._text(makespan_ns)} The processors were busy with other ranks or programs: the "
+            f"measurements show them, not the network. Next: emulate on more hosts or fewer ranks, at a "
             "lower rate, or on a quieter machine."
         )
 

@@ -102,7 +102,7 @@ class _Meeting:
             raise BackendError(
                 f"Rank {self.rank.number} ({own}) cannot reach rank {peer} at {address}:{port} "
                 f"({error.strerror or error}). Next: check the addresses of the hosts file, and that no "
-                "firewall stands between them."
+                f"firewall blocks them."
             ) from error
 
     def _accept(self, count: int) -> list[tuple[socket.socket, bytes]]:
@@ -114,7 +114,7 @@ class _Meeting:
             if not ready:
                 raise BackendError(
                     f"Rank {self.rank.number} waited {JOIN_S:g} s for other ranks to connect. Next: check "
-                    "the addresses of the hosts file, and that no firewall stands between them."
+                    "the addresses of the hosts file, and that no firewall blocks them."
                 )
             accepted += [self._invite(listener) for listener in ready]
         return accepted
@@ -135,19 +135,19 @@ class _Meeting:
         self, accepted: list[tuple[socket.socket, bytes]], expected: set[tuple[int, int]]
     ) -> dict[tuple[int, int], socket.socket]:
         """Return the authenticated sockets of expected peers; others are closed, and more awaited."""
-        found: dict[tuple[int, int], socket.socket] = {}
+        peers: dict[tuple[int, int], socket.socket] = {}
         waiting = list(accepted)
-        while len(found) < len(expected):
+        while len(peers) < len(expected):
             if not waiting:
                 waiting = self._accept(1)
             each, nonce = waiting.pop()
             identity = self._identify(each, nonce)
-            if identity is None or identity in found or identity not in expected:
+            if identity is None or identity in peers or identity not in expected:
                 each.close()
                 continue
             each.sendall(b"ok")
-            found[identity] = each
-        return found
+            peers[identity] = each
+        return peers
 
     def _identify(self, each: socket.socket, nonce: bytes) -> tuple[int, int] | None:
         try:

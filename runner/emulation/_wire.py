@@ -1,8 +1,8 @@
 """The wire of an emulation: authenticated messages over sockets, ranks, jobs and measurements as values.
 
 Each end proves that it knows the secret without sending it: it signs a random challenge of the other end.
-From then on each message is signed and numbered, so that nobody in between can change, insert or repeat one.
-A message consists of JSON and byte strings, never code; longer ones than agreed are dropped.
+After that, each message is signed and numbered, so that no third party can change, insert or repeat one. A
+message consists of JSON and byte strings, never code; longer ones than agreed are dropped.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
 def _expect(channel: Channel, kind: str) -> dict[str, Any]:
     message = channel.receive(_STEP_S)
     if message.kind != kind:
-        raise BackendError(f"A rank was told '{message.kind}' where '{kind}' was due.")
+        raise BackendError(f"A rank received '{message.kind}' where '{kind}' was expected.")
     return message.facts
 
 

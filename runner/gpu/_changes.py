@@ -25,19 +25,19 @@ def machine_of_plain(plain: Mapping[str, Any]) -> Machine:
 
 def machine_figures(machine: Machine) -> dict[str, float]:
     """Return the numbers of *machine* by dotted key, such as ``scale_up.latency_ns``."""
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for part in fields(machine):
         value = getattr(machine, part.name)
         if is_dataclass(value):
             own = {f"{part.name}.{item.name}": getattr(value, item.name) for item in fields(value)}
         else:
             own = {part.name: value}
-        found |= {
+        figures |= {
             key: value
             for key, value in own.items()
             if isinstance(value, (int, float)) and not isinstance(value, bool)
         }
-    return found
+    return figures
 
 
 def faster_machine(machine: Machine, key: str, times: float) -> Machine:

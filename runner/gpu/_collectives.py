@@ -83,14 +83,12 @@ class GpuPrograms:
             self.remarks[f"The algorithm '{named}' is not a program for {kind}: '{name}' ran instead."] = None
         protocol = "LL" if demand.size_bytes <= _LL_BYTES else "Simple"
         if name != "ring":
-            self.remarks[f"Each {kind} without a program of its own ran '{name}', protocol {protocol}."] = (
-                None
-            )
+            self.remarks[f"Each {kind} without a program ran '{name}', protocol {protocol}."] = None
             return replace(builtin_program(name, kind, demand.ranks), protocol=protocol)
         places = self.machine.compute.units * self.machine.compute.workgroups_per_unit
         channels = 1 if protocol == "LL" else min(_CHANNELS, places)
         self.remarks[
-            f"Each {kind} without a program of its own ran NCCL's ring: up to {_LL_BYTES} bytes LL in one "
+            f"Each {kind} without a program ran NCCL's ring: up to {_LL_BYTES} bytes LL in one "
             f"channel, above Simple in {min(_CHANNELS, places)}."
         ] = None
         return nccl_program("ring", kind, demand.ranks, protocol, channels)
@@ -116,16 +114,16 @@ def chosen_programs(
 
     Members without work have no program; collectives without any program are omitted.
     """
-    found: dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]] = {}
+    choices: dict[tuple[int, int, int], tuple[tuple[int, ...], Program | None, int]] = {}
     for each in collectives:
         members = tuple(groups.get(each.group) or range(num_ranks))
         key = (each.comm_type, each.group, each.size_bytes)
         chosen = programs.of(each.comm_type, len(members), each.size_bytes) if len(members) > 1 else None
         if len(members) < 2 or (chosen is not None and chosen[1] == 0):
-            found[key] = members, None, 0
+            choices[key] = members, None, 0
         elif chosen is not None:
-            found[key] = members, *chosen
-    return found
+            choices[key] = members, *chosen
+    return choices
 
 
 def gpu_config(
@@ -152,8 +150,8 @@ def gpu_config(
                 "process group instead."
             )
     compiled: dict[tuple[int, int, tuple[int, ...]], engine.GpuProgram] = {}
-    found = chosen_programs(collectives, groups, num_ranks, programs)
-    for key, (members, program, size_bytes) in found.items():
+    choices = chosen_programs(collectives, groups, num_ranks, programs)
+    for key, (members, program, size_bytes) in choices.items():
         if program is None:
             config.add_collective(*key, list(members), None)
             continue

@@ -37,7 +37,7 @@ _MOST_WAVES = 4096
 
 @dataclass(frozen=True)
 class Compute:
-    """The compute units (CUs, SMs) and what runs on them.
+    """The compute units (CUs, SMs), and the limits of code on them.
 
     Each *unit* holds *workgroups_per_unit* thread blocks at a time, in wavefronts of *wavefront_threads*
     threads. A wavefront has up to *unroll* lines in flight, a unit up to *requests_per_unit*. It
@@ -131,7 +131,7 @@ class ScaleUp:
 class ScaleOut:
     """The network between nodes: NICs with *bytes_per_ns* together per GPU each way, *latency_ns* one way.
 
-    *proxy_ns* is what a proxy takes to post a transfer or a signal.
+    *proxy_ns* is the time in which a proxy posts a transfer or a signal.
     """
 
     bytes_per_ns: float

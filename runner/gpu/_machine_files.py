@@ -43,10 +43,10 @@ def load_machine(path: str | Path) -> Machine:
     """Read a machine file; raises `ConfigError` for keys unknown or missing, and for wrong values."""
     file = Path(path)
     whole = read_yaml(file, "machine file")
-    known = {*_PLAIN, *PARTS, "protocols", "chip", "sources"}
+    allowed = {*_PLAIN, *PARTS, "protocols", "chip", "sources"}
     for key in whole:
-        if key not in known:
-            raise ConfigError(f"{file}: unknown key '{key}'{did_you_mean(str(key), known)}")
+        if key not in allowed:
+            raise ConfigError(f"{file}: unknown key '{key}'{did_you_mean(str(key), allowed)}")
     sources = _sources(whole, str(file))
     plain = {name: dict(_mapping(whole.get(name, {}), f"{file}: {name}")) for name in PARTS}
     if "chip" in whole:
@@ -77,28 +77,28 @@ def _take_from_chip(name: str, memory: dict[str, Any], sources: dict[str, str]) 
 
 def _sources(whole: Mapping[Any, Any], file: str) -> dict[str, str]:
     """Return the sources by key; raises `ConfigError` for unknown figures."""
-    found = {
+    sources = {
         str(key): str(words) for key, words in _mapping(whole.get("sources", {}), f"{file}: sources").items()
     }
-    known = {f"{name}.{item.name}" for name, kind in PARTS.items() for item in fields(kind)}
-    known |= {"protocols", *(f"protocols.{name}" for name in _PROTOCOLS), *_PLAIN}
-    for key in found:
-        if key not in known:
-            raise ConfigError(f"{file}: sources: there is no figure '{key}'{did_you_mean(key, known)}")
-    return found
+    paths = {f"{name}.{item.name}" for name, kind in PARTS.items() for item in fields(kind)}
+    paths |= {"protocols", *(f"protocols.{name}" for name in _PROTOCOLS), *_PLAIN}
+    for key in sources:
+        if key not in paths:
+            raise ConfigError(f"{file}: sources: there is no figure '{key}'{did_you_mean(key, paths)}")
+    return sources
 
 
 def _protocols(given: Mapping[Any, Any], file: str) -> dict[str, Protocol]:
-    found = {}
+    protocols = {}
     for name in given:
         if name not in _PROTOCOLS:
             raise ConfigError(f"{file}: unknown protocol '{name}'{did_you_mean(str(name), _PROTOCOLS)}")
         where = f"{file}: protocols.{name}"
-        found[str(name)] = _part(Protocol, _mapping(given[name], where), where)
+        protocols[str(name)] = _part(Protocol, _mapping(given[name], where), where)
     for name in _PROTOCOLS:
-        if name not in found:
+        if name not in protocols:
             raise ConfigError(f"{file}: the protocol '{name}' is missing; add it.")
-    return found
+    return protocols
 
 
 def _part(kind: type[Any], given: Mapping[Any, Any], where: str) -> Any:

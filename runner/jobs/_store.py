@@ -279,10 +279,10 @@ class JobStore:
     def _submit(self, values: dict[str, Any]) -> Job:
         """Add a job, unless an equal one is queued or running, and start jobs if slots are free."""
         with self.database.transaction() as connection:
-            known = select(
+            running = select(
                 connection, "experiment = ? AND state IN ('queued', 'running')", values["experiment"]
             )
-            identity = known[0].id if known else self._insert(connection, values)
+            identity = running[0].id if running else self._insert(connection, values)
         self.start_queued()
         return self.job(identity)
 
@@ -301,10 +301,10 @@ class JobStore:
 
     def job(self, identity: int) -> Job:
         """Return one job; raises `StudyError` if there is none with that id."""
-        found = self.database.jobs("id = ?", identity)
-        if not found:
+        rows = self.database.jobs("id = ?", identity)
+        if not rows:
             raise StudyError(f"The study {self.study.path} has no job {identity}; list its jobs.")
-        return found[0]
+        return rows[0]
 
     def request(self, identity: int) -> str:
         """Return the request for the job's process."""

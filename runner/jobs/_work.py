@@ -52,11 +52,11 @@ def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
     def progress(finished: int, points: int, _failed: int) -> None:
         _go_on(note, finished, points)
 
-    found = run_sweep(study, **SweepRequest(**json.loads(request)).arguments(), progress=progress)
-    if found.failed == len(found.points):
-        raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
-    failed = f", {found.failed} of them failed" if found.failed else ""
-    return f"The sweep '{found.name}' has {count_text(len(found.points), 'point')}{failed}."
+    sweep = run_sweep(study, **SweepRequest(**json.loads(request)).arguments(), progress=progress)
+    if sweep.failed == len(sweep.points):
+        raise BackendError(f"No point of the sweep has a result: {sweep.points['error'].iloc[0]}")
+    failed = f", {sweep.failed} of them failed" if sweep.failed else ""
+    return f"The sweep '{sweep.name}' has {count_text(len(sweep.points), 'point')}{failed}."
 
 
 def findings_file(study: Study, request: ImportRequest) -> Path:
@@ -68,12 +68,12 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
     """Check an item, and store the findings, and the marks of its steps."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
-        found = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
+        findings = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
     file = findings_file(study, asked)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_file(study.step_names_file(asked.item), json.dumps(step_names_of(Path(asked.folder), asked.item)))
-    write_file(file, json.dumps([finding.to_dict() for finding in found]))
-    return f"{count_text(len(found), 'finding')}." if found else "Nothing is wrong with it."
+    write_file(file, json.dumps([finding.to_dict() for finding in findings]))
+    return f"{count_text(len(findings), 'finding')}." if findings else "Nothing is wrong with it."
 
 
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:

@@ -31,7 +31,7 @@ class Degrees(NamedTuple):
 
 def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
     """Return all degrees that model and batch allow, and the counts of refused degrees by reason."""
-    found: list[Degrees] = []
+    result: list[Degrees] = []
     refused: Counter[str] = Counter()
     for number, cluster in enumerate(request.clusters):
         for tp, pp, cp, dp in _splits(cluster.network.num_ranks):
@@ -49,10 +49,10 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
             for split in splits:
                 ranks = cp * dp * tp // (split or tp)
                 counts = _divisors(math.gcd(request.model.experts, ranks)) if request.model.experts else [1]
-                found += [
+                result += [
                     Degrees(number, tp, pp, dp, cp, ep, split) for ep in counts if request.allows("ep", ep)
                 ]
-    return found, refused
+    return result, refused
 
 
 def _expert_splits(request: Request, tp: int, node_size: int) -> list[int]:

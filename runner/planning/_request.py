@@ -70,11 +70,11 @@ class Request:
             recomputation_of(text)
         if "expert_tp" in self.only and not self.model.experts:
             raise UsageError(f"{self.model.name} has no experts. Next: leave out --expert-tp.")
-        known = {"schedule": SCHEDULES, "zero": (0, 1, 2, 3)}
+        choices = {"schedule": SCHEDULES, "zero": (0, 1, 2, 3)}
         for key, values in self.only.items():
             for value in values:
-                if key in known and value not in known[key]:
-                    allowed = ", ".join(map(str, known[key]))
+                if key in choices and value not in choices[key]:
+                    allowed = ", ".join(map(str, choices[key]))
                     raise UsageError(f"--{key} can be {allowed}, and not '{value}'.")
         for cluster in self.clusters:
             cluster.chip.peak(self.precision or cluster.chip.precision)
@@ -126,8 +126,8 @@ def usual_network(chip: str, ranks: int) -> NetworkConfig:
     presets = read_yaml(_NETWORKS, "table of networks")
     if chip not in presets:
         raise UsageError(
-            f"No network is known that goes with the chip '{chip}'. Next: --network NAME or a file, which "
-            "says how many GPUs there are as well."
+            f"No network is known for the chip '{chip}'. Next: --network NAME or a file, which also "
+            f"gives the number of GPUs."
         )
     node = NetworkConfig.preset(presets[chip])
     size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")

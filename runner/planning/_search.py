@@ -170,12 +170,12 @@ def search_plans(
     if not chooser.known:
         error = next((answer["error"] for answer in answers.values() if answer["state"] == "failed"), "")
         raise BackendError(f"No plan could be simulated: {error}")
-    found, numbers = search_table(request, candidates, figures, answers)
+    ranked, numbers = search_table(request, candidates, figures, answers)
     rest = (number for number in range(len(candidates)) if number not in chooser.known)
     best_of_rest = next(rest, None)
     return Plans(
         request=request,
-        table=found,
+        table=ranked,
         combinations=len(degrees),
         refused_degrees=dict(refused_degrees),
         refused=dict(refused),
@@ -253,10 +253,10 @@ class _Runner:
     def estimate(self, works: list[EstimateWork]) -> tuple[list[Candidate], Counter[str]]:
         """Return all candidates within the limits, best first, and the counts of refused plans by reason."""
         file = self.folder / _ESTIMATES
-        known = self._known(file)
+        cached = self._known(file)
         refused: Counter[str] = Counter()
         candidates: list[Candidate] = []
-        for done, answer in enumerate(self._estimates(works, known, file), 1):
+        for done, answer in enumerate(self._estimates(works, cached, file), 1):
             refused.update(answer["refused"])
             for cluster, choices, software, step, memory in answer["candidates"]:
                 candidate = Candidate(cluster, tuple(choices), software, step, memory)
@@ -281,17 +281,17 @@ class _Runner:
 
     def _known(self, file: Path) -> dict[str, Answer]:
         """Return the results of an interrupted search, without a truncated line."""
-        found: dict[str, Answer] = {}
+        answers: dict[str, Answer] = {}
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         for line in lines:
             try:
                 answer = json.loads(line)
             except ValueError:
                 continue
-            found[answer["degrees"]] = answer
-        if len(found) < len(lines):
-            write_file(file, "".join(json.dumps(answer) + "\n" for answer in found.values()))
-        return found
+            answers[answer["degrees"]] = answer
+        if len(answers) < len(lines):
+            write_file(file, "".join(json.dumps(answer) + "\n" for answer in answers.values()))
+        return answers
 
     def _excess(self, candidate: Candidate) -> str:
         limits, cluster = self.request.limits, self.request.clusters[candidate.cluster]
@@ -309,13 +309,13 @@ class _Runner:
         def works() -> Iterator[Work]:
             nonlocal reused
             for number in chooser.choose():
-                known = self._row(table, chooser.candidates[number])
-                if known is None:
+                row = self._row(table, chooser.candidates[number])
+                if row is None:
                     yield SimulateWork(number, setting_of(self.request, chooser.candidates[number]))
                 else:
                     reused += 1
-                    answers[number] = known
-                    chooser.known[number] = known["makespan_ns"]
+                    answers[number] = row
+                    chooser.known[number] = row["makespan_ns"]
 
         for work, answer in self._answers(works(), chooser.most):
             number = work.number

@@ -146,7 +146,7 @@ def _priced(graph: Graph, prices: ChipPrices) -> Graph:
     """Return *graph* with the time of each computation."""
     nodes = graph.node_columns
     names = [(_kind_of(text), " gradient" * ("backward" in text)) for text in nodes["operator"].texts]
-    known: dict[tuple[str, str, int, int], int] = {}
+    prices_ns: dict[tuple[str, str, int, int], int] = {}
     times = nodes["duration_ns"].copy()
     rows = np.flatnonzero(nodes["type"] == NodeType.COMP)
     columns = (nodes["operator"].numbers, nodes["num_ops"], nodes["tensor_size_bytes"])
@@ -154,10 +154,10 @@ def _priced(graph: Graph, prices: ChipPrices) -> Graph:
     for row, number, work, moved in zip(rows.tolist(), *values, strict=True):
         kind, pass_of = names[number]
         key = kind, pass_of, work, moved
-        if key not in known:
+        if key not in prices_ns:
             operator = Operator(kind + pass_of, kind, work, moved)
-            known[key] = max(1, round(prices.operator_ns(operator))) if work > 1 or moved > 1 else 0
-        times[row] = known[key]
+            prices_ns[key] = max(1, round(prices.operator_ns(operator))) if work > 1 or moved > 1 else 0
+        times[row] = prices_ns[key]
     return graph.with_columns(duration_ns=times)
 
 

@@ -40,18 +40,18 @@ def remedies(setting: Setting) -> list[Remedy]:
     """Return the changes that make *setting* fit, cheapest first: single ones, or pairs if none suffices."""
     changes = list(_changes(setting.plan, offloads=setting.chip.host is not None))
     for count in (1, 2):
-        found: list[Remedy] = []
+        result: list[Remedy] = []
         for chosen in itertools.combinations(changes, count):
             keys = [key for change in chosen for key in change]
             if len(keys) == len(set(keys)):
-                found += _tried(setting, {key: value for change in chosen for key, value in change.items()})
-        if found:
-            return sorted(found, key=lambda each: (each.times_as_long, each.memory_bytes))[:_SHOWN]
+                result += _tried(setting, {key: value for change in chosen for key, value in change.items()})
+        if result:
+            return sorted(result, key=lambda each: (each.times_as_long, each.memory_bytes))[:_SHOWN]
     return []
 
 
 def _changes(plan: Plan, *, offloads: bool) -> Iterator[dict[str, Any]]:
-    """Yield what could be changed of *plan* to hold less, the fields by name; CPU offload if *offloads*."""
+    """Yield changes of *plan* that save memory, as fields by name; CPU offload if *offloads*."""
     mode, layers, _ = plan.recomputation
     place = RECOMPUTATIONS.index(plan.recompute) if plan.recompute in RECOMPUTATIONS else 1
     for recompute in RECOMPUTATIONS[place + 1 :]:
@@ -84,10 +84,10 @@ def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
     except UsageError:
         return
     if least:
-        found = least_recomputation(setting.model, plan, setting.chip.memory_bytes)
-        if found is None:
+        recomputation = least_recomputation(setting.model, plan, setting.chip.memory_bytes)
+        if recomputation is None:
             return
-        plan, changes = found, {**changes, "recompute": found.recompute}
+        plan, changes = recomputation, {**changes, "recompute": recomputation.recompute}
     memory = fullest_memory(setting.model, plan).total
     if memory <= setting.chip.memory_bytes:
         longer = estimated_ns(replace(setting, plan=plan)) / estimated_ns(setting)

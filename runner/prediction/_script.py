@@ -26,7 +26,7 @@ def fused_bytes(recording: Recording) -> dict[int, int]:
     """
     entries = recording.entries
     last_use = _last_uses(entries)
-    found: dict[int, int] = {}
+    moved_bytes: dict[int, int] = {}
     for group in _groups(recording):
         end = group[-1]
         inside: set[int] = set()
@@ -40,23 +40,23 @@ def fused_bytes(recording: Recording) -> dict[int, int]:
             kept = (size for storage, size in writes.items() if last_use.get(storage, place) > end)
             dead = all(last_use.get(storage, place) == place for storage in writes)
             inside |= reads.keys() | writes.keys()
-            found[place] = max(1, moved + (sum(writes.values()) if dead else sum(kept)))
-    return found
+            moved_bytes[place] = max(1, moved + (sum(writes.values()) if dead else sum(kept)))
+    return moved_bytes
 
 
 def _groups(recording: Recording) -> Iterator[list[int]]:
     """Yield the indices of the operators of each kernel."""
     regions = [_region(name, set(recording.compiled)) for name in recording.modules]
     group: list[int] = []
-    known: object = None
+    previous: object = None
     for place, entry in enumerate(recording.entries):
         region = regions[entry.module]
         fusible = region and entry.name.startswith(_FUSIBLE) and not counts_whole(entry.name)
         key = (region, entry.stream, entry.phase) if fusible else None
-        if key != known and len(group) > 1:
+        if key != previous and len(group) > 1:
             yield group
-        group = ([*group, place] if key == known else [place]) if fusible else []
-        known = key
+        group = ([*group, place] if key == previous else [place]) if fusible else []
+        previous = key
     if len(group) > 1:
         yield group
 
@@ -70,11 +70,11 @@ def _region(module: str, compiled: set[str]) -> str:
 
 def _last_uses(entries: Sequence[RecordedEntry]) -> dict[int, int]:
     """Return the index of the last use of each storage."""
-    found: dict[int, int] = {}
+    last_uses: dict[int, int] = {}
     for place, entry in enumerate(entries):
         for one in (*tensors(entry.inputs), *tensors(entry.outputs)):
-            found[one.storage] = place
-    return found
+            last_uses[one.storage] = place
+    return last_uses
 
 
 _NO_VALUES = "tensors had no values: what depends on them is as for ones"

@@ -32,12 +32,12 @@ class Setting:
     @property
     def costs(self) -> Costs:
         """The costs of operators; a convolution starts fewer kernels than a layer of a transformer."""
-        found = costs_on(self.network, self.chip.costs_of(self.software))
+        result = costs_on(self.network, self.chip.costs_of(self.software))
         if self.plan.cuda_graphs:
-            found = replace(found, host_ns=0.0)
+            result = replace(result, host_ns=0.0)
         if not self.model.convolutions:
-            return found
-        return replace(found, host_ns=found.host_ns * _KERNELS, step_ns=0.0)
+            return result
+        return replace(result, host_ns=result.host_ns * _KERNELS, step_ns=0.0)
 
     @property
     def prices(self) -> ChipPrices:

@@ -30,7 +30,7 @@ def all_pairs_program(
     Raises `ConfigError` if the collective has no program of this *way*.
     """
     if way not in ALL_PAIRS:
-        raise ConfigError(f"There is no way '{way}'{did_you_mean(way, ALL_PAIRS)}")
+        raise ConfigError(f"There is no variant '{way}'{did_you_mean(way, ALL_PAIRS)}")
     if collective not in ALL_PAIRS[way]:
         raise ConfigError(
             f"There is no program by {way} for {collective}; there is one for {', '.join(ALL_PAIRS[way])}."
@@ -79,11 +79,11 @@ class _Writer:
 
     def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
         """Return the (peer, part) of each workgroup."""
-        found: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
+        result: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
         everything = [(peer, part) for part in range(self.parts) for peer in self.peers(rank)]
         for number, task in enumerate(everything):
-            found[number % self.workgroups].append(task)
-        return found
+            result[number % self.workgroups].append(task)
+        return result
 
     def channels(self, rank: int) -> list[Channel]:
         """Return the ends of all channels of a rank: one for each peer and part."""
@@ -97,7 +97,7 @@ class _Writer:
 
     def blocks(self, rank: int) -> list[ThreadBlock]:
         """Return the thread blocks of a rank."""
-        found = []
+        result = []
         for number, tasks in enumerate(self.tasks(rank)):
             ops = self._packets(rank, tasks) if self.way == "packet" else self._ops(rank, number, tasks)
             placed = tuple(
@@ -113,8 +113,8 @@ class _Writer:
                 )
                 for place, op in enumerate(ops)
             )
-            found.append(ThreadBlock(number, placed))
-        return found
+            result.append(ThreadBlock(number, placed))
+        return result
 
     def _packets(self, rank: int, tasks: list[tuple[int, int]]) -> list[Op]:
         ops = []

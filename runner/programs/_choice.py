@@ -98,7 +98,7 @@ def named_program(name: str, collective: str, ranks: int, size_bytes: int = 1 <<
 
 def _at_most(name: str, more: list[str], most: int, words: str) -> None:
     if len(more) > most:
-        raise ConfigError(f"The program '{name}' says too much: after its name comes {words}.")
+        raise ConfigError(f"The program '{name}' has too many parts: after its name comes {words}.")
 
 
 def _number(name: str, text: str) -> int:
@@ -182,7 +182,7 @@ def _check_ranks(
         raise ConfigError(
             f"No {collective} of the workload runs {', '.join(program.source for program in programs)}: they "
             f"are among {', '.join(map(str, sorted(asked)))} ranks, the programs for "
-            f"{', '.join(map(str, sorted(have)))}. Give programs for so many ranks."
+            f"{', '.join(map(str, sorted(have)))}. Give programs for this number of ranks."
         )
 
 

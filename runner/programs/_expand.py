@@ -64,12 +64,12 @@ def _row(rank: int, number: int, node: Message, speed: float) -> dict[str, Any]:
 
 def demands_of(workload: Workload) -> set[Demand]:
     """Return the collectives of *workload* that programs may run: kind, number of ranks and bytes."""
-    found: set[Demand] = set()
+    demands: set[Demand] = set()
     for graph in workload.graphs:
         for kind, group, size in {each[1:] for each in _collectives(graph.nodes)}:
             demand = _demand(workload, kind, group, size)
-            found |= {demand} if demand is not None else set()
-    return found
+            demands |= {demand} if demand is not None else set()
+    return demands
 
 
 def expand_workload(
@@ -176,6 +176,6 @@ def _placed(nodes: pd.DataFrame, fresh: int, lane: int, tag: int, members: Seque
     talks = moved["type"] != NodeType.COMP
     moved.loc[talks, "comm_tag"] += tag
     for side in ("comm_src", "comm_dst"):
-        known = moved[side] >= 0
-        moved.loc[known, side] = [members[peer] for peer in moved.loc[known, side]]
+        has_peer = moved[side] >= 0
+        moved.loc[has_peer, side] = [members[peer] for peer in moved.loc[has_peer, side]]
     return moved

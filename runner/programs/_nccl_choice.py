@@ -108,7 +108,7 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
         for name in given:
             if name not in known:
                 raise ConfigError(f"NCCL has no '{name}'{did_you_mean(name, known)}")
-    found = [
+    estimates = [
         _estimate(algorithm, collective, ranks, protocol, size_bytes, _NODES[node])
         for algorithm in algorithms
         for protocol in protocols
@@ -116,12 +116,12 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
         and protocol in _BASE_NS[algorithm]
         and (algorithm != "nvls" or _NODES[node].nvls_channels)
     ]
-    if not found or size_bytes <= 0 or ranks < 2:
+    if not estimates or size_bytes <= 0 or ranks < 2:
         raise ConfigError(
             f"NCCL has nothing for {collective} of {bytes_text(size_bytes)} among {ranks} ranks with "
             f"{', '.join(algorithms)} and {', '.join(protocols)}."
         )
-    return min(found, key=lambda choice: choice.expected_ns)
+    return min(estimates, key=lambda choice: choice.expected_ns)
 
 
 def _estimate(  # noqa: PLR0917 - what the tuner looks at

@@ -138,11 +138,11 @@ def _first_of_each(problems: Iterator[Problem], most: int) -> list[Problem]:
 def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str]:
     if unused:
         yield (
-            f"{unused} or more accesses are in no fixed order, but what they read or write is overwritten "
-            "before any rank's result depends on it."
+            f"{unused} or more accesses are in no fixed order, but their data is overwritten before any "
+            f"rank's result depends on it."
         )
     if unrolled.iterations:
-        yield f"Pipelines were followed for {unrolled.iterations} iterations; all further ones are alike."
+        yield f"Pipelines were followed for {unrolled.iterations} iterations; all further ones are equal."
         if unrolled.slots:
             yield f"Scratch was taken to have room for {unrolled.slots} units of each of its chunks."
         elif program.reuses_scratch:
@@ -151,7 +151,7 @@ def _cautions(program: Program, unrolled: Unrolled, unused: int) -> Iterator[str
                 "must have room for all of the data."
             )
     if program.collective == "custom":
-        yield "The collective is 'custom': what each rank must end with is not known and was not checked."
+        yield "The collective is 'custom': the result of each rank is unspecified and was not checked."
     if _relaxed_after_data(program):
         yield (
             "Relaxed signals (rlxsignal) come after writes; they were taken to order them, as plain ones do."

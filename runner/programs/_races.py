@@ -28,8 +28,8 @@ def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
         yield problem_of(
             "order",
             second,
-            f"and {first.words} both wait for {awaited_words(token)}, in no fixed order: which of them goes "
-            "on first is left to chance.",
+            f"and {first.words} both wait for {awaited_words(token)}, in no fixed order: either may "
+            f"continue first.",
         )
     yield from _barriers(unrolled)
 
@@ -60,7 +60,7 @@ def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
                 "order",
                 others[-1],
                 f"is one of {len(uses)} thread blocks at barrier {barrier}, which waits for "
-                f"{first.op.barrier_blocks} of them: which of them meet is left to chance.",
+                f"{first.op.barrier_blocks} of them: which of them meet is undefined.",
             )
 
 
@@ -197,7 +197,7 @@ def _harmless(accesses: list[Access], first: Access, second: Access, initial: Va
 def _race(run: Run, cell: Cell, first: Access, second: Access) -> Problem:
     words = cell_words(cell)
     if first.writes and second.writes:
-        message = f"writes {words}, and so does {first.step.words}: nothing says which of them is last."
+        message = f"writes {words}, and so does {first.step.words}: their order is undefined."
         return problem_of("race", second.step, message, witness(run, second, first))
     read, written = (second, first) if first.writes else (first, second)
     if first.writes or read.value is None:

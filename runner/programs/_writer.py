@@ -23,7 +23,7 @@ def write_msccl(program: Program) -> str:
     """Return *program* as MSCCL XML; raises `ConfigError` if it exceeds the limits of all interpreters."""
     if program.language != "msccl":
         raise ConfigError(
-            f"{program.source}: it is an MSCCL++ plan, whose puts and signals are no steps of MSCCL XML."
+            f"{program.source}: it is an MSCCL++ plan, and MSCCL XML has no steps for its puts and signals."
         )
     names = {ours: theirs for theirs, ours in COLLECTIVES.items()}
     channels = 1 + max((b.channel for rank in program.ranks for b in rank.thread_blocks), default=0)
@@ -115,7 +115,7 @@ def _ends(op: Op) -> tuple[Region | None, Region | None]:
     """Return the source and destination of a step; both ends of a message are assumed to be equal."""
     if op.name == "re":
         return op.sources[1], op.destinations[0]
-    known = [*op.sources[:1], *op.destinations[:1]]
-    if not known or (op.name not in MESSAGE_OPS and op.name != "cpy"):
+    places = [*op.sources[:1], *op.destinations[:1]]
+    if not places or (op.name not in MESSAGE_OPS and op.name != "cpy"):
         return None, None
-    return known[0], known[-1]
+    return places[0], places[-1]

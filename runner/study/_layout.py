@@ -190,8 +190,8 @@ class StudyLayout:
 
     def trace_set_dirs(self) -> list[Path]:
         """Return the folders of the trace sets that have a manifest, oldest first."""
-        found = list(self.traces_dir.glob(f"*/{MANIFEST_NAME}"))
-        return [file.parent for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+        manifests = list(self.traces_dir.glob(f"*/{MANIFEST_NAME}"))
+        return [file.parent for file in sorted(manifests, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def unfinished_trace_dirs(self) -> list[Path]:
         """Return the folders of captures that never finished, in order of name."""
@@ -200,8 +200,8 @@ class StudyLayout:
 
     def workload_dirs(self) -> list[Path]:
         """Return the folders of the workloads, oldest first."""
-        found = list(self.workloads_dir.glob(f"*/{_WORKLOAD}.workload.json"))
-        return [file.parent for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file))]
+        files = list(self.workloads_dir.glob(f"*/{_WORKLOAD}.workload.json"))
+        return [file.parent for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def graph_prefixes(self) -> list[Path]:
         """Return the PREFIX of all graphs, including incomplete workloads, sorted by name."""

@@ -22,8 +22,8 @@ _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
 def network_names(layout: StudyLayout) -> list[str]:
     """Return the names of the network files of a study, sorted; other files are ignored."""
-    found = layout.networks_dir.iterdir() if layout.networks_dir.is_dir() else ()
-    return sorted(file.name for file in found if file.is_file() and _is_name(file.name))
+    files = layout.networks_dir.iterdir() if layout.networks_dir.is_dir() else ()
+    return sorted(file.name for file in files if file.is_file() and _is_name(file.name))
 
 
 def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
@@ -44,7 +44,7 @@ def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
     if not _is_name(name):
         raise ConfigError(
             f"A network file is called {', '.join(_SUFFIXES)} and has a plain name, not '{name[:100]}'; "
-            "rename it. ASTRA-sim's config.txt goes with other files: use the command line for it."
+            "rename it. ASTRA-sim's config.txt needs other files: use the command line for it."
         )
     _refuse_paths(_mapping(content, name), name)
     with tempfile.TemporaryDirectory() as folder:

@@ -43,10 +43,10 @@ def checked_note(text: str) -> str:
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return *tags* stripped, without duplicates, in order; raises `StudyError` for too many or long ones."""
-    found = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
-    if len(found) > _MOST_TAGS:
-        raise StudyError(f"There are {len(found)} tags; give at most {_MOST_TAGS}.")
-    return tuple(found)
+    unique = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
+    if len(unique) > _MOST_TAGS:
+        raise StudyError(f"There are {len(unique)} tags; give at most {_MOST_TAGS}.")
+    return tuple(unique)
 
 
 def read_note(folder: Path) -> dict[str, Any]:

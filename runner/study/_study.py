@@ -240,13 +240,13 @@ class Study(StudyLayout):
             raise StudyError(f"The study {self.path} has no run yet; make one with 'chakrascope run'.")
         if run_id is None:
             return runs[-1]
-        found = [info for info in runs if info.id.startswith(run_id)]
-        if len(found) != 1:
+        matches = [info for info in runs if info.id.startswith(run_id)]
+        if len(matches) != 1:
             raise StudyError(
-                f"The study {self.path} has {len(found) or 'no'} runs whose id begins with '{run_id}'"
+                f"The study {self.path} has {len(matches) or 'no'} runs whose id begins with '{run_id}'"
                 f"{did_you_mean(run_id, [info.id for info in runs])}"
             )
-        return found[0]
+        return matches[0]
 
     def result(self, run_id: str | None = None) -> Result:
         """Return the result of a run, selected as by `run_info`."""

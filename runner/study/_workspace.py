@@ -63,15 +63,15 @@ class Workspace:
 
         A second study of the same name is called *name*-2.
         """
-        found: dict[str, Study] = {}
+        result: dict[str, Study] = {}
         for path in self._paths():
             plain = os.fsencode(path.name).decode("utf-8", "replace")  # file systems accept any bytes
             name, number = plain, 1
-            while name in found:
+            while name in result:
                 number += 1
                 name = f"{plain}-{number}"
-            found[name] = Study(path)
-        return dict(sorted(found.items(), key=lambda item: (item[0].casefold(), item[0])))
+            result[name] = Study(path)
+        return dict(sorted(result.items(), key=lambda item: (item[0].casefold(), item[0])))
 
     def _paths(self) -> list[Path]:
         paths: list[Path] = []

@@ -201,12 +201,12 @@ def _all_keys() -> list[str]:
 
 def _changes(settings: Settings, part: str) -> dict[str, Any]:
     """Return the fields of *part* that *settings* change, whole lists before single entries."""
-    found = {
+    changes = {
         _spelled(part, key.partition(".")[2]): value
         for key, value in settings.items()
         if key.startswith(f"{part}.")
     }
-    return dict(sorted(found.items(), key=lambda item: item[0].endswith("]")))
+    return dict(sorted(changes.items(), key=lambda item: item[0].endswith("]")))
 
 
 def _spelled(part: str, name: str) -> str:

@@ -91,10 +91,10 @@ def sweep_workload(study: Study, name: str, identity: str) -> str:
 
 def _settings_of(study: Study, name: str, identity: str) -> dict[str, Any]:
     points = read_table(points_file(study, name))
-    found = points.loc[points["id"] == identity, "settings"]
-    if not len(found):
+    matches = points.loc[points["id"] == identity, "settings"]
+    if not len(matches):
         raise StudyError(f"The sweep '{name}' has no point '{identity}'; choose one of its table.")
-    settings: dict[str, Any] = json.loads(found.iloc[0])
+    settings: dict[str, Any] = json.loads(matches.iloc[0])
     return settings
 
 

@@ -149,8 +149,8 @@ def run_sweep(
             raise SweepInterrupted(folder.name, run.finished, len(points)) from stopped
         finish_start(folder)
         kept = run.keep_best(table, keep)
-        found = table.frame(run.points, goal)
-    return Sweep(folder.name, table.path, found, run.simulated, len(points) - run.fresh, kept)
+        ranked = table.frame(run.points, goal)
+    return Sweep(folder.name, table.path, ranked, run.simulated, len(points) - run.fresh, kept)
 
 
 def sweep_names(study: Study) -> list[str]:
@@ -211,9 +211,9 @@ class _Run:
             except ChakrascopeError as error:
                 self._note(table, number, "", None, failure(error.message), fresh=True)
                 continue
-            known = self._known(table, task)
-            if known is not None:
-                self._note(table, number, task.id, task.experiment.workload.num_ranks, known, fresh=False)
+            answer = self._known(table, task)
+            if answer is not None:
+                self._note(table, number, task.id, task.experiment.workload.num_ranks, answer, fresh=False)
             elif task.id in self._waiting:
                 self._waiting[task.id].append(number)
             else:
@@ -231,9 +231,9 @@ class _Run:
 
     def _known(self, table: PointTable, task: Task) -> Answer | None:
         """Return the figures of an experiment that the sweep or the study has already simulated."""
-        known = table.answer_of(task.id) or self._failures.get(task.id)
-        if known is not None or not self.study.has_run_id(task.id):
-            return known
+        answer = table.answer_of(task.id) or self._failures.get(task.id)
+        if answer is not None or not self.study.has_run_id(task.id):
+            return answer
         return measure(Result.load(self.study.run_dir(task.id)))
 
     def _accept(self, table: PointTable, task: Task, answer: Answer) -> None:

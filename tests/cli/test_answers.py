@@ -214,7 +214,7 @@ def test_more_bandwidth_and_one_thing_less_to_wait_for(study, capfd):
 
 def test_how_much_faster_has_to_be_said(study, capfd):
     assert command_line.run("what-if", study.path, "--faster", "bandwidth:0") == 2
-    assert "'bandwidth:0' does not say how many times as fast. Next: write bandwidth:0=2." in " ".join(
+    assert "'bandwidth:0' has no factor. Next: write bandwidth:0=2." in " ".join(
         capfd.readouterr().err.split()
     )
 
@@ -335,7 +335,7 @@ def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, t
     ("options", "said"),
     [
         (["--ranks", "7"], "the run has 0 to 3"),
-        (["--from", "5", "--to", "2"], "hold no time"),
+        (["--from", "5", "--to", "2"], "span no time"),
         (["-o", "/proc/t.json"], "cannot be written"),
     ],
 )

@@ -86,6 +86,15 @@ DATA = Path(__file__).parents[1] / "data" / "runner" / "stragglers"
 TABLE = DATA / "slow-worker.parquet"
 
 
+def test_kineto_traces_are_diagnosed_without_a_study(data_dir, capfd, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    traces = sorted((data_dir / "converter" / "mlp_2").glob("*.device.json.gz"))
+    code, out, _ = run_and_read(capfd, "diagnose", *traces, "--format", "json")
+    assert code == 0
+    assert json.loads(out)["slowest_rank"]["rank"] in (0, 1)
+    assert Study.is_study(next(tmp_path.glob("chakrascope/replays/*/*")))
+
+
 def test_the_answer_names_the_slow_worker(capfd):
     code, out, _ = run_and_read(capfd, "diagnose", TABLE)
     assert code == 0

@@ -303,7 +303,7 @@ def test_export(capsys, tmp_path):
 
 
 def test_what_a_command_cannot_mean(capsys):
-    assert "say --collective and --ranks" in program(capsys, "inspect", "ring")[2].replace("\n", " ")
+    assert "add --collective and --ranks" in program(capsys, "inspect", "ring")[2].replace("\n", " ")
     assert "go with a program by its name" in program(capsys, "prove", PLAN, "--ranks", "8")[2].replace(
         "\n", " "
     )

@@ -47,11 +47,11 @@ def _exchange(folder, side):
         (
             (1, 0),
             (0, 1),
-            r"rank1.host.json.gz: It is of process 19125, which is rank 1, but stands for rank 0",
+            r"rank1.host.json.gz: It is of process 19125, which is rank 1, but is given as rank 0",
         ),
         ((0, 0), (0, 1), r"rank0.host.json.gz: Ranks 0 and 1 were given the same trace"),
-        ((0, 1), (1, 0), r"rank1.device.json.gz: It is the trace of rank 1, but stands for rank 0"),
-        ((1, 0), (1, 0), r"rank1.device.json.gz: It is the trace of rank 1, but stands for rank 0"),
+        ((0, 1), (1, 0), r"rank1.device.json.gz: It is the trace of rank 1, but is given as rank 0"),
+        ((1, 0), (1, 0), r"rank1.device.json.gz: It is the trace of rank 1, but is given as rank 0"),
         ((0, 1), (0, 0), r"rank0.device.json.gz: It is the trace of rank 0, like .*rank0.device.json.gz"),
         ((0, 0), (0, 0), r"Ranks 0 and 1 were given the same trace"),
         ((0, 1, 1), (0, 1, 1), r"given the same trace"),
@@ -74,11 +74,11 @@ def test_copies_of_a_trace_are_refused_whatever_they_are_called(mlp, tmp_path):
 @pytest.mark.parametrize("side", ["host", "device"])
 def test_files_exchanged_in_a_trace_set_are_refused_and_found_by_the_doctor(trace_set, side):
     _exchange(trace_set, side)
-    with pytest.raises(TraceError, match="but stands for rank"):
+    with pytest.raises(TraceError, match="but is given as rank"):
         convert(trace_set)
     causes = [finding.cause for finding in doctor(trace_set) if finding.severity == "error"]
-    assert any("but stands for rank 0" in cause for cause in causes)
-    assert any("but stands for rank 1" in cause for cause in causes)
+    assert any("but is given as rank 0" in cause for cause in causes)
+    assert any("but is given as rank 1" in cause for cause in causes)
 
 
 def test_the_doctor_finds_exchanged_host_traces_of_others(mlp, tmp_path):
@@ -86,8 +86,8 @@ def test_the_doctor_finds_exchanged_host_traces_of_others(mlp, tmp_path):
         shutil.copy(mlp / f"rank{rank}.device.json.gz", tmp_path / f"kineto_rank{rank}.json.gz")
         shutil.copy(mlp / f"rank{rank}.host.json.gz", tmp_path / f"et_rank{1 - rank}.json.gz")
     first, second = [finding for finding in doctor(tmp_path) if finding.severity == "error"]
-    assert "which is rank 1, but stands for rank 0" in first.cause
-    assert "which is rank 0, but stands for rank 1" in second.cause
+    assert "which is rank 1, but is given as rank 0" in first.cause
+    assert "which is rank 0, but is given as rank 1" in second.cause
 
 
 def test_jobs_of_other_sizes_are_refused(mlp, trace_set, data_dir):

@@ -391,8 +391,8 @@ def test_patterns_of_a_user_go_first(tmp_path, monkeypatch):
 
 WRONG = [
     ("library: x", "Expected `array`"),
-    ("- {library: x, kernels: [{name: '(', operation: a}]}", "is no regular expression"),
-    ("- {library: x, kernels: [{name: 'a{99999999999}', operation: a}]}", "is no regular expression"),
+    ("- {library: x, kernels: [{name: '(', operation: a}]}", "is not a regular expression"),
+    ("- {library: x, kernels: [{name: 'a{99999999999}', operation: a}]}", "is not a regular expression"),
     ("- {library: x, kernels: [{name: 3, operation: a}]}", r"`\$\[0\].kernels\[0\].name`"),
     ("- {library: x, kernels: [{operation: a}]}", "missing required field `name`"),
     ("- {library: x, kernels: [{name: a, operation: All Reduce}]}", "the operation 'All Reduce' must be"),

@@ -230,7 +230,7 @@ def test_a_model_s_size_in_a_name_is_no_rank(tmp_path):
     trace.launch((10, 5), [(20, 50)])
     for name in ("sglang_Qwen3-8B_decode.json", "h100_trace.json"):
         (tmp_path / name).write_text(json.dumps({"traceEvents": trace.events}))
-    with pytest.raises(UsageError, match="does not say of which rank it is, nor does its name"):
+    with pytest.raises(UsageError, match="has no rank, neither inside nor in its name"):
         convert_files(device_trace=str(tmp_path))
 
 

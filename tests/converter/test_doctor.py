@@ -128,7 +128,7 @@ def test_files_of_different_ranks_runs_and_clocks(trace_set):
     assert "different runs" in _only(doctor(trace_set)).cause
     _edit_device(trace_set, later)
     causes = " ".join(finding.cause for finding in doctor(trace_set))
-    assert "It is the trace of rank 0, but stands for rank 1" in causes
+    assert "It is the trace of rank 0, but is given as rank 1" in causes
     assert "clocks disagree" in causes
 
 

@@ -223,7 +223,7 @@ def test_traces_tell_their_own_ranks(data_dir, tmp_path):
         found = convert_files(device_trace=files)
         assert found.metadata["measured_step_ns"] == by_rank.metadata["measured_step_ns"]
     swapped = [tmp_path / "host_a.170.pt.trace.json.gz", tmp_path / "host_b.171.pt.trace.json.gz"]
-    with pytest.raises(TraceError, match="is the trace of rank 1, but stands for rank 0"):
+    with pytest.raises(TraceError, match="is the trace of rank 1, but is given as rank 0"):
         convert_files(device_trace=swapped)
     shutil.copy(swapped[0], tmp_path / "again.pt.trace.json.gz")
     with pytest.raises(UsageError, match="is of rank 1, like"):

@@ -142,7 +142,7 @@ def test_an_index_in_a_group_is_no_rank_of_the_job(tmp_path, captured, name, ran
 def test_indices_alone_are_refused_with_what_to_do(tmp_path, captured):
     for rank, (device, _) in enumerate(captured):
         _silent(device, tmp_path / f"17-TP-0-PP-{rank}.trace.json.gz")
-    with pytest.raises(UsageError, match=r"only its indices in groups \(TP-0, PP-0\)"):
+    with pytest.raises(UsageError, match=r"only has indices in groups \(TP-0, PP-0\)"):
         convert_files(device_trace=str(tmp_path))
     found = convert_files(device_trace=f"{tmp_path}/17-TP-0-PP-{{rank}}.trace.json.gz")
     assert found.num_ranks == 2
@@ -156,7 +156,7 @@ def test_two_processes_of_one_number_are_not_told_apart_by_it(tmp_path, captured
         for event in document["traceEvents"]:
             event["pid"] = 1
         path.write_bytes(gzip.compress(json.dumps(document).encode()))
-    with pytest.raises(UsageError, match="does not say of which rank it is"):
+    with pytest.raises(UsageError, match="has no rank"):
         find_rank_traces(str(tmp_path), str(tmp_path))
 
 

@@ -300,7 +300,7 @@ def test_absent_ranks_are_stood_in_for_only_where_all_do_the_same(tmp_path, job)
     workload = convert_logs([data_parallel.write(tmp_path / "dp", ranks=(1, 2))])
     assert workload.num_ranks == 4
     said = " ".join(workload.metadata["assumptions"])
-    assert "2 of 4 ranks (ranks 1, 2) stand for the others" in said
+    assert "2 of 4 ranks (ranks 1, 2) represent the others" in said
     assert stood_in(workload.metadata) in workload.metadata["assumptions"]
     assert not computed_on_host(workload)  # the log does not tell
     assert any(found.severity == "warning" for found in doctor(tmp_path / "dp"))

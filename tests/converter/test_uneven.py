@@ -117,7 +117,7 @@ def test_totals_alone_are_spread_and_said_to_be():
     graphs, notes = tell_uneven([uneven(10), uneven(7)], {}, 2)
     assert [_splits(graph.extra[3]) for graph in graphs] == [(5, 5), (4, 3)]
     assert [graph.nodes["comm_size_bytes"].tolist() for graph in graphs] == [[10], [10]]
-    assert "of 1 uneven collectives the traces tell only what each rank sends in all" in notes[1]
+    assert "of 1 uneven collectives the traces only have the total of each rank" in notes[1]
 
 
 def test_shards_of_an_all_gather_are_each_ranks_own():
@@ -151,7 +151,7 @@ def test_scaled_out_experts_exchange_what_they_did_within_each_repetition(moe):
     grown = moe.scale_out(4)
     assert sorted(grown.groups.values()) == [(0, 1), (2, 3)]
     assert any("all-to-alls and point-to-point peers stay" in note for note in grown.metadata["assumptions"])
-    assert any("(experts, embedding tables) has a copy" in note for note in grown.metadata["assumptions"])
+    assert any("(experts, embedding tables) have a copy" in note for note in grown.metadata["assumptions"])
     for rank in range(4):
         nodes = grown.graph_of(rank).nodes.query("kind == 'communication'")
         to_all = nodes["comm_type"] == CollectiveType.ALL_TO_ALL

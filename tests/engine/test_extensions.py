@@ -78,7 +78,7 @@ def test_a_barrier_waits_for_the_last_rank():
         ({"groups": {0: [0]}}, "group 0"),
         ({"groups": {1: [0, 0]}}, "twice"),
         ({"groups": {1: [9]}}, "rank 9"),
-        ({"aware": True, "links": [(0, 1, 1, 1)]}, "no way from device"),
+        ({"aware": True, "links": [(0, 1, 1, 1)]}, "no path from device"),
         ({"aware": True, "links": [(0, 0, 1, 1)]}, "two different nodes"),
         ({"aware": True, "links": [(0, 1, 0, 1)]}, "rate above 0"),
     ],

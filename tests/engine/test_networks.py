@@ -96,7 +96,7 @@ def test_the_shortest_way_through_the_lowest_switch():
 
 def test_ranks_do_not_forward():
     links = [(0, 1, RATE, DELAY), (1, 2, RATE, DELAY)]
-    with pytest.raises(build.engine.errors.ConfigError, match="no way from device 0 to rank 2"):
+    with pytest.raises(build.engine.errors.ConfigError, match="no path from device 0 to rank 2"):
         build.run(p2p([(0, 2)], 3), network(["Switch"], [3], links=links))
 
 

@@ -165,7 +165,7 @@ def test_only_comments_are_unknown():
     assert network_of("unknown").unknown == {"comment": {"a": 1}}
     with pytest.raises(ConfigError, match="here: there is no key 'failure' - did you mean 'failures'"):
         NetworkConfig.from_mapping(DIMENSIONS | {"failure": []}, "here")
-    with pytest.raises(ConfigError, match="'packet' is no unknown key"):
+    with pytest.raises(ConfigError, match="'packet' is a known key"):
         NetworkConfig(("Switch",), (4,), (50.0,), (500.0,), unknown={"packet": {}})
 
 

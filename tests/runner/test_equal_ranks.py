@@ -126,7 +126,7 @@ def test_a_rank_that_equals_none_is_refused(tmp_path):
     result = EngineBackend().run(prepare(_job(), "default", NETWORK))
     ranks = result.ranks.assign(representative=np.full(6, 6))
     result.with_columns(ranks=Table.of(ranks)).save(tmp_path / "run")
-    with pytest.raises(StudyError, match="equal to one that is not there"):
+    with pytest.raises(StudyError, match="equal to a missing rank"):
         Result.load(tmp_path / "run")
 
 

@@ -262,7 +262,7 @@ def test_captures_elsewhere_are_given_and_links_to_them_not_followed(study, grap
 
 def test_captures_go_with_traces_alone(study, folder):
     item = next(item for item in find_items(folder) if item.kind == "graphs")
-    with pytest.raises(StudyError, match="goes with device traces"):
+    with pytest.raises(StudyError, match="requires device traces"):
         import_item(study, folder, item.id, "mine", unheard, capture_trace=folder)
 
 
@@ -323,7 +323,7 @@ def test_gap_among_the_ranks_is_told(folder):
 def test_item_that_changed_is_not_imported_in_its_place(study, folder):
     item = find_items(folder)[0]
     (folder / "captures" / "mlp" / "rank0.host.json.gz").write_bytes(b"changed")
-    with pytest.raises(StudyError, match="has changed"):
+    with pytest.raises(StudyError, match="changed meanwhile"):
         import_item(study, folder, item.id, "mine", unheard)
 
 

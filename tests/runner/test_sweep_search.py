@@ -135,7 +135,7 @@ def test_that_no_point_keeps_to_the_limits_is_said(study, capfd):
     for limit, told in (("1", True), ("1e12", False)):
         command = ["sweep", str(study.path), "--network", "ring-8", "--over", "network.bandwidth=25,50"]
         command_line.run(*command, "--workers", "0", "--at-most", f"makespan_ns={limit}")
-        assert ("No point keeps to the limits (makespan_ns=1)" in capfd.readouterr().err) == told
+        assert ("No point is within the limits (makespan_ns=1)" in capfd.readouterr().err) == told
 
 
 def test_the_command_searches(study, optuna, capsys):

@@ -471,7 +471,7 @@ class Agent:
                 self.trigger = self.trigger or "script"
             recorder.finish()
             if isinstance(recorder, OwnProfile):
-                self.notes.append(recorder.told())
+                self.notes.append(recorder.source_note())
         except Exception as error:  # the files that were written still count
             self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
         if self.trigger == "script":

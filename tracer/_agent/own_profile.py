@@ -120,7 +120,7 @@ class OwnProfile(Recorder):
         super().discard()
         self._raw_device.unlink(missing_ok=True)
 
-    def told(self) -> str:
+    def source_note(self) -> str:
         """Return a sentence on the source of the recording."""
         steps = [step["index"] for step in (self.structure_step, *self.timed_steps) if step]
         named = f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]}-{steps[-1]}"

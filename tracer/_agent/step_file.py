@@ -40,7 +40,7 @@ class StepFile:
         path.write_bytes(b"")
 
     def add(self, row: Sequence[int]) -> None:
-        """Add a boundary between steps, whose number comes first."""
+        """Add a boundary between steps; its first value is the step's number."""
         if row[0] % self._apart < 2:
             self._rows.append(row)
         so_far = self._written_ns - self._begin_ns

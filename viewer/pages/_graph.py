@@ -63,7 +63,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _notices(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return a notice on requests in the address that cannot be drawn, and what is drawn instead."""
+    """Return a notice on requests in the address that cannot be drawn, with the replacement."""
     texts = []
     if not has_selected(run, selection):
         texts.append(

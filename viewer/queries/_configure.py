@@ -1,4 +1,4 @@
-"""A configuration as a form holds it: its backends, what stands against it, how it differs from presets."""
+"""A configuration in a form: its backends, its errors, and its differences from presets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node in words and units, the critical path as a strip, and what a rank holds in memory."""
+"""One node in words and units, the critical path as a strip, and the memory of a rank."""
 
 from __future__ import annotations
 

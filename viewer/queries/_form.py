@@ -1,4 +1,4 @@
-"""The state of the form New run as text for an address, what is typed into it, and what it begins from."""
+"""The state of the form New run as text for an address, its inputs, and its initial values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page Graph is to draw, read from an address, and a place for each of its nodes."""
+"""The drawing of the page Graph, read from an address, with a place for each of its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep is to go over and to find: axes, their values as typed, limits, prices, searches."""
+"""The inputs of a sweep: axes, their values as typed, limits, prices, searches."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def figure_text(figure: str, value: float) -> str:
 class Plan:
     """The *points* of a sweep and its approximate *seconds*; *problem* is the reason why it cannot start.
 
-    *note* is a remark to show before. *goal* determines the best point, *prices* its cost; with
+    *note* is a remark that is shown before it. *goal* determines the best point, *prices* its cost; with
     *trials*, a search chooses the points.
     """
 

@@ -1,4 +1,4 @@
-"""What a section of the report can hold, and its pictures as SVG, which need no script."""
+"""The contents of a section of the report, and its pictures as SVG, which need no script."""
 
 from __future__ import annotations
 

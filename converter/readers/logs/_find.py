@@ -178,7 +178,7 @@ def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int,
             other = members[group].setdefault(spot, rank)
             if other != rank:
                 raise TraceError(
-                    f"{place}: ranks {other} and {rank} both say that they are number {spot} of "
+                    f"{place}: ranks {other} and {rank} both have the number {spot} of "
                     f"'{(labels[group] or group)[:80]}': the logs are of different jobs, or two groups have "
                     "one name."
                 )

@@ -43,10 +43,10 @@ class LoggedOp(msgspec.Struct, frozen=True, gc=False):
     *group* names the communicator as on all its ranks. *series* and *sequence* identify the collective within
     the group: they are equal on all ranks, and *sequence* increases by one within a series. *peer* is the
     index in the group of the other end of a send or receive. *size_bytes* are the bytes of this rank that
-    simulators count; *agrees* is what must be equal on all ranks. Times are Unix nanoseconds of the rank's
-    clock: enqueued, begun, ended; *duration_ns* was measured by the library. `UNKNOWN` (-1) stands for
-    missing values; *completed* is None if unknown. Ranks of a *rooted*
-    collective need not wait for each other.
+    simulators count; *agrees* is a description that must be equal on all ranks. Times are Unix nanoseconds
+    of the rank's clock: enqueued, begun, ended; *duration_ns* was measured by the library. `UNKNOWN` (-1)
+    stands for missing values; *completed* is None if unknown. Ranks of a *rooted* collective need not wait
+    for each other.
     """
 
     group: str
@@ -204,9 +204,7 @@ def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
     for path in paths:
         rank = stated_rank(path)
         if rank is None and len(paths) > 1:
-            raise UsageError(
-                f"{path} does not say of which rank it is. Name each log after its rank, such as rank_3.json."
-            )
+            raise UsageError(f"{path} has no rank. Name each log after its rank, such as rank_3.json.")
         refuse_twice(rank or 0, path, first.setdefault(rank or 0, path))
     return [(path, rank) for rank, path in first.items()]
 

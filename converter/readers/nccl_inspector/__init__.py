@@ -263,7 +263,7 @@ def _numbered(
         notes.append("no communicator spans all processes: ranks are numbered by host and process")
     logs = []
     for rank, (process, comms, ops) in zip(ranks, parts, strict=True):
-        own = [f"records of kinds that were not expected were left out: {counted(process.left_out)}"]
+        own = [f"records of unknown kinds were ignored: {counted(process.left_out)}"]
         lost = [f"{process.dropped:,} records were overwritten before they were written out"]
         notes_of_rank = (own if process.left_out else []) + (lost if process.dropped else [])
         logs.append(RankLog(rank, process.path, ops, dict(comms), process.host, notes=tuple(notes_of_rank)))

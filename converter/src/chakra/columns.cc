@@ -124,7 +124,7 @@ void Intake::attribute(const Attribute& found, std::string_view whole, const Rea
     }
 }
 
-// Store the value of *found* if it has a column; return whether it does.
+// Store the value of attribute *found* if it has a column; return whether it has.
 bool Intake::has_column(const Attribute& found) {
     const auto number = static_cast<std::size_t>(found.key);
     if (found.key == Key::IsCpuOp && found.holds_integer()) {
@@ -240,8 +240,7 @@ void Intake::keep(std::string_view bytes) {
     columns_.extra.bytes.insert(columns_.extra.bytes.end(), bytes.begin(), bytes.end());
 }
 
-// Raise for a file that starts with a node, or whose metadata has attributes in place of the
-// version.
+// Raise an error if the file starts with a node, or if its metadata has attributes instead of a version.
 void refuse_early(const Reader& metadata, std::string_view body) {
     const bool is_node = body.starts_with(static_cast<char>(key(NodeField::kId, Wire::Varint)));
     const std::string_view version = is_node ? std::string_view() : read_metadata(metadata);

@@ -35,7 +35,7 @@ struct NodeColumns {
     std::array<std::vector<std::int64_t>, kIntegerColumns> integers;  // by `Key`
     TextColumn name;
     std::array<TextColumn, kTextColumns> texts;
-    std::vector<std::int64_t> edges;  // source, target and kind of each, by target, then by source
+    std::vector<std::int64_t> edges;  // source, target and kind of each edge, sorted by target, then source
     ExtraColumns extra;
 };
 

@@ -19,8 +19,8 @@ struct Value {
 struct Attribute {
     Key key = Key::Other;
     std::string_view name;
-    std::uint32_t field = 0;  // of the value; 0 without one
-    Value value;              // for a list, the text is its encoded message
+    std::uint32_t field = 0;  // field number of the value; 0 without one
+    Value value;              // if the value is a list, its encoded message
 
     bool is_scalar() const { return field != 0 && !is_list(field); }
     bool holds_integer() const { return is_scalar() && is_integer(value.kind); }

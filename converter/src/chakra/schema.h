@@ -133,7 +133,7 @@ struct KnownAttribute {
     std::string_view unset = {};
 };
 
-// By `Key`. ASTRA-sim ignores duration_ns to place, and comm_splits.
+// By `Key`. ASTRA-sim ignores the attributes from duration_ns to place, and comm_splits.
 inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::Other)> kKnown = {{
     {"comm_type", "comm_type", ValueKind::Int64, true},
     {"comm_size", "comm_size_bytes", ValueKind::Int64, true},

@@ -71,7 +71,7 @@ class Reader {
     // Return the next length-prefixed message.
     std::string_view message();
 
-    // Kept out of the loops, so that these stay small.
+    // A separate function, so that loops stay small.
     [[noreturn, gnu::cold]] void fail(std::string_view what) const;
 
   private:

@@ -39,10 +39,10 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
     if target.what == "link":
         return _with_faster_link(network, backend, target, times)
     if not (target.name.isdecimal() and len(target.name) < 19 and int(target.name) < network.dimensions):
-        known = ", ".join(f"{target.what}:{dimension}" for dimension in range(network.dimensions))
+        choices = ", ".join(f"{target.what}:{dimension}" for dimension in range(network.dimensions))
         raise UsageError(
             f"The network '{network.name}' has no dimension '{target.name[:20]}', counted from 0; choose "
-            f"from {known}."
+            f"from {choices}."
         )
     if _link_list(network, backend):
         raise UsageError(
@@ -129,34 +129,34 @@ def with_faster_nodes(
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
     Of communication it is the data that gets less, unless it takes its *measured* time anyway, of which the
-    waits by *sync* stay. A stall is cut to the typical host node, a fusible chain to what it takes
-    fused, and synchronisations that are taken away wait for nothing. Raises `UsageError` if there are no such
-    nodes, or if the network alone says how long they take.
+    waits by *sync* stay. A stall is shortened to the typical host node, a fusible chain to the time
+    of the fused kernel, and removed synchronisations do not wait. Raises `UsageError` if there are no such
+    nodes, or if only the network determines their duration.
     """
     communicates = target.what == "collective" or target.key == "kind:communication"
     is_data = communicates and not measured
     waits = _waits(workload, sync)
-    graphs, found, changed = [], 0, 0
-    known = accesses(workload.metadata if target.what == "fusion" else {})
+    graphs, count, changed = [], 0, 0
+    data_accesses = accesses(workload.metadata if target.what == "fusion" else {})
     for graph, waited_ns in zip(workload.graphs, waits, strict=True):
         if target.what == "repeated":
             chosen = repeated_copies(graph, workload.metadata) & (target.name == REPEATED)
         else:
-            chosen = _nodes_of(graph, target, workload.metadata, known)
-        found += int(chosen.sum())
+            chosen = _nodes_of(graph, target, workload.metadata, data_accesses)
+        count += int(chosen.sum())
         if not (is_data or measured):
             chosen &= np.asarray(graph.node_columns["type"]) < NodeType.COMM_SEND
         changed += int(chosen.sum())
         graphs.append(
             _with_less_data(graph, chosen, times)
             if is_data
-            else _faster(graph, target, chosen, times, known=known, waited_ns=waited_ns)
+            else _faster(graph, target, chosen, times, known=data_accesses, waited_ns=waited_ns)
         )
-    if not found and target == Target("fusion", FUSIBLE):
+    if not count and target == Target("fusion", FUSIBLE):
         raise UsageError("The workload has no chains of elementwise operators that could be fused.")
-    if not found and target == Target("repeated", REPEATED):
+    if not count and target == Target("repeated", REPEATED):
         raise UsageError("The workload has no casts or copies that repeat an earlier one.")
-    if not found:
+    if not count:
         raise UsageError(
             f"The workload has no {target.what} '{target.name[:60]}'"
             f"{did_you_mean(target.name, _names(workload, target))}"
@@ -283,12 +283,12 @@ def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Fla
     if name == "send_recv":
         messages: Flags = np.isin(types, [NodeType.COMM_SEND, NodeType.COMM_RECV])
         return messages
-    found: Flags = np.zeros(len(types), bool)
+    mask: Flags = np.zeros(len(types), bool)
     for facts, rows in _collectives(graph, metadata):
-        found[rows] = name in facts
-    if name == BUCKETED and found.any():
-        found |= texts_where(graph.node_columns, "place", GRADIENT_BUCKETS.__eq__)
-    return found
+        mask[rows] = name in facts
+    if name == BUCKETED and mask.any():
+        mask |= texts_where(graph.node_columns, "place", GRADIENT_BUCKETS.__eq__)
+    return mask
 
 
 def _collectives(
@@ -297,13 +297,13 @@ def _collectives(
     """Return for each kind of collective its type and its description, with the rows of its nodes."""
     rows = np.flatnonzero(graph.nodes["type"] == NodeType.COMM_COLL)
     groups = graph.nodes[_FACTS].iloc[rows].groupby(_FACTS, sort=False).indices
-    found = []
+    collectives = []
     for key, places in groups.items():
         facts = dict(zip(_FACTS, (int(value) for value in key), strict=True))
         kind = CollectiveType(facts["comm_type"]).name.lower()
         names = kind, collective_label(metadata, kind, facts["comm_size_bytes"], facts["group"])
-        found.append((names, rows[places]))
-    return found
+        collectives.append((names, rows[places]))
+    return collectives
 
 
 def _names(workload: Workload, target: Target) -> list[str]:
@@ -329,7 +329,8 @@ def _names(workload: Workload, target: Target) -> list[str]:
 def without_edge(workload: Workload, rank: int, source: int, target: int) -> Workload:
     """Return *workload* without the dependency of node *target* of *rank* on its node *source*.
 
-    Ranks that run the same program lose it too. Raises `UsageError` if there is no such dependency.
+    The change applies to all ranks with the same program. Raises `UsageError` if there is no such
+    dependency.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")

@@ -113,7 +113,7 @@ def sensitivity(
     times: float = 1.1,
     simulate: Callable[[Experiment, Target, float], int] = simulate_faster,
 ) -> pd.DataFrame:
-    """Return a row a target of what the step takes when it alone is *times* as fast, most helpful first."""
+    """Return a row per target: the step time if it alone is *times* as fast, largest gain first."""
     import pandas as pd  # noqa: PLC0415
 
     rows = [(target.label, target.key, simulate(experiment, target, times)) for target in chosen]

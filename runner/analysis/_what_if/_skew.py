@@ -1,4 +1,4 @@
-"""Compare each rank's work with that of its peers, and take a late rank's excess away."""
+"""Compare each rank's work with that of its peers, and remove a late rank's excess."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _WAITING = ("communication_call",)  # causes of host time in which a rank may wa
 
 @dataclass(frozen=True)
 class Excess:
-    """What *rank* does longer than the median of its peers: *work* by (kind, cause, name), in ns.
+    """The excess of *rank* over the median of its peers: *work* by (kind, cause, name), in ns.
 
-    *total_ns* is less what it does shorter. Each piece of *work* counts for its part of that. *place* is that
-    of the longest node of the work that differs most.
+    *total_ns* is the excess minus the work that takes less time than that of the peers. Each piece of
+    *work* counts for its part of that. *place* is that of the longest node of the work that differs most.
     """
 
     rank: int
@@ -56,13 +56,13 @@ def late_ranks(workload: Workload) -> list[Excess]:
     if len(distinct) < _LEAST_PROGRAMS:
         return []
     sums = {program: _work_ns(workload.graphs[program]) for program in distinct.tolist()}
-    found = []
+    ranks = []
     for program, rank in zip(distinct.tolist(), lowest.tolist(), strict=True):
         excess = _excess(sums, programs, program)
         if excess and is_usually_late(workload.metadata, rank, sum(excess.values())):
             one = Excess(rank, sum(excess.values()), excess)
-            found.append(dataclasses.replace(one, place=_place(workload.graphs[program], one.largest)))
-    return sorted(found, key=lambda one: (-one.total_ns, one.rank))
+            ranks.append(dataclasses.replace(one, place=_place(workload.graphs[program], one.largest)))
+    return sorted(ranks, key=lambda one: (-one.total_ns, one.rank))
 
 
 def without_skew(workload: Workload, rank: int) -> Workload:
@@ -84,7 +84,7 @@ def without_skew(workload: Workload, rank: int) -> Workload:
 
 
 def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
-    """Return a number for the work that each node is part of, what these are, and the rows that are work."""
+    """Return the number of the work of each node, the distinct work, and the rows that are work."""
     nodes = graph.node_columns
     rows = np.flatnonzero(
         (np.asarray(nodes["type"]) < NodeType.COMM_SEND)
@@ -97,8 +97,8 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     # As one number each, which sorts much faster than columns of three.
     keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named.numbers), sizes)
     distinct, number = np.unique(keys, return_inverse=True)
-    found = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
-    works = [(kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in found]
+    work = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
+    works = [(kinds.texts[kind], causes.texts[cause], texts[name]) for kind, cause, name in work]
     return number, works, rows
 
 
@@ -116,10 +116,10 @@ def _work_ns(graph: Graph) -> dict[Work, int]:
     number, works, rows = _work_of(graph)
     durations = np.asarray(graph.node_columns["duration_ns"])[rows]
     totals = np.bincount(number, durations, minlength=len(works)) if len(works) else np.zeros(0)
-    found: dict[Work, int] = defaultdict(int)
+    times: dict[Work, int] = defaultdict(int)
     for work, total in zip(works, totals.tolist(), strict=True):
-        found[work] += round(total)
-    return found
+        times[work] += round(total)
+    return times
 
 
 def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> dict[Work, int]:

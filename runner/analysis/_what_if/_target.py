@@ -1,4 +1,4 @@
-"""What could change: its name in an address or on a command line, and what there is of it on a path."""
+"""Possible changes: their names in addresses and on the command line, and the parts of a path they cover."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class Target:
-    """One thing that could change: *what* it is, and its *name* among those.
+    """One possible change: *what* is its kind, *name* selects among those.
 
     Nodes with a *name* as their ``operator`` (if it has device work, that work alone, not its dispatch),
     ``module`` (or inside it), ``phase``, ``kind``, ``cause`` or ``place``; a ``kernel`` by name; a ``copy``
@@ -130,7 +130,7 @@ def _read_edge(name: str) -> tuple[int, int, int]:
 def targets(
     path: CriticalPath, backend: str, dimensions: int, count: int = 5, *, nodes: int = 1
 ) -> list[Target]:
-    """Return what could be faster: the *path*'s largest contributors, and the network.
+    """Return the possible targets: the *path*'s largest contributors, and the network.
 
     On the GPU model, that is the machine, of which the job takes so many *nodes*.
     """
@@ -138,19 +138,19 @@ def targets(
     # Only a replay takes the duration of a communication from the workload.
     kinds = ["compute", "host", "copy", "memory"] + ["communication"] * (not traits.network)
     scaled = path.segments[path.segments["kind"].isin(kinds)]
-    found = [Target(what, name) for what in ("operator", "module") for name in _largest(scaled, what, count)]
-    found += [Target("kind", kind) for kind in _HOST_KINDS if (path.segments["kind"] == kind).any()]
-    found += [Target("cause", cause) for cause in _largest(path.segments, "cause", count)]
+    result = [Target(what, name) for what in ("operator", "module") for name in _largest(scaled, what, count)]
+    result += [Target("kind", kind) for kind in _HOST_KINDS if (path.segments["kind"] == kind).any()]
+    result += [Target("cause", cause) for cause in _largest(path.segments, "cause", count)]
     if traits.network:
         collectives = path.segments[~path.segments["collective"].str.match("(send|recv) of ")]
-        found += [Target("collective", name) for name in _largest(collectives, "collective", count)]
+        result += [Target("collective", name) for name in _largest(collectives, "collective", count)]
         if traits.variant == "machine":
-            return found + [
+            return result + [
                 Target("machine", key) for key in _FIGURES if nodes > 1 or not key.startswith("scale_out.")
             ]
         for dimension in range(dimensions):
-            found += [Target("bandwidth", str(dimension)), Target("latency", str(dimension))]
-    return found
+            result += [Target("bandwidth", str(dimension)), Target("latency", str(dimension))]
+    return result
 
 
 def _largest(segments: pd.DataFrame, column: str, count: int) -> list[str]:

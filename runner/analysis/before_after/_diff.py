@@ -117,10 +117,10 @@ class Side:
     @property
     def starts(self) -> tuple[tuple[int, ...], ...]:
         """The steps of each start of the job."""
-        found: dict[str, list[int]] = {}
+        medians: dict[str, list[int]] = {}
         for place, step in enumerate(self.steps):
-            found.setdefault(step.start, []).append(place)
-        return tuple(map(tuple, found.values()))
+            medians.setdefault(step.start, []).append(place)
+        return tuple(map(tuple, medians.values()))
 
     @property
     def median(self) -> Step:
@@ -177,15 +177,15 @@ class StepDiff:
         replacement of the same class share a row with both names. The greatest difference first.
         """
         keys = ["key", "class"]
-        found = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
+        rows = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
         for side, step in (("base", self.base.median), ("other", self.other.median)):
             own = step.operators.assign(key=step.operators["key"].replace(self._replaced)).set_index(keys)
-            own = own.reindex(pd.MultiIndex.from_frame(found[keys]))
+            own = own.reindex(pd.MultiIndex.from_frame(rows[keys]))
             for column in ("count", "total_ns", "on_path_ns"):
                 stem, unit = column.removesuffix("_ns"), "_ns" * column.endswith("_ns")
-                found[f"{stem}_{side}{unit}"] = own[column].fillna(0).to_numpy(np.int64)
-            found[f"kernel_{side}"] = own["kernel"].fillna("").to_numpy()
-        return found
+                rows[f"{stem}_{side}{unit}"] = own[column].fillna(0).to_numpy(np.int64)
+            rows[f"kernel_{side}"] = own["kernel"].fillna("").to_numpy()
+        return rows
 
     @cached_property
     def classes(self) -> pd.DataFrame:
@@ -210,7 +210,7 @@ class StepDiff:
         interval is that of all steps, not of the two median ones.
         """
         if by not in PARTS:
-            raise ConfigError(f"The difference cannot be told by '{by}'{did_you_mean(by, PARTS)}")
+            raise ConfigError(f"The difference has no breakdown by '{by}'{did_you_mean(by, PARTS)}")
         table = self._summed(["key"], lambda step: step.segments.groupby(by)["duration_ns"].sum())
         table["to_ns"] = self.base.median.makespan_ns + table["delta_ns"].cumsum()
         table["from_ns"] = table["to_ns"] - table["delta_ns"]
@@ -232,12 +232,12 @@ class StepDiff:
                 own = step.operators[step.operators["class"].isin(_LAYERS)]
                 for name, kind in zip(own["key"], own["class"], strict=True):
                     names.setdefault((kind, "backward" in name), [set(), set()])[place].add(name)
-        found: dict[str, str] = {}
+        replacements: dict[str, str] = {}
         for before, after in names.values():
             if len(before - after) == len(after - before) == 1:
                 (gone,), (new,) = before - after, after - before
-                found |= dict.fromkeys((gone, new), f"{gone} → {new}")
-        return found
+                replacements |= dict.fromkeys((gone, new), f"{gone} → {new}")
+        return replacements
 
     def _summed(self, keys: Sequence[str], times: Callable[[Step], pd.Series]) -> pd.DataFrame:
         """Return the *times* of the compared steps by *keys*, with the exact times of the median steps."""
@@ -275,22 +275,22 @@ class StepDiff:
             return base, other
 
         counts = samples(["count"])
-        found = self._compared(rows.to_frame(index=False), *samples(times), counts=counts)
+        compared = self._compared(rows.to_frame(index=False), *samples(times), counts=counts)
         for column in ("count", "on_path_ns", *(times if len(times) > 1 else ())):
             both = differences(*samples([column]), self.layout)
             stem, unit = column.removesuffix("_ns"), "_ns" * column.endswith("_ns")
-            found[f"{stem}_base{unit}"], found[f"{stem}_other{unit}"] = both.base, both.other
-        return _largest_first(found)
+            compared[f"{stem}_base{unit}"], compared[f"{stem}_other{unit}"] = both.base, both.other
+        return _largest_first(compared)
 
     def _compared(self, rows: pd.DataFrame, base: Ints, other: Ints, *, counts: Any = None) -> pd.DataFrame:
         """Return *rows* with the differences of their samples (a column per step) and their verdicts."""
-        found = differences(base, other, self.layout)
+        intervals = differences(base, other, self.layout)
         there = [(side > 0).any(axis=1) for side in (counts or (base, other))]
         change = np.select([~there[0] & there[1], there[0] & ~there[1]], ["new", "gone"], "")
-        relative = found.delta / np.where(found.base == 0, np.nan, found.base)
+        relative = intervals.delta / np.where(intervals.base == 0, np.nan, intervals.base)
         verdicts: pd.DataFrame = rows.assign(
-            base_ns=found.base, other_ns=found.other, delta_ns=found.delta, relative=relative,
-            low_ns=found.low, high_ns=found.high, verdict=self._verdicts(found), change=change,
+            base_ns=intervals.base, other_ns=intervals.other, delta_ns=intervals.delta, relative=relative,
+            low_ns=intervals.low, high_ns=intervals.high, verdict=self._verdicts(intervals), change=change,
         )  # fmt: skip
         return verdicts
 
@@ -305,11 +305,11 @@ class StepDiff:
         """A sentence on the estimation of the noise."""
         layout = self.layout
         if layout.exact:
-            return "Both are simulated: the same input gives the same times again, so there is no noise."
+            return "Both are simulated: the same input always gives the same times, so there is no noise."
         if self.base.steps[0].exact != self.other.steps[0].exact:
             return "One side is simulated, the other measured: the difference is the simulation's error, too."
         if layout.units == (1, 1):
-            return "One step on each side says nothing about noise; capture several, from several starts."
+            return "One step on each side does not show the noise; capture several, from several starts."
         counts = " and ".join(
             f"{count_text(len(side.steps), 'step')} from {count_text(len(side.starts), 'start')}"
             for side in (self.base, self.other)
@@ -321,8 +321,9 @@ class StepDiff:
         if layout.decides:
             return f"{text}."
         return (
-            f"{text}. How much starts of the job differ is unknown, so a change cannot be told from noise: "
-            f"capture {LEAST_STARTS} starts on each side, or give their variation (--between-starts)."
+            f"{text}. How much starts of the job differ is unknown, so a change cannot be distinguished "
+            f"from noise: capture {LEAST_STARTS} starts on each side, or give their variation "
+            "(--between-starts)."
         )
 
     @property
@@ -350,8 +351,8 @@ class StepDiff:
         if part is None:
             return ""
         is_sure = part["verdict"] in ("more", "less") and not self.layout.exact
-        known = " beyond the noise" * is_sure
-        text = f" The largest contribution{known} is {part['key']}, {_signed(int(part['delta_ns']))}"
+        suffix = " beyond the noise" * is_sure
+        text = f" The largest contribution{suffix} is {part['key']}, {_signed(int(part['delta_ns']))}"
         text += " on the critical path"
         if by_class is not None:
             text += f"; the largest class of operators is {by_class['key']}"
@@ -436,7 +437,7 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
     if len(covered) > 1:
         counts = " and ".join(f"{count_text(number, 'step')} ({name})" for number, name in covered.items())
         raise ConfigError(
-            f"What is compared holds different numbers of training steps: {counts}. Compare runs with as "
+            f"The sides have different numbers of training steps: {counts}. Compare runs with as "
             "many steps as each other, or captures, whose steps are compared one by one."
         )
     return StepDiff(base, other, between_starts)

@@ -145,10 +145,10 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
     table = found.figures
     rows = table[table["quantity"] == quantity]
     if rows.empty:
-        known = [*table["quantity"], *(f"{of}:NAME" for of in (*_TABLES, *_OF_THE_PATH))]
+        choices = [*table["quantity"], *(f"{of}:NAME" for of in (*_TABLES, *_OF_THE_PATH))]
         lacks = " (no capture records it)" if quantity == "memory" else ""
         raise UsageError(
-            f"There is no quantity '{quantity}' of both sides{lacks}{did_you_mean(quantity, known)}"
+            f"There is no quantity '{quantity}' of both sides{lacks}{did_you_mean(quantity, choices)}"
         )
     return {str(key): value for key, value in rows.iloc[0].items()}
 

@@ -61,8 +61,8 @@ class Layout:
         """Whether the noise is known well enough to distinguish a difference from it."""
         if self.exact:
             return True
-        known = self.by_starts or self.between_starts is not None
-        return known and self.confidence >= LEAST_CONFIDENCE
+        is_known = self.by_starts or self.between_starts is not None
+        return is_known and self.confidence >= LEAST_CONFIDENCE
 
 
 @dataclass(frozen=True, eq=False)

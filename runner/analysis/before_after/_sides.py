@@ -107,13 +107,13 @@ def _makers(study: Study, part: str) -> Iterator[Callable[[Progress | None], Ste
 
 def _run_id(study: Study, part: str) -> str:
     ids = [info.id for info in study.runs()]
-    found = [run_id for run_id in ids if run_id.startswith(part)]
-    if len(found) == 1:
-        return found[0]
-    known = [*study.trace_sets(), *study.workloads(), *(run_id[:8] for run_id in ids)]
+    matches = [run_id for run_id in ids if run_id.startswith(part)]
+    if len(matches) == 1:
+        return matches[0]
+    choices = [*study.trace_sets(), *study.workloads(), *(run_id[:8] for run_id in ids)]
     raise StudyError(
-        f"The study {study.path} has {len(found) or 'no'} capture, workload or run '{part}'"
-        f"{did_you_mean(part, known)}"
+        f"The study {study.path} has {len(matches) or 'no'} capture, workload or run '{part}'"
+        f"{did_you_mean(part, choices)}"
     )
 
 
@@ -122,8 +122,8 @@ def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
     common = step_numbers(folder)
     if number:
         if not (number.isdecimal() and len(number) < 19) or int(number) not in common:
-            known = ", ".join(map(str, common))
-            raise UsageError(f"{folder} has no step '{number}'; it has {known or 'none of its own'}.")
+            choices = ", ".join(map(str, common))
+            raise UsageError(f"{folder} has no step '{number}'; it has {choices or 'none of its own'}.")
         return [int(number)]
     return [*common] if len(common) > 1 else ["median"]
 

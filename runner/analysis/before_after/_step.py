@@ -141,8 +141,8 @@ def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
 def _classes(rows: pd.DataFrame) -> pd.Series:
     """Return the class of the operator of *rows* that compute or copy; the kind of others."""
     names = pd.Series({name: class_of(plain_name(name)) for name in rows["operator"].unique()}, dtype=object)
-    known, kinds = rows["operator"].map(names), rows["kind"]
-    own = known.where(known != "", kinds.replace("compute", "other computation"))
+    named, kinds = rows["operator"].map(names), rows["kind"]
+    own = named.where(named != "", kinds.replace("compute", "other computation"))
     classes: pd.Series = own.where(kinds.isin(_OF_OPERATORS), kinds)
     return classes
 
@@ -211,7 +211,7 @@ def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.D
 def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.DataFrame) -> dict[str, int]:
     """Return the totals of a step; times are means over the ranks, except the step itself."""
     times, ranks = rank_times(result), max(1, len(result.ranks))
-    found = {
+    figures = {
         "step": int(result.makespan_ns),
         "compute": round(times["compute_ns"].mean()),
         "communication": round(result.ranks["comm_ns"].mean()),
@@ -227,5 +227,5 @@ def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.
     }
     memory: Any = workload.metadata.get("memory_bytes")
     if isinstance(memory, Mapping) and memory:
-        found["memory"] = max(int(most) for most in memory.values())
-    return found
+        figures["memory"] = max(int(most) for most in memory.values())
+    return figures

@@ -64,7 +64,7 @@ class Anomaly:
     @property
     def sentence(self) -> str:
         """The anomaly as text: kind, place, interval, alternatives, evidence and remedy."""
-        other = f" This run cannot tell it from {', '.join(self.or_else)}." if self.or_else else ""
+        other = f" This run cannot distinguish it from {', '.join(self.or_else)}." if self.or_else else ""
         return f"{_capital(self.where)}: {self.detail}.{other} Shown by {self.shown_by}. {self.next_step}"
 
 
@@ -144,19 +144,19 @@ def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
     if len(messages) == 0:
         remarks.append(
             "The run has no records of messages between hosts, so slow NICs, links and stalls cannot be "
-            "told; run it on 'packet' or 'flow', or emulate it on several hosts."
+            "detected; run it on 'packet' or 'flow', or emulate it on several hosts."
         )
         return None
     if len(messages) < _FEWEST:
         remarks.append(
-            f"{count_text(len(messages), 'message')} between hosts are too few to tell NICs and links."
+            f"{count_text(len(messages), 'message')} between hosts are too few to compare NICs and links."
         )
         return None
     rates = measure_rates(messages)
     if len(messages.hosts) < 3:
         remarks.append(
-            "Between two hosts, a slow NIC is not told from a slow network: only a slow direction is. Ask a "
-            "run of three hosts or more."
+            "Between two hosts, a slow NIC cannot be distinguished from a slow network; only a slow "
+            "direction can. Use a run of three hosts or more."
         )
     return rates
 
@@ -176,7 +176,7 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
     kept = [part for part in parts if part.factor <= _FOLLOWS / worst.factor]
     remarks = [
         f"{_capital(part.suspect.name)} seems to be at {share_text(part.factor)} of its peers' rate, which "
-        f"{worst.host} explains: what computes late sends late, and then much at once."
+        f"{worst.host} explains: late computations delay messages, which are then sent in bursts."
         for part in parts
         if part not in kept
     ]

@@ -61,21 +61,21 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
         compute["host"].unique(), key=lambda host: int(compute.loc[compute["host"] == host, "rank"].min())
     )
     if len(hosts) < 2:
-        return [], ["No computation of several hosts can be compared, so slow hosts cannot be told."]
+        return [], ["No computation of several hosts can be compared, so slow hosts cannot be detected."]
     logs = _by_time(compute, hosts)
     if logs.shape[0] < 2:
-        return [], ["There are too few computations to tell a slow host from chance."]
+        return [], ["There are too few computations to detect slow hosts."]
     rng = np.random.default_rng(len(compute))
-    found: list[SlowHost] = []
-    while len(found) < max(1, len(hosts) // 2):
-        named = {one.host for one in found}
+    result: list[SlowHost] = []
+    while len(result) < max(1, len(hosts) // 2):
+        named = {one.host for one in result}
         slow = _slowest(rng, logs, hosts, (compute, against), named) or _intermittent(
             rng, logs, hosts, (compute, against), named
         )
         if slow is None:
             break
-        found.append(slow)
-    return found, []
+        result.append(slow)
+    return result, []
 
 
 def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -105,8 +105,8 @@ def _by_time(compute: pd.DataFrame, hosts: list[str]) -> Floats:
     sums = compute.assign(time=(place * times // count).astype(int)).groupby(["time", "host"])
     ratio = sums["took_ns"].sum() / sums["should_ns"].sum()
     table = np.log(ratio.unstack("host")[hosts].to_numpy(np.float64))
-    known: Floats = table[np.isfinite(table).all(axis=1)]
-    return known
+    complete: Floats = table[np.isfinite(table).all(axis=1)]
+    return complete
 
 
 def _slowest(

@@ -96,8 +96,8 @@ def hosts_of_ranks(result: Result) -> dict[int, str]:
 
 def _interfaces(result: Result) -> Sequence[Mapping[str, Any]]:
     measured = result.provenance.get("emulation")
-    found = measured.get("interfaces", ()) if isinstance(measured, Mapping) else ()
-    return found if isinstance(found, Sequence) else ()
+    interfaces = measured.get("interfaces", ()) if isinstance(measured, Mapping) else ()
+    return interfaces if isinstance(interfaces, Sequence) else ()
 
 
 def _own(rank: int) -> str:

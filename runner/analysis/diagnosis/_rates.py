@@ -1,4 +1,4 @@
-"""Find NICs and links that are always slow: their messages are, and those of their peers are not.
+"""Find NICs and links that are always slow: their messages are slower than those of their peers.
 
 The logarithmic rate of each message is compared with its share of healthy NICs. Medians by interval, path
 and size are used, so that single late messages do not matter; sizes have separate baselines, so that
@@ -74,7 +74,7 @@ class Rates:
     offsets: Floats = field(default_factory=lambda: np.zeros(0))
 
     def with_slow(self, applied: Sequence[tuple[Suspect, float]]) -> Rates:
-        """Return the rates relative to shares in which *applied* is slow by these factors."""
+        """Return the rates relative to the shares if the *applied* suspects are slow by their factors."""
         nics = len(self.messages.nics)
         sends, receives, ways = np.ones(nics), np.ones(nics), dict[int, float]()
         for suspect, factor in applied:
@@ -93,8 +93,8 @@ class Rates:
         chosen = chosen[np.lexsort((self.log_rate[chosen], cell[chosen]))]
         values, cells = self.log_rate[chosen], cell[chosen]
         result = np.full(times * ways * sizes, np.nan)
-        found, first, count = np.unique(cells, return_index=True, return_counts=True)
-        result[found] = (values[first + (count - 1) // 2] + values[first + count // 2]) / 2
+        keys, first, count = np.unique(cells, return_index=True, return_counts=True)
+        result[keys] = (values[first + (count - 1) // 2] + values[first + count // 2]) / 2
         return result.reshape(times, ways, sizes)
 
     @property
@@ -156,22 +156,22 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
     alarms.
     """
     suspects = suspects_of(rates.messages, rates.sharing.ways)
-    found: list[SlowPart] = []
-    while suspects and len(found) < _MOST_SLOW:
+    parts: list[SlowPart] = []
+    while suspects and len(parts) < _MOST_SLOW:
         part = _slowest(rates, suspects)
         if part is None:
             break
-        found.append(part)
+        parts.append(part)
         rates = rates.with_slow([*rates.applied, (part.suspect, part.factor)])
         suspects = [one for one in suspects if one.name != part.suspect.name]
-    if not found:
-        found = _slow_pair(rates, suspects)
-        rates = rates.with_slow([(part.suspect, part.factor) for part in found])
-    return found, rates
+    if not parts:
+        parts = _slow_pair(rates, suspects)
+        rates = rates.with_slow([(part.suspect, part.factor) for part in parts])
+    return parts, rates
 
 
 def _slow_pair(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
-    """Return two NICs that are slow together, each of which is evident if the other is known; or None.
+    """Return two slow NICs, each of which is significant given the other; None if there are none.
 
     With half of a small network slow, no single suspect differs from the rest.
     """
@@ -215,7 +215,7 @@ def _refined_pair(
 
 
 def _as_part_of(suspect: Suspect, known: Suspect, part: SlowPart | None) -> SlowPart | None:
-    """Return *part* for *suspect* if it shows on all its paths except those of *known* parts; or None."""
+    """Return *part* for *suspect* if all its paths are slow except those of *known* parts; else None."""
     if part is None or part.suspect.name == suspect.name:
         return part
     if (part.suspect.on & ~suspect.on).any() or (suspect.on & ~part.suspect.on & ~known.on).any():

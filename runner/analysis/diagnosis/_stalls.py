@@ -51,23 +51,23 @@ def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
     late = late_ns(rates)
     limit, tail = _limit_ns(late, rates)
     suspects = suspects_of(rates.messages, rates.sharing.ways)
-    found: list[Stall] = []
+    result: list[Stall] = []
     remarks: list[str] = []
     open_ = late > limit
     begun, end = _in_flight(rates)
-    while open_.any() and len(found) + len(remarks) < _MOST_STALLS:
+    while open_.any() and len(result) + len(remarks) < _MOST_STALLS:
         worst = int(np.argmax(np.where(open_, late, 0)))
         group, window = _together(worst, late, begun, end)
         after = _after(group, window, late, begun, limit)
         stall = _named(rates, suspects, late, (group, after, window), tail)
         if stall is not None:
-            found.append(stall)
+            result.append(stall)
         else:
             remarks.append(_everything(late, group, window))
         # What was late because it began in the same time, or right after it, has the same cause.
         open_ &= (end <= window[0]) | (begun >= window[1] + round(late[worst]))
         open_[worst] = False
-    return sorted(found, key=lambda stall: -stall.lasted_ns), remarks
+    return sorted(result, key=lambda stall: -stall.lasted_ns), remarks
 
 
 def late_ns(rates: Rates) -> Floats:

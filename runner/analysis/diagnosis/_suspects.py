@@ -49,17 +49,17 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
     messages, the first is kept and names the others.
     """
     src, dst = ways[:, 0], ways[:, 1]
-    found: list[Suspect] = []
+    suspects: list[Suspect] = []
     for place, host in enumerate(messages.hosts):
         nics = tuple(np.flatnonzero(messages.host_of == place).tolist())
         if len(nics) > 1:
             on = np.isin(src, nics) | np.isin(dst, nics)
-            found.append(Suspect("host network", f"all NICs of {host}", (host,), on, nics, nics))
+            suspects.append(Suspect("host network", f"all NICs of {host}", (host,), on, nics, nics))
     for nic, name in enumerate(messages.nics):
         own = (messages.hosts[messages.host_of[nic]],)
         out, into = src == nic, dst == nic
         both = [Suspect("NIC", name, own, out | into, (nic,), (nic,))] if out.any() and into.any() else []
-        found += [
+        suspects += [
             *both,
             Suspect("NIC, sending", f"{name}, sending", own, out, (nic,)),
             Suspect("NIC, receiving", f"{name}, receiving", own, into, (), (nic,)),
@@ -67,8 +67,8 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
     for way, (a, b) in enumerate(ways.tolist()):
         ends = tuple(dict.fromkeys(messages.hosts[messages.host_of[nic]] for nic in (a, b)))
         on = np.arange(len(ways)) == way
-        found.append(Suspect("link", f"{messages.nics[a]} to {messages.nics[b]}", ends, on, way=way))
-    return _told_apart(found)
+        suspects.append(Suspect("link", f"{messages.nics[a]} to {messages.nics[b]}", ends, on, way=way))
+    return _told_apart(suspects)
 
 
 def _told_apart(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -111,15 +111,15 @@ def likely_pairs(ways: Floats, suspects: Sequence[Suspect], least_slower: float)
     """
     nics = [place for place, one in enumerate(suspects) if one.kind != "link"][:_MOST_SUSPECTS]
     single = min((_loss(ways, (suspects[place].on,))[0] for place in nics), default=0.0)
-    found: list[tuple[float, Pair]] = []
+    pairs: list[tuple[float, Pair]] = []
     for places in itertools.combinations(nics, 2):
         ons = (suspects[places[0]].on, suspects[places[1]].on)
         if not ((ons[0] & ~ons[1]).any() and (ons[1] & ~ons[0]).any()) or (ons[0] | ons[1]).all():
             continue
         loss, logs = _loss(ways, ons)
         if loss <= _BETTER * single and max(logs) < np.log1p(-least_slower):
-            found.append((loss, Pair(places, (float(np.exp(logs[0])), float(np.exp(logs[1]))))))
-    return [pair for _, pair in sorted(found)[:_MOST]]
+            pairs.append((loss, Pair(places, (float(np.exp(logs[0])), float(np.exp(logs[1]))))))
+    return [pair for _, pair in sorted(pairs)[:_MOST]]
 
 
 def _loss(ways: Floats, ons: tuple[Flags, ...]) -> tuple[float, tuple[float, ...]]:

@@ -68,14 +68,16 @@ def query_run(
     if answer.get("error") and answer["partial"]:  # what DuckDB proposes instead may be a column left out
         answer = ask(head | {"columns": {}}, partial(_tables, run, chosen))
     if "refused" in answer:
-        raise UsageError(f"Nothing was asked: {answer['refused']}. Tables: {', '.join(SQL_TABLES)}.")
+        raise UsageError(
+            f"The query is not a single SELECT: {answer['refused']}. Tables: {', '.join(SQL_TABLES)}."
+        )
     if answer.get("memory"):
         raise BackendTimeout(_too_much(memory_bytes))
     if "error" in answer:
         raise UsageError(_explained(str(answer["error"])))
-    found = answer["rows"]
-    table = pd.DataFrame(found[:rows], columns=_distinct(answer["columns"]))
-    return Answer(table, len(found) > rows)
+    rows_found = answer["rows"]
+    table = pd.DataFrame(rows_found[:rows], columns=_distinct(answer["columns"]))
+    return Answer(table, len(rows_found) > rows)
 
 
 def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
@@ -106,13 +108,14 @@ def _asked(
             watch(worker)
         try:
             needed = _needed(worker, head)
-            found = tables(needed) if needed is not None else {}
-            sizes = json.dumps([(name, len(data)) for name, data in found.items()]).encode() + b"\n"
-            out, err = worker.communicate(b"".join([sizes, *found.values()]), timeout=timeout_s)
+            loaded = tables(needed) if needed is not None else {}
+            sizes = json.dumps([(name, len(data)) for name, data in loaded.items()]).encode() + b"\n"
+            out, err = worker.communicate(b"".join([sizes, *loaded.values()]), timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             worker.kill()
             raise BackendTimeout(
-                f"The query took longer than {timeout_s:g} s and was ended; ask for less, or allow more time."
+                f"The query took longer than {timeout_s:g} s and was cancelled; query less, or allow "
+                "more time."
             ) from error
         except BaseException:
             worker.kill()
@@ -141,7 +144,7 @@ def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[st
 
 
 def _too_much(memory_bytes: int) -> str:
-    return f"The query needed more than {bytes_text(memory_bytes)} beside the tables; ask for less at a time."
+    return f"The query needed more than {bytes_text(memory_bytes)} next to the tables; query less at a time."
 
 
 def _explained(error: str) -> str:

@@ -37,8 +37,8 @@ class ColumnTable(NamedTuple):
 def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
     """Return columns of every executed node, as in `RunAnalysis.nodes`, by rank and id."""
     recorded = [name for name in names if name in COLUMNS["nodes"]]
-    known = [name for name in names if name not in recorded]
-    numbers = [name for name in known if NODE_COLUMNS[name][0] != "str"]
+    derived = [name for name in names if name not in recorded]
+    numbers = [name for name in derived if NODE_COLUMNS[name][0] != "str"]
     parts: dict[str, list[npt.NDArray[Any]]] = {
         name: [np.empty(0, COLUMNS["nodes"].get(name) or NODE_COLUMNS[name][0])]
         for name in dict.fromkeys(("rank", "node_id", *recorded, *numbers))
@@ -52,7 +52,7 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
             parts[name].append(column)
     made = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
     texts = coded_facts(
-        run.workload, made["rank"], made["node_id"], [name for name in known if name not in numbers]
+        run.workload, made["rank"], made["node_id"], [name for name in derived if name not in numbers]
     )
     return {name: texts[name] if name in texts else made[name] for name in names}
 
@@ -60,16 +60,16 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
 def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
     """Return columns of every node with its slack, as in `slack_table`; no rows if it is unknown."""
     try:
-        found = slack_columns(run.result, run.workload)
+        columns = slack_columns(run.result, run.workload)
     except ChakrascopeError:
-        found = {
+        columns = {
             name: np.empty(0, np.int64) for name in ("rank", "node_id", "start_ns", "end_ns", "slack_ns")
         }
-    found["duration_ns"] = found.pop("end_ns") - found["start_ns"]
-    order = np.lexsort((-found["duration_ns"], found["slack_ns"]))
-    known = [name for name in names if name not in found]
-    texts = coded_facts(run.workload, found["rank"], found["node_id"], known)
-    return {name: (texts | found)[name][order] for name in names}
+    columns["duration_ns"] = columns.pop("end_ns") - columns["start_ns"]
+    order = np.lexsort((-columns["duration_ns"], columns["slack_ns"]))
+    missing = [name for name in names if name not in columns]
+    texts = coded_facts(run.workload, columns["rank"], columns["node_id"], missing)
+    return {name: (texts | columns)[name][order] for name in names}
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

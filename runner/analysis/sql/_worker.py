@@ -125,8 +125,8 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str, rows: int) -> dict[
         return {"refused": f"{kind} would change something; write a SELECT"}
     cursor = connection.execute(statements[0])
     columns = [str(column[0]) for column in cursor.description or ()]
-    found = cursor.fetchmany(rows + 1)
-    return {"columns": columns, "rows": [[_cut(value) for value in row] for row in found]}
+    fetched = cursor.fetchmany(rows + 1)
+    return {"columns": columns, "rows": [[_cut(value) for value in row] for row in fetched]}
 
 
 def _cut(value: Any) -> Any:

@@ -85,7 +85,7 @@ class _Effect:
 
 
 class _Finder:
-    """Looks for one kind of cause after the other; sequence lengths are taken out before the rest."""
+    """Searches the kinds of causes in turn; the effect of sequence lengths is removed first."""
 
     def __init__(self, replay: Replay, slowdowns: Slowdowns) -> None:
         self.replay = replay
@@ -95,7 +95,7 @@ class _Finder:
         self.least_factor = _LEAST_FACTOR
 
     def sequence(self) -> Iterator[StragglerCause]:
-        """Yield that micro-batches have different lengths: all stages vary alike, forward as backward."""
+        """Yield different sequence lengths as cause: stages vary equally, in both passes."""
         factors, correlation = micro_batch_factors(self.layout, self.replay.work_ns)
         effect = self._effect(self._alone(factors))
         if effect is not None and correlation >= _LEAST_CORRELATION:
@@ -216,7 +216,7 @@ class _Finder:
         return f"rank {self.layout.ranks[replica, stage]} (dp_rank {replica}, stage {stage})"
 
     def _effect(self, alone: npt.NDArray[np.float64]) -> _Effect | None:
-        """Return which steps a cause makes slow; None where it is too small to be named."""
+        """Return the steps that a cause makes slow; None if the cause is too small to be reported."""
         least = _LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS
         slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _LEAST_DELAY_NS)
         if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
@@ -236,7 +236,7 @@ class _Finder:
         return np.asarray(self.replay.step_ns_with(durations) / self.slowdowns.ideal_ns)
 
     def _measured(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-        """Return the slowdown of each step where only *wanted* (operations, replicas) take what they took."""
+        """Return the slowdown of each step if only *wanted* (operations, replicas) have measured times."""
         return np.asarray(self.replay.step_ns(wanted[None])[0] / self.slowdowns.ideal_ns)
 
     def _without(self, factors: npt.NDArray[np.float64]) -> int:

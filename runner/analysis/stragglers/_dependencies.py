@@ -1,4 +1,4 @@
-"""What each operation of a step waits for, rebuilt from the schedule that one replica ran.
+"""The dependencies of each operation of a step, rebuilt from the schedule of one replica.
 
 The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025):
 computations run one after the other, messages wait for the computation before them, a receive for the
@@ -39,7 +39,7 @@ class Dependencies:
 
     *groups* are the operations that wait for each other and end after the last has started; those in
     *across_replicas* also wait for the same operation of all other replicas. *order* lists the groups (of
-    one where an operation waits for no other) such that what any waits for comes before it.
+    one operation if it is independent) in topological order.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -49,7 +49,7 @@ class Dependencies:
 
 
 def dependencies(layout: Layout) -> Dependencies:
-    """Rebuild what waits for what; raises `TraceError` naming the operations that do not fit a pipeline."""
+    """Rebuild the dependencies; raises `TraceError` naming operations that do not fit a pipeline."""
     rules = _Rules(layout)
     for stage in range(layout.stages):
         rules.add_computations(stage)
@@ -92,7 +92,7 @@ class _Rules:
         self.chain([*self.of(stage, "input"), *self.of(stage, *COMPUTE_TYPES)])
 
     def add_messages(self, stage: int) -> None:
-        """Let sends wait for their computation, computations for receives, and those for the one before."""
+        """Let sends wait for computations, these for receives, and receives for the previous computation."""
         for kind in _NEIGHBOUR:
             places = self._of.get((stage, kind), [])
             self.chain(places)
@@ -176,7 +176,7 @@ class _Rules:
         return any(op.type == _SEPARATE for op in self.layout.operations)
 
     def add_end_of_step(self, stage: int) -> None:
-        """Let what comes after the last computation run in a fixed order."""
+        """Let operations after the last computation run in a fixed order."""
         last = max(self.of(stage, *COMPUTE_TYPES), key=lambda place: self.end[place])
         reduces = self._of.get((stage, _REDUCE), [])
         types = [

@@ -73,9 +73,9 @@ def _correlation(
 def stage_factors(layout: Layout, work_ns: _Floats) -> _Floats:
     """Return how much longer the computations of each stage take than those of the other stages.
 
-    The shape is (operations, stages), 1 for operations of other stages and what is no computation. Of each
-    stage and type the lower median over the replicas counts, so that one slow worker is no long stage, and
-    the lowest tenth of the steps, as a stage is long in all of them.
+    The shape is (operations, stages); entries of other stages, and of operations that are not computation,
+    are 1. Of each stage and type the lower median over the replicas counts, so that one slow worker is no
+    long stage, and the lowest tenth of the steps, as a stage is long in all of them.
     """
     factors = np.ones((len(layout.operations), layout.stages))
     for kind in COMPUTE_TYPES:

@@ -20,10 +20,10 @@ _MOST_PLACES = 16
 
 @dataclass(frozen=True)
 class Transfers:
-    """The communication between the same workers: *measured* (operations, replicas) says which.
+    """The communication between the same workers, selected by *measured* (operations, replicas).
 
-    *name* says where it is. *replica* and *stage* are -1 if it is of all of them; a link leads from *stage*
-    to the next. *ratio* is the mean transfer over the median of its type.
+    *name* describes its place. *replica* and *stage* are -1 if it is of all of them; a link leads from
+    *stage* to the next. *ratio* is the mean transfer over the median of its type.
     """
 
     name: str

@@ -34,7 +34,7 @@ class Replay:
         self.ideal_ns = _ideal(layout, self.work_ns)
 
     def step_ns(self, measured: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Return the step times (what-ifs, steps) where only operations in *measured* take what they took.
+        """Return the step times (what-ifs, steps) if only operations in *measured* have measured times.
 
         *measured* has the shape (what-ifs, operations, replicas); all other operations take `ideal_ns`.
         """
@@ -45,9 +45,9 @@ class Replay:
         return self._in_blocks(len(measured), self.layout.replicas, block)
 
     def step_ns_of_replicas(self) -> npt.NDArray[np.int64]:
-        """Return the step times (replicas, steps) where only operations of one replica take what they took.
+        """Return the step times (replicas, steps) if only operations of one replica have measured times.
 
-        All other replicas are alike, so that one of them stands for all.
+        All other replicas are equal, so one of them represents all.
         """
 
         def block(replicas: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -104,7 +104,7 @@ class Replay:
     def delays_ns(self) -> npt.NDArray[np.int64]:
         """Return how long each operation began after all that it waits for (operations, steps, replicas).
 
-        What no operation accounts for: the host was late, or work that the table does not have ran. Of
+        Time that no operation explains: the host was late, or work ran that is not in the table. Of
         communication only the last member counts, for which the others wait.
         """
         start, end = self.layout.start_ns, self.layout.end_ns

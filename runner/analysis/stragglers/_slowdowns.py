@@ -33,9 +33,9 @@ class Slowdowns:
     *recorded_ns* is from the first start to the last end of a step; *replayed_ns* without the delays that no
     operation accounts for; *ideal_ns*, the same for all steps, with every operation at the average
     (computation) or median (communication) of its type. *by_type*, *by_replica* and *by_stage* are step
-    times over the ideal where only those operations take what they took. *worker_share* is the share of the
-    slowdown that goes where the slowest 3 % of workers become ideal (M_W), *last_stage_share* where the last
-    of several stages does (M_S); None without a slowdown.
+    times over the ideal if only those operations have measured times. *worker_share* is the share of the
+    slowdown that goes where the slowest 3 % of workers become ideal (M_W), *last_stage_share* where the
+    last of several stages does (M_S); None without a slowdown.
     """
 
     recorded_ns: npt.NDArray[np.int64]
@@ -113,7 +113,7 @@ def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1
 def share_explained(
     slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
 ) -> float | None:
-    """Return which share of the slowdown is gone *without* something; None where nothing is slow."""
+    """Return the share of the slowdown that disappears *without* something; None without a slowdown."""
     slowdown = float(slow_ns.mean() - ideal_ns)
     return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
 

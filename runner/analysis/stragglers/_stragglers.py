@@ -1,4 +1,4 @@
-"""The answer for a table of operations: slowdowns, causes, step times, and what was assumed."""
+"""The answer for a table of operations: slowdowns, causes, step times and assumptions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _MOST_ERROR = 0.05  # of a replay without changes, beyond which figures are in d
 
 @dataclass(frozen=True)
 class Stragglers:
-    """What slows the steps in *layout*: by how much (*slowdowns*), and why (*causes*)."""
+    """The slowdown of the steps in *layout*: its size (*slowdowns*), and its *causes*."""
 
     layout: Layout
     slowdowns: Slowdowns
@@ -94,7 +94,7 @@ class Stragglers:
             last = slowdowns.last_stage_share
             stage = "" if last is None else f", without the last stage (M_S): {last:.3f}"
             sentences.append(
-                "Share of the slowdown that goes without the slowest 3 % of workers (M_W): "
+                "Share of the slowdown that disappears without the slowest 3 % of workers (M_W): "
                 f"{slowdowns.worker_share:.3f}{stage}."
             )
         sentences += [f"{place}. {self._cause_text(cause)}" for place, cause in enumerate(self.causes, 1)]
@@ -136,7 +136,7 @@ def operations_of(target: Path) -> OperationTable | None:
     """Return the operations of many steps at *target*, or None where there are none.
 
     *target* is a table, a trace set of `trace --steps 0`, or a study of either: then its newest one. Raises
-    what `read_operation_table`, `recorded_operations` and `check_operations` raise.
+    the errors of `read_operation_table`, `recorded_operations` and `check_operations`.
     """
     if is_operation_table(target):
         return _table(target)
@@ -161,7 +161,7 @@ def _table(path: Path) -> OperationTable:
 def find_stragglers(table: OperationTable) -> Stragglers:
     """Rebuild the dependencies of *table*'s steps and replay them with and without each possible straggler.
 
-    Raises `TraceError` naming what does not fit a schedule of pipeline stages and data-parallel replicas.
+    Raises `TraceError` naming operations that do not fit a schedule of pipeline stages and replicas.
     """
     layout = lay_out(table)
     replay = Replay(layout, dependencies(layout))

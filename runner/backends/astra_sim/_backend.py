@@ -119,7 +119,7 @@ def _while_wanted(lines: Iterable[str], keep_going: Callable[[], bool]) -> Itera
 
 def _failure(program: AstraSimProgram, log: AstraSimLog, status: int, tail: list[str]) -> BackendError:
     reasons = log.failures or tail[-SHOWN_LINES:]
-    reported = f" It said: {' | '.join(reasons)}." if reasons else " It said nothing."
+    reported = f" Its last output: {' | '.join(reasons)}." if reasons else " It printed nothing."
     return BackendError(
         f"ASTRA-sim failed: {describe_exit(status)} ({program.path}).{reported} Check what it names, "
         "or run the same experiment with our 'analytical-unaware' backend, whose errors name the cause."

@@ -70,27 +70,27 @@ def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, As
     """
     variables = os.environ if environment is None else environment
     settings = _settings(variables)
-    found = {}
+    programs = {}
     for kind in KINDS:
         for path, source in _candidates(kind, settings, variables):
             if path.is_file() and os.access(path, os.X_OK):
-                found[kind] = AstraSimProgram(kind, path, source, _version(path), _is_debug(path))
+                programs[kind] = AstraSimProgram(kind, path, source, _version(path), _is_debug(path))
                 break
-    return found
+    return programs
 
 
 def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
     """Return the program of *kind*; raises `BackendUnavailable` with the places that were searched."""
     if kind not in KINDS:
         raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
-    found = find_astra_sim(environment)
-    if kind not in found:
+    programs = find_astra_sim(environment)
+    if kind not in programs:
         raise BackendUnavailable(
             f"ASTRA-sim's program for 'astra-sim:{kind}' ({min(_NAMES[kind], key=len)}) "
             f"{_why_not(kind, os.environ if environment is None else environment)}, "
             "or use the backend 'analytical-unaware', which needs no other program."
         )
-    return found[kind]
+    return programs[kind]
 
 
 def _why_not(kind: str, variables: Mapping[str, str]) -> str:

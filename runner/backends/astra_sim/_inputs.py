@@ -156,7 +156,7 @@ def _without_efficiency(network: NetworkConfig) -> list[str]:
     """Return a sentence if *network* has overheads beyond the wire, which ASTRA-sim's files cannot hold."""
     if network.efficiency is None:
         return []
-    return ["These files cannot say what is lost beside the wire: they are written without 'efficiency'."]
+    return ["These files cannot contain overheads: they are written without 'efficiency'."]
 
 
 def parallel_warning(fabric: Fabric) -> list[str]:
@@ -295,8 +295,8 @@ def refuse_single(network: NetworkConfig) -> None:
     """Raise `ConfigError` for a single rank: ASTRA-sim requires at least two."""
     if network.num_ranks < 2:
         raise ConfigError(
-            f"The network '{network.name}' has one rank, and ASTRA-sim simulates two or more; use one of our "
-            "own backends, such as 'analytical-unaware', or a larger network."
+            f"The network '{network.name}' has one rank, and ASTRA-sim simulates two or more; use one of "
+            f"Chakrascope's backends, such as 'analytical-unaware', or a larger network."
         )
 
 

@@ -145,8 +145,10 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     # A node without duration frees nothing; as a cause it could close a cycle within one instant.
     freeing = ended[ended["cause_start_ns"] < ended["time"]]
     slots = named.merge(freeing, on=["rank", "time"])
-    found = pd.concat([parents.assign(cause_is_dependency=True), slots.assign(cause_is_dependency=False)])
-    first = found.sort_values(
+    candidates = pd.concat(
+        [parents.assign(cause_is_dependency=True), slots.assign(cause_is_dependency=False)]
+    )
+    first = candidates.sort_values(
         ["rank", "node_id", "cause_is_dependency", "cause_node"], ascending=[True, True, False, True]
     )
     chosen: pd.DataFrame = first.drop_duplicates(["rank", "node_id"])[
@@ -225,7 +227,7 @@ def conclude(
         warnings.append(
             f"The times of single nodes are missing: ASTRA-sim's log holds {executed} of {total}."
             if trace
-            else f"Times of single nodes were not asked for: {total} nodes do not fit ASTRA-sim's log."
+            else f"Times of single nodes were not requested: {total} nodes do not fit ASTRA-sim's log."
         )
     return build_result(
         experiment,
@@ -241,7 +243,7 @@ def _stalled(
     """Return the error for a run that ended without all ranks finishing."""
     missing = [rank for rank in range(log.num_ranks) if rank not in log.ranks]
     if not log.ranks and not stuck and not log.failures:
-        shown = f" It said: {' | '.join(tail[-SHOWN_LINES:])}." if tail else " It said nothing."
+        shown = f" Its last output: {' | '.join(tail[-SHOWN_LINES:])}." if tail else " It printed nothing."
         return BackendError(
             f"{who} ended without reporting a single rank, so nothing was simulated."
             f"{shown} Is it really ASTRA-sim 2?"
@@ -251,7 +253,7 @@ def _stalled(
         f"rank {w['rank']} is in '{w['node_name']}' (node {w['node_id']})" for w in waits[:SHOWN_LINES]
     )
     more = f"; and {len(waits) - SHOWN_LINES} more" if len(waits) > SHOWN_LINES else ""
-    quote = f" It said: {' | '.join(log.failures)}." if log.failures else ""
+    quote = f" Its last output: {' | '.join(log.failures)}." if log.failures else ""
     return SimulationStalled(
         f"ASTRA-sim stalled: {len(missing)} of {log.num_ranks} ranks never finished (the first is rank "
         f"{missing[0]}) and nothing was left to happen. {named}{more}{'.' if named else ''}{quote} Check "
@@ -307,7 +309,7 @@ def _provenance(
         "assumptions": [
             *experiment.network.remarks,
             *experiment.assumptions,
-            "ASTRA-sim's log does not say why a node started: causes are inferred from its times.",
+            "ASTRA-sim's log has no causes of starts: they are inferred from its times.",
         ],
         "nodes_total": total,
         "nodes_executed": executed,

@@ -80,18 +80,18 @@ def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
     variables = os.environ if environment is None else environment
     named = variables.get("CHAKRASCOPE_NS3")
     if named:
-        found = _inspect(Path(named).expanduser(), "CHAKRASCOPE_NS3")
-        if found is None:
+        installation = _inspect(Path(named).expanduser(), "CHAKRASCOPE_NS3")
+        if installation is None:
             raise BackendUnavailable(
                 f"CHAKRASCOPE_NS3 names {named}, but there is no ns-3 there (include/{_HEADER} and "
                 "libns3*core*.so below lib or lib64); correct it, or unset it and install ns-3 with "
                 f"{_REMEDY}."
             )
-        return found
+        return installation
     for folder, source in _usual_places():
-        found = _inspect(folder, source)
-        if found is not None:
-            return found
+        installation = _inspect(folder, source)
+        if installation is not None:
+            return installation
     note = (
         ""
         if platform.machine() == "x86_64"
@@ -165,10 +165,10 @@ def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
 
 def _usual_places() -> Iterator[tuple[Path, str]]:
     try:
-        found = importlib.util.find_spec("ns3")
+        module = importlib.util.find_spec("ns3")
     except (ImportError, ValueError):
-        found = None
-    for folder in (found.submodule_search_locations or ()) if found else ():
+        module = None
+    for folder in (module.submodule_search_locations or ()) if module else ():
         yield Path(folder), "the Python package ns3"
     yield Path("/usr/local"), "the system"
     yield Path("/usr"), "the system"

@@ -235,8 +235,8 @@ def _assumptions(fabric: Fabric, part: TcpPart, makespan_ns: int) -> list[str]:
         sentences.append(f"The job was done before links changed at {later[0]} ns.")
     if len(later) < len(fabric.changes):
         sentences.append(
-            "A link that goes down loses what is on it and what waits for it; TCP sends that again. Queues "
-            "and marking thresholds stay as they are where a link gets another rate."
+            "A link that goes down loses what is on it and what waits for it; TCP sends that again. "
+            "Queues and marking thresholds do not change with the rate of a link."
         )
     marks = mark_thresholds(fabric, settings)
     if marks and settings["ecn-threshold"] is None:

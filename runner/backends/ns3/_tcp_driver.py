@@ -212,7 +212,7 @@ class TcpDriver:
         status = self._process.wait()
         self._errors.seek(0)
         output = self._errors.read()[-600:].decode("utf-8", "replace").strip()
-        last = f" It said: {' | '.join(output.splitlines()[-3:])}." if output else ""
+        last = f" Its last output: {' | '.join(output.splitlines()[-3:])}." if output else ""
         return BackendError(
             f"The model of TCP ended in the middle of a simulation: {describe_exit(status)}.{last} Simulate "
             "a smaller network, or report this with the experiment."

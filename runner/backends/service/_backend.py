@@ -163,7 +163,7 @@ class ServiceBackend:
                 "run it again."
             )
         reasons = [plain(line) for line in log.failures or lines[-SHOWN_LINES:]]
-        quote = f" It said: {' | '.join(reasons)}." if reasons else " It said nothing."
+        quote = f" Its last output: {' | '.join(reasons)}." if reasons else " It printed nothing."
         return BackendError(
             f"The simulation failed at the ASTRA-sim Service at {self.address.place} ({status}).{quote} "
             f"Check that it has a program for '{self.address.kind}', and what it names, or run the same "
@@ -209,8 +209,8 @@ class _Watch:
             raise Cancelled(f"The run at the ASTRA-sim Service at {self._place} was cancelled.")
         if time.monotonic() > self._deadline:
             raise BackendTimeout(
-                f"The ASTRA-sim Service at {self._place} did not finish within {self._timeout_s:g} s; is "
-                "somebody else's simulation in the way, or does it hang? Allow more time, simulate less, or "
+                f"The ASTRA-sim Service at {self._place} did not finish within {self._timeout_s:g} s; it "
+                f"may be occupied by another simulation, or hang. Allow more time, simulate less, or "
                 "restart it."
             )
 

@@ -64,7 +64,7 @@ def parse_address(name: str) -> ServiceAddress:
     if "@" in rest:
         # The text before it may contain a password, so it is not repeated.
         raise ConfigError(
-            "The address of an ASTRA-sim Service holds '@', but the service knows no users; write "
+            "The address of an ASTRA-sim Service holds '@', but the service has no users; write "
             "service://HOST:PORT."
         )
     place, _, kind = rest.partition("/")
@@ -93,14 +93,14 @@ def configured_services(environment: Mapping[str, str] | None = None) -> list[Se
         source, noted = VARIABLE, [item.strip() for item in variables[VARIABLE].split(",")]
     if not isinstance(noted, list) or not all(isinstance(item, str) for item in noted):
         raise ConfigError(f"{source}: 'service' must be HOST:PORT, or a list of such; correct it.")
-    found = []
+    services = []
     for item in noted:
         try:
             first = parse_address(SCHEME + item.removeprefix(SCHEME))
         except ConfigError as error:
             raise ConfigError(f"{source}: {error.message}") from error
-        found += [ServiceAddress(first.host, first.port, kind) for kind in KINDS]
-    return found
+        services += [ServiceAddress(first.host, first.port, kind) for kind in KINDS]
+    return services
 
 
 _POLL_S = 0.1
@@ -175,7 +175,7 @@ _REASON_CHARACTERS = 300
 # The prefix that the service's gRPC library puts before the text of an exception.
 _RAISED = "Exception calling application: "
 _HINT = "Perhaps it is not an ASTRA-sim Service of version 1.x"
-_BUSY = "Perhaps somebody else uses it: it holds one simulation at a time"
+_BUSY = "Another user may be using it: it runs one simulation at a time"
 _HINTS = {
     "GetResult": _BUSY,
     "SetConfig": _BUSY,
@@ -220,13 +220,13 @@ class ServiceClient:
 
     def version(self) -> str:
         """Return the version of the service's interface; raises `BackendError` if it is not 1.x."""
-        found = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
-        if not found.startswith("1."):
+        number = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
+        if not number.startswith("1."):
             raise BackendError(
-                f"The service at {self._place} speaks version '{plain(found)[:40]}' of the interface, but "
+                f"The service at {self._place} speaks version '{plain(number)[:40]}' of the interface, but "
                 "only 1.x is known; use a service of that version, or a newer chakrascope."
             )
-        return plain(found)[:40]
+        return plain(number)[:40]
 
     def status(self) -> str:
         """Return running, completed, failed, terminated or inactive."""
@@ -327,7 +327,7 @@ class ServiceClient:
             )
         return BackendError(
             f"The ASTRA-sim Service at {self._place} failed at {method} ({code.name}): {_reason(details)}. "
-            f"{_HINTS.get(method, _HINT)}; its own log says more."
+            f"{_HINTS.get(method, _HINT)}; see its log."
         )
 
     def _status_name(self, number: int) -> str:

@@ -131,8 +131,8 @@ def _classes() -> dict[str, Any]:
 
     pool = descriptor_pool.DescriptorPool()
     pool.Add(_file())
-    found = {name: pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in MESSAGES}
-    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in found.items()}
+    descriptors = {name: pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in MESSAGES}
+    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in descriptors.items()}
 
 
 def decode_error() -> type[Exception]:

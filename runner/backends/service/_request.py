@@ -94,7 +94,7 @@ def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict
     system = experiment.system
     _refuse_custom(system)
     endpoint_delay = system.endpoint_delay
-    known = {
+    settings = {
         "scheduling_policy": system.scheduling_policy or "LIFO",
         "collective_optimization": system.collective_optimization or "localBWAware",
         "local_reduction_delay": 1 if system.local_reduction_delay is None else system.local_reduction_delay,
@@ -110,7 +110,7 @@ def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict
     numbers = {name: getattr(system, key) or 0.0 for name, key in bus.items()}
     flags = ("roofline_enabled", "replay_only", "track_local_mem")
     switches = {key: int(getattr(system, key) or 0) for key in flags}
-    return known | numbers | switches | _algorithms(system, experiment.network.dimensions, warnings)
+    return settings | numbers | switches | _algorithms(system, experiment.network.dimensions, warnings)
 
 
 def _refuse_custom(system: SystemConfig) -> None:
@@ -209,7 +209,7 @@ def _packets(network: NetworkConfig, warnings: list[str]) -> dict[str, Any]:
             [int(word) for word in words.split()] if repeated else _setting(words, name, kind, warnings)
         )
     warnings += [
-        f"'{key}' has no effect: the service cannot be told."
+        f"'{key}' has no effect: the service's interface lacks it."
         for key in settings
         if fabric.settings[key] != SETTINGS[key][1]
     ]

@@ -153,9 +153,9 @@ def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             "here they have their own."
         )
     for device in data.get("devices", [data]):
-        known = {part["name"] for part in device.get("components", ())}
+        names = {part["name"] for part in device.get("components", ())}
         for wrong, right in _SPOILT.get(device.get("name", ""), {}).items():
-            if wrong in known or right not in known:
+            if wrong in names or right not in names:
                 continue
             for edge in device["edges"]:
                 for end in ("ep1", "ep2"):

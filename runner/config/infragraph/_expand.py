@@ -297,7 +297,7 @@ def _indices(text: str | None, count: int, element: str, place: str) -> range:
     match = _SLICE.fullmatch(text)
     step = int(match[4]) if match is not None and match[4] else 1
     if match is None or step == 0:
-        raise ConfigError(f"{place}: [{text[:40]}] in {shown(element)} is no index and no slice.")
+        raise ConfigError(f"{place}: [{text[:40]}] in {shown(element)} is neither an index nor a slice.")
     start, stop = (None if match[group] is None else int(match[group]) for group in (1, 3))
     for bound, last in ((start, count if match[2] and step > 0 else count - 1), (stop, count)):
         if bound is not None and not -count <= bound <= last:
@@ -307,7 +307,7 @@ def _indices(text: str | None, count: int, element: str, place: str) -> range:
     if match[2] is None:
         index = 0 if start is None else start % count
         return range(index, index + 1)
-    found = range(*slice(start, stop, step).indices(count))
-    if not found:
+    indices = range(*slice(start, stop, step).indices(count))
+    if not indices:
         raise ConfigError(f"{place}: [{text}] in {shown(element)} is empty.")
-    return found
+    return indices

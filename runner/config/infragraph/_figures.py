@@ -61,11 +61,11 @@ def read_options(data: Mapping[str, Any], where: str) -> Options:
     forwarding = data.get("rank-forwarding")
     if forwarding is not None and not isinstance(forwarding, bool):
         raise ConfigError(f"{where}: 'rank-forwarding' must be true or false, not {shown(forwarding)}.")
-    found = {
+    defaults_by_name = {
         str(name): _default(value, f"{where}: 'link-defaults' of '{name}'")
         for name, value in defaults.items()
     }
-    return Options(found, tuple(without), ranks, forwarding)
+    return Options(defaults_by_name, tuple(without), ranks, forwarding)
 
 
 def _default(data: Any, where: str) -> Default:

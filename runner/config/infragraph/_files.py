@@ -33,7 +33,7 @@ def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
         return _described(data, path, options)
     used = [key for key in (*OPTION_KEYS, *options) if key in data or key in options]
     if used:
-        raise ConfigError(f"{path}: '{used[0]}' goes with an InfraGraph, and this is none; leave it out.")
+        raise ConfigError(f"{path}: '{used[0]}' requires an InfraGraph, which this is not; leave it out.")
     return data
 
 
@@ -80,7 +80,7 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
         made["assumptions"] = [*assumptions, f"The dimensions are those given in {path.name}, not proven."]
         missing = next((key for key in _DIMENSIONS if key not in beside), None)
         if missing:
-            raise ConfigError(f"{path}: '{missing}' is missing beside the other keys of the dimensions.")
+            raise ConfigError(f"{path}: '{missing}' is missing among the keys of the dimensions.")
     more = beside.pop("assumptions", [])
     made["assumptions"] += more if isinstance(more, list) else [more]
     return made | beside
@@ -98,8 +98,8 @@ def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
         if name in plugin.BLUEPRINTS:
             made: tuple[dict[str, Any], list[str]] = plugin.make_blueprint(settings, where)
             return made
-    known = [each for plugin in plugins for each in plugin.BLUEPRINTS]
-    raise ConfigError(f"{where}: there is no blueprint '{name[:60]}'{did_you_mean(name, known)}")
+    choices = [each for plugin in plugins for each in plugin.BLUEPRINTS]
+    raise ConfigError(f"{where}: there is no blueprint '{name[:60]}'{did_you_mean(name, choices)}")
 
 
 def _merged(first: Any, second: Any) -> Any:

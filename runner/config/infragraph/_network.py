@@ -137,10 +137,10 @@ class _Network:
     def _find_ranks(self) -> list[int]:
         """Return the nodes that are ranks, in the order of the file or of its annotations."""
         wanted = self._options.ranks
-        found = [place for place, node in enumerate(self._nodes) if wanted in (node.choice, node.type)]
+        ranks = [place for place, node in enumerate(self._nodes) if wanted in (node.choice, node.type)]
         gone = set(self._options.without)
-        found = [place for place in found if not gone & set(_names(self._nodes[place]))]
-        if not found:
+        ranks = [place for place in ranks if not gone & set(_names(self._nodes[place]))]
+        if not ranks:
             types = sorted({node.type for node in self._nodes} | {node.choice for node in self._nodes})
             raise ConfigError(
                 f"{self._where}: there is no component of type '{wanted}', which would be the ranks; name "
@@ -148,12 +148,12 @@ class _Network:
             )
         given = self._infrastructure.ranks
         if not given:
-            return found
-        places = {self._nodes[place].name: place for place in found}
+            return ranks
+        places = {self._nodes[place].name: place for place in ranks}
         unknown = next((name for name in given if name not in places), None)
-        if unknown is not None or sorted(given.values()) != list(range(len(found))):
+        if unknown is not None or sorted(given.values()) != list(range(len(ranks))):
             raise ConfigError(
-                f"{self._where}: the annotations 'rank' must number all {len(found)} components of type "
+                f"{self._where}: the annotations 'rank' must number all {len(ranks)} components of type "
                 f"'{wanted}' from 0 on, each once"
                 + (f"; '{unknown[:60]}' is none of them." if unknown is not None else ".")
             )
@@ -178,7 +178,7 @@ class _Network:
         names = Counter(self._nodes[node].component for node in dead)
         if names:
             self._remarks.append(
-                f"{count_text(len(dead), 'component')} on no way between ranks "
+                f"{count_text(len(dead), 'component')} on no path between ranks "
                 f"({', '.join(list(names)[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}) are left out."
             )
         return [line for line in lines if line.a not in dead and line.b not in dead]
@@ -199,7 +199,7 @@ class _Network:
         if pair:
             passing = "" if forwarding else " without passing other ranks ('rank-forwarding: true' lets them)"
             raise ConfigError(
-                f"{self._where}: there is no way from {names[pair[0]]} to {names[pair[1]]}{passing}; add "
+                f"{self._where}: there is no path from {names[pair[0]]} to {names[pair[1]]}{passing}; add "
                 "the edges that join them."
             )
         if not forwarding:
@@ -210,7 +210,7 @@ class _Network:
             return wires, names, False
         fastest = max((wire.rate_bps for wire in wires), default=1) * ROUTER_SPEEDUP
         self._remarks.append(
-            f"Ranks ({self._options.ranks}) forward messages of others: each has a router of its own, behind "
+            f"Ranks ({self._options.ranks}) forward messages of others: each has a router, behind "
             f"a link of {bandwidth_text(fastest / 8e9)} (eight times the fastest) without latency."
         )
 

@@ -169,7 +169,7 @@ ThreadedTransport::Post poster(const nb::object& post) {
     };
 }
 
-// An event that happens now.
+// An event at the current time.
 Event event(Event::Kind kind, std::int32_t peer, std::int32_t path, const Frame& frame,
             emulation::Time begun) {
     return {kind, peer, path, emulation::to_header(frame), begun, emulation::monotonic_ns()};

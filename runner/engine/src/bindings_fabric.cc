@@ -45,7 +45,7 @@ T setting_of(nb::handle value, Unit unit) {
     }
 }
 
-// Return settings with the values that `given` has by the keys of config.txt; it may have others.
+// Return settings with the values of `given` under config.txt's keys; other keys are ignored.
 Settings settings_of(const nb::dict& given) {
     Settings settings;
 #define PACKET_SETTING(key, type, member, value, unit, smallest, largest) \

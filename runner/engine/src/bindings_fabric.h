@@ -10,7 +10,7 @@ namespace chakrascope::engine {
 
 void bind_fabric(nanobind::module_& module);
 
-// Read a fabric, or the settings of its packets, from the object of Python that has them.
+// Read a fabric, or the packet settings, from a Python object.
 Fabric fabric_of(nanobind::handle given);
 packet::Settings packet_settings_of(nanobind::handle fabric);
 

@@ -41,7 +41,8 @@ void bind_machine(nb::module_& module) {
 }
 
 // A place that an operation reads or writes, as Python passes it: rank, switch group, bytes moved
-// per byte of data, counter. Then a counter that it changes or waits for: rank, counter, value.
+// per byte of data, counter. The next members are a counter that it changes or waits for: rank, counter,
+// value.
 using AskedAccess = std::tuple<std::int32_t, std::int32_t, double, std::int32_t>;
 using AskedUse = std::tuple<std::int32_t, std::int32_t, std::int64_t>;
 // Kind, place, bytes, ns, sources, destinations, counters.

@@ -37,7 +37,7 @@ struct CollectiveProgram {
     std::string collective;  // as in the keys of a system configuration, such as "all-reduce"
     std::int64_t members;
     std::uint64_t size;
-    std::string name;  // in messages; no other graph has it
+    std::string name;  // name in messages; no other graph has it
     std::vector<std::string> graphs;
 };
 
@@ -102,7 +102,7 @@ struct Config {
     std::vector<std::int64_t> begin_ns;    // when each rank begins; all at 0 if empty
     NetworkModel network_model = NetworkModel::Unaware;
     ExternalAdvance external_network;      // replaces the models if set
-    NetworkBetween network_between;        // likewise; every process has one rank
+    NetworkBetween network_between;        // replaces the models if set; every process has one rank
     Fabric fabric;                         // replaces the dimensions if it has nodes
     packet::Settings packet;               // of a fabric
     std::shared_ptr<const GpuConfig> gpu;  // replaces networks; compute and collectives run on it

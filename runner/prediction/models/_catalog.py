@@ -164,11 +164,11 @@ def read_model(path: str | Path) -> Transformer:
 
 
 def _of_mapping(data: Mapping[str, Any], file: Path) -> Transformer:
-    known = {item.name: item for item in fields(Transformer) if item.name not in _NO_SIZES}
+    sizes = {item.name: item for item in fields(Transformer) if item.name not in _NO_SIZES}
     for key, value in data.items():
-        if key not in known:
-            raise UsageError(f"{file}: unknown key '{key}'{did_you_mean(str(key), known)}")
-        wanted = str if key == "name" else bool if known[key].type == "bool" else int
+        if key not in sizes:
+            raise UsageError(f"{file}: unknown key '{key}'{did_you_mean(str(key), sizes)}")
+        wanted = str if key == "name" else bool if sizes[key].type == "bool" else int
         if wanted is not str and (
             not isinstance(value, wanted) or isinstance(value, bool) != (wanted is bool)
         ):

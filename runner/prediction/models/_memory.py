@@ -135,7 +135,7 @@ class _Layers(NamedTuple):
     kinds: Sequence[_Kind]
 
     def activations(self, stage: int) -> float:
-        """Return the bytes that a part of *stage* keeps of a forward pass, the average of its parts."""
+        """Return the activation bytes of a forward pass in a chunk of *stage*, averaged over its chunks."""
         unit, plan = self.recomputation.unit, self.plan
         if unit > 1:
             parts = (len(plan.layers_of(stage, chunk, self.model.layers)) for chunk in range(plan.chunks))
@@ -238,7 +238,7 @@ def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int
 
 @lru_cache(1 << 12)
 def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str) -> float:
-    """Return what a chip keeps of *layer* and a micro-batch for its backward pass, by the mode *recompute*.
+    """Return the bytes of *layer* and a micro-batch that a chip stores for the backward pass, by *recompute*.
 
     As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
     10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
@@ -250,9 +250,15 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     if recompute == OFFLOAD:
         return 0.0
     if model.convolutions:
-        found = model.convolutions[layer]
+        convolution = model.convolutions[layer]
         # The product and its normalisation keep their inputs, the activation is done in place.
-        return plan.micro_batch * found.outputs * found.positions * plan.element_bytes * (1 + found.norm)
+        return (
+            plan.micro_batch
+            * convolution.outputs
+            * convolution.positions
+            * plan.element_bytes
+            * (1 + convolution.norm)
+        )
     sequence = plan.sequence or model.sequence
     tokens = plan.micro_batch * sequence / plan.cp
     hidden, tp = model.hidden, plan.tp
@@ -316,7 +322,7 @@ def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:
-    """Return what the end of the model keeps of its logits: in half precision, and in fp32 twice.
+    """Return the bytes of the logits at the end of the model: in half precision, and twice in fp32.
 
     Eager frameworks have buffers for logits in half precision and in fp32, their softmax and its gradient,
     and two more for a softmax over tensor-parallel ranks.

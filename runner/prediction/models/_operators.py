@@ -122,7 +122,7 @@ class _Sizes:
     def joined(
         self, name: str, module: str, *, gather: bool, alone: bool = False, axis: str = "tp"
     ) -> list[Item]:
-        """Return what ranks along *axis* exchange in front of (*gather*) or behind the matrices they split.
+        """Return the communication of ranks along *axis* before (*gather*) or after the matrices they split.
 
         *alone*: no software overlaps them with the products.
         """
@@ -146,8 +146,8 @@ def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: boo
     """Return the operators of a rank for *layer* and one micro-batch, in order."""
     sizes = _Sizes(model, plan)
     if model.convolutions:
-        found = list(_convolution(sizes, model.convolutions[layer]))
-        return _gradients(found, plan) if backward else found
+        operators = list(_convolution(sizes, model.convolutions[layer]))
+        return _gradients(operators, plan) if backward else operators
     launches = relative_launches(model, plan, layer)
     items: list[Item] = [
         Operator("layer", "overhead", launches, 0, f"layers.{layer}"),

@@ -342,12 +342,12 @@ class Passes:
 
 def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:
     """Return the part of a backward pass for inputs (``I``) or for weights (``W``); *frozen* ones lack it."""
-    found: list[Item] = []
+    result: list[Item] = []
     for item in items:
         is_weights = isinstance(item, Operator) and item.kind in PRODUCTS and item.name.endswith("gradient")
         is_weights &= not frozen or item.name.startswith("adapter")
         if is_weights and isinstance(item, Operator):
-            found.append(Operator(item.name, item.kind, item.flops / 2, item.moved_bytes / 2, item.module))
+            result.append(Operator(item.name, item.kind, item.flops / 2, item.moved_bytes / 2, item.module))
         elif half == "I":
-            found.append(item)
-    return found
+            result.append(item)
+    return result

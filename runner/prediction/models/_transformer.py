@@ -21,13 +21,12 @@ class Transformer:
     *top_groups* of *expert_groups* equal groups. With *kv_rank*,
     attention is latent (DeepSeek): keys and values come from so many numbers a token, queries from
     *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
-    transformer, which has none at the front. *loss_bytes* is what the loss keeps of each logit (0: as the
-    framework does).
-    *convolutions* are the layers instead, in front of a classifier of *hidden* numbers; a token is an
-    image then. A token attends to the last *window* ones, or to those before it in its *chunk* of so many
-    tokens, but for each layer whose number *full_every* divides (0: none), which counts as so large a
-    share of every layer. *remarks* say what the sizes leave out. Raises `UsageError` for sizes that
-    cannot be.
+    transformer, which has none at the front. *loss_bytes* are the stored bytes of the loss per logit (0:
+    the framework's). *convolutions* are the layers instead, in front of a classifier of *hidden* numbers; a
+    token is an image then. A token attends to the last *window* ones, or to those before it in its *chunk*
+    of so many tokens, but for each layer whose number *full_every* divides (0: none), which counts as so
+    large a share of every layer. *remarks* list the parts that the sizes leave out. Raises `UsageError` for
+    sizes that cannot be.
     """
 
     name: str

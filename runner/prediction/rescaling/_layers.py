@@ -39,8 +39,12 @@ def with_layers(workload: Workload, count: int) -> Workload:
     replicas = recognise(graphs, workload.program_of_rank, workload.groups).replicas
     if have_messages(graphs):
         return with_stages(workload, layers=count)
-    found = [Layers.of(graph) for graph in graphs]
-    (present,) = {layers.count for layers in found} if len({layers.count for layers in found}) == 1 else (0,)
+    layers_of_graphs = [Layers.of(graph) for graph in graphs]
+    (present,) = (
+        {layers.count for layers in layers_of_graphs}
+        if len({layers.count for layers in layers_of_graphs}) == 1
+        else (0,)
+    )
     if not present:
         raise WorkloadError(f"The ranks of the workload have different numbers of layers. {_INSTEAD}")
     if count < present:
@@ -50,9 +54,9 @@ def with_layers(workload: Workload, count: int) -> Workload:
         )
     if count == present:
         return workload
-    if any(layers.passes() > 1 for layers in found):
+    if any(layers.passes() > 1 for layers in layers_of_graphs):
         return with_stages(workload, layers=count)
-    made = tuple(_deeper(layers, count - present, replicas) for layers in found)
+    made = tuple(_deeper(layers, count - present, replicas) for layers in layers_of_graphs)
     assumption = (
         f"{count} layers instead of {present}: one like those in the middle is repeated, and what follows "
         "the backward pass (the optimizer) takes longer by its share of the weights"
@@ -78,13 +82,13 @@ def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
 
 
 def _periods(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object], phase: str) -> Periods:
-    found = alike(graph, cuts, name_of)
-    if found is None:
+    periods = alike(graph, cuts, name_of)
+    if periods is None:
         raise WorkloadError(
             f"No two layers of rank {graph.rank} do the same one after the other in the {phase} pass, so "
             f"what one more adds is not known. {_INSTEAD}"
         )
-    return found
+    return periods
 
 
 def _check_gradients(graph: Graph, backward: Periods, replicas: frozenset[int]) -> None:
@@ -179,10 +183,10 @@ def with_data_parallelism(workload: Workload, degree: int) -> Workload:
     The computation of a replica is unchanged; collectives keep their sizes, in larger groups. Raises
     `UsageError` for another degree, and `WorkloadError` if nothing shows what replicas exchange.
     """
-    found = recognise(workload.graphs, workload.program_of_rank, workload.groups)
-    if found.why_not:
-        raise WorkloadError(found.why_not)
-    sizes = {len(workload.groups.get(key, range(workload.num_ranks))) for key in found.replicas}
+    parallelism = recognise(workload.graphs, workload.program_of_rank, workload.groups)
+    if parallelism.why_not:
+        raise WorkloadError(parallelism.why_not)
+    sizes = {len(workload.groups.get(key, range(workload.num_ranks))) for key in parallelism.replicas}
     if not sizes:
         raise WorkloadError(
             f"The {workload.num_ranks} rank(s) of the workload exchange no gradients, so nothing shows what "
@@ -261,12 +265,12 @@ def _recut(workload: Workload, count: int) -> Workload:
 def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
     """Return the rows of messages by direction and partner."""
     nodes = graph.node_columns
-    found = {}
+    messages = {}
     for kind, end in _ENDS:
         rows = np.flatnonzero(nodes["type"] == kind)
         for partner in np.unique(nodes[end][rows]).tolist():
-            found[int(kind), partner] = rows[nodes[end][rows] == partner]
-    return found
+            messages[int(kind), partner] = rows[nodes[end][rows] == partner]
+    return messages
 
 
 def _micro_batches(graph: Graph) -> int:
@@ -279,17 +283,17 @@ def _steady(graph: Graph) -> Periods | None:
     """Return the periods of one forward and one backward pass in the middle of the step."""
     messages = _messages(graph)
     cuts = _ends_of_backward_passes(graph)
-    found: Periods | None = None
+    steady: Periods | None = None
     run: list[int] = []
     for begin, end in [*itertools.pairwise(cuts), (0, 0)]:
         if end and all(((rows >= begin) & (rows < end)).sum() == 1 for rows in messages.values()):
             run = [*(run or [begin]), end]
             continue
         one = alike(graph, run, _name_of(graph)) if run else None
-        if one is not None and (found is None or len(one.found) > len(found.found)):
-            found = one
+        if one is not None and (steady is None or len(one.found) > len(steady.found)):
+            steady = one
         run = []
-    return found
+    return steady
 
 
 def _ends_of_backward_passes(graph: Graph) -> list[int]:

@@ -138,7 +138,7 @@ def _edges(
     last = periods.found[-1]
     size = last.end - last.begin
     shift = times * size
-    known = {(src, dst) for src, dst, _ in edges}
+    pairs = {(src, dst) for src, dst, _ in edges}
     for src, dst, kind in edges:
         if dst < last.begin:
             yield src, dst, kind
@@ -152,7 +152,7 @@ def _edges(
             yield src, dst + shift, kind
         else:
             yield _source(src, periods, times), dst + shift, kind
-            if _in_all(src, dst, periods, known):
+            if _in_all(src, dst, periods, pairs):
                 yield src, dst + shift, kind
                 for copy in range(1, times):
                     yield _source(src, periods, copy), dst + shift, kind

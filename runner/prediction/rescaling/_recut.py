@@ -112,7 +112,7 @@ class NewStage:
         """Return the modules with the new numbers of their layers."""
         assert isinstance(column, TextColumn)
         numbers, texts = column.numbers.copy(), list(column.texts)
-        known: dict[tuple[int, int, str], int] = {}
+        number_of_name: dict[tuple[int, int, str], int] = {}
         for key, piece in self.pieces.items():
             if piece.layer < 0:
                 continue
@@ -125,10 +125,10 @@ class NewStage:
                 if not number.isdigit():
                     continue
                 name = (int(column.numbers[row]), piece.layer, layers.prefix)
-                if name not in known:
-                    known[name] = len(texts)
+                if name not in number_of_name:
+                    number_of_name[name] = len(texts)
                     texts.append(f"{layers.prefix}{piece.layer}{dot}{rest}")
-                numbers[row] = known[name]
+                numbers[row] = number_of_name[name]
         return TextColumn(numbers, texts)
 
     def _scale(self, columns: dict[str, Column]) -> None:
@@ -212,9 +212,9 @@ class NewStage:
                 if begin <= source < end:
                     yield source + shift, target + shift, kind
                     continue
-                found = self._counterpart(key, piece, source)
-                if found is not None and found < target + shift:
-                    yield found, target + shift, kind
+                other = self._counterpart(key, piece, source)
+                if other is not None and other < target + shift:
+                    yield other, target + shift, kind
                 elif not _same_stream(piece.stage.graph, source, target):
                     name = piece.stage.graph.node_columns["operator"]
                     raise WorkloadError(
@@ -230,9 +230,9 @@ class NewStage:
         wanted = self._related(key, piece, other)
         if wanted is None or wanted not in self.pieces:
             return None
-        found = self.pieces[wanted]
+        counterpart = self.pieces[wanted]
         label = stage.labels(other)[row - stage.blocks[other][0]]
-        at = found.stage.places(found.key).get(label)
+        at = counterpart.stage.places(counterpart.key).get(label)
         return None if at is None else self.offsets[wanted] + at
 
     def _related(self, key: Key, piece: Piece, other: Key) -> Key | None:
@@ -262,7 +262,7 @@ class NewStage:
 
 def _chained(sources: Sequence[Graph]) -> dict[int, int]:
     """Return the kind of edge that orders nodes of a type on their stream, as in captured graphs."""
-    found = {
+    kinds = {
         int(NodeType.COMP): int(EdgeKind.PROGRAM_ORDER),
         int(NodeType.COMM_SEND): int(EdgeKind.STREAM_ORDER),
     }
@@ -270,8 +270,8 @@ def _chained(sources: Sequence[Graph]) -> dict[int, int]:
         nodes, edges = graph.node_columns, graph.edge_columns
         orders_stream = edges["kind"] == EdgeKind.STREAM_ORDER
         rows = np.searchsorted(nodes["node_id"], edges["dst"][orders_stream])
-        found.update(dict.fromkeys(np.unique(nodes["type"][rows]).tolist(), int(EdgeKind.STREAM_ORDER)))
-    return found
+        kinds.update(dict.fromkeys(np.unique(nodes["type"][rows]).tolist(), int(EdgeKind.STREAM_ORDER)))
+    return kinds
 
 
 def _edges_into(stage: Stage, begin: int, end: int) -> Iterator[tuple[int, int, int]]:

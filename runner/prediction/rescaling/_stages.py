@@ -103,10 +103,10 @@ def _reductions(stage: Stage, part: int | str | None = None) -> list[tuple[Key, 
     nodes = stage.graph.node_columns
     reduces = (nodes["type"] == NodeType.COMM_COLL) & np.isin(nodes["comm_type"], _REDUCTIONS)
     rows = np.flatnonzero(reduces).tolist()
-    found = [(stage.key_of_row(row), int(nodes["comm_size_bytes"][row])) for row in rows]
+    reductions = [(stage.key_of_row(row), int(nodes["comm_size_bytes"][row])) for row in rows]
     return [
         (key, size)
-        for key, size in found
+        for key, size in reductions
         if key[0] != FORWARD and (part is None or (key[2] == part and key != END))
     ]
 
@@ -377,20 +377,20 @@ def handed_bytes(stage: Stage) -> int:
     Raises `WorkloadError` if there is none.
     """
     nodes = stage.graph.node_columns
-    found = set()
+    sizes = set()
     for layer in range(stage.depth):
         begin, end = stage.blocks[FORWARD, 0, layer]
         last = next((row for row in reversed(range(begin, end)) if nodes["num_ops"][row] > 1), begin)
         elements, moved = int(nodes["num_ops"][last]), int(nodes["tensor_size_bytes"][last])
         is_sum = nodes["operator"].texts[nodes["operator"].numbers[last]] in _ADDITIONS
-        known = is_sum and any(moved == _TENSORS * size * elements for size in _SIZES)
-        found.add(moved // _TENSORS if known else 0)
-    if len(found) != 1 or 0 in found:
+        is_tensor = is_sum and any(moved == _TENSORS * size * elements for size in _SIZES)
+        sizes.add(moved // _TENSORS if is_tensor else 0)
+    if len(sizes) != 1 or 0 in sizes:
         raise WorkloadError(
             "What a layer hands on to the next one is not in a capture without stages, unless it ends with a "
             "sum of two tensors (a residual). Say its size for a micro-batch: --activation 16MiB."
         )
-    return found.pop()
+    return sizes.pop()
 
 
 def message(key: Key, size_bytes: int) -> Piece:

@@ -53,13 +53,13 @@ class Layout:
         stride = min(strides)
         ends = [rank for rank, near in peers.items() if len(near) == 1]
         stages = 2 * workload.num_ranks // max(1, len(ends))
-        found = cls(workload.num_ranks, stages, stride)
-        if len(strides) != 1 or any(found.neighbours(rank) != near for rank, near in peers.items()):
+        turns = cls(workload.num_ranks, stages, stride)
+        if len(strides) != 1 or any(turns.neighbours(rank) != near for rank, near in peers.items()):
             raise WorkloadError(
                 "The ranks of the workload do not form pipelines whose stages send to the next one and back, "
                 f"so they are not cut into others. {INSTEAD}"
             )
-        return found
+        return turns
 
     def with_stages(self, stages: int) -> Layout:
         """Return the layout with another number of stages."""

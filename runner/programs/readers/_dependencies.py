@@ -61,7 +61,7 @@ def _flags(ops: Sequence[Op], raises: Sequence[bool], where: str) -> list[_Flag]
             require(
                 waits == 0 or op.after is not None,
                 f"{where}, op {op.place} ({op.name}): the nop before it waits, but the step itself does not; "
-                "MSCCL's executor refuses that. Give the step a 'depid' of its own.",
+                "MSCCL's executor refuses that. Give the step its own 'depid'.",
             )
             number = following + max(0, waits - 1)
             waits = 0
@@ -99,8 +99,8 @@ def _check_joined(first: Op, second: Op, waits: int, where: str) -> None:
             else "both then move as many chunks as the last"
         )
         raise ConfigError(
-            f"{where}: MSCCL's executor joins it with the reduction before it, so that {reason}. Give it a "
-            "'depid' of its own."
+            f"{where}: MSCCL's executor joins it with the reduction before it, so that {reason}. Give it "
+            f"its own 'depid'."
         )
 
 

@@ -103,7 +103,7 @@ def _rank(gpu: Fields, count: int) -> RankProgram:
 
 
 def _channels(gpu: Fields, rank: int, count: int) -> dict[ChannelType, list[Channel]]:
-    found: dict[ChannelType, list[Channel]] = defaultdict(list)
+    channels: dict[ChannelType, list[Channel]] = defaultdict(list)
     numbers: Counter[tuple[ChannelType, int]] = Counter()
     for item in gpu.list("channels", optional=True):
         item.where = gpu.where
@@ -118,25 +118,25 @@ def _channels(gpu: Fields, rank: int, count: int) -> dict[ChannelType, list[Chan
                     rank in ranks,
                     f"{gpu.where}: a switch channel reaches ranks {list(ranks)}, but not its own.",
                 )
-                found[kind].append(Channel(kind, rank, -1, len(found[kind]), buffer, ranks))
+                channels[kind].append(Channel(kind, rank, -1, len(channels[kind]), buffer, ranks))
             continue
         for peer in item.integers("connected_to", 0, count - 1):
             require(
                 peer != rank,
                 f"{gpu.where}: a {kind.value} channel is connected to the rank's own; use 'copy'.",
             )
-            found[kind].append(Channel(kind, rank, peer, numbers[kind, peer]))
+            channels[kind].append(Channel(kind, rank, peer, numbers[kind, peer]))
             numbers[kind, peer] += 1
-    return found
+    return channels
 
 
 def _remote_buffers(gpu: Fields, count: int) -> list[tuple[int, Buffer]]:
-    found = []
+    buffers = []
     for item in gpu.list("remote_buffers", optional=True):
         item.where = gpu.where
         buffer = Buffer(item.choice("type", [buffer.value for buffer in Buffer]))
-        found.append((item.integer("rank", 0, count - 1), buffer))
-    return found
+        buffers.append((item.integer("rank", 0, count - 1), buffer))
+    return buffers
 
 
 def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:

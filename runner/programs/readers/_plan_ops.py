@@ -190,12 +190,12 @@ def _channels_to(
         wanted = {region.ranks for region in regions if len(region.ranks) > 1}
         return tuple(c for c in tables.channels.get(kind, ()) if c.ranks in wanted)[:1]
     peers = dict.fromkeys(peer for region in regions for peer in region.ranks if peer != rank)
-    found = []
+    channels = []
     for peer in peers:
         ends = [channel for channel in tables.channels.get(kind, ()) if channel.peer == peer]
         require(bool(ends), f"{where}: its thread block has no {kind.value} channel to rank {peer}.")
-        found.append(ends[0])
-    return tuple(found)
+        channels.append(ends[0])
+    return tuple(channels)
 
 
 def _pipeline(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int) -> Op:

@@ -65,7 +65,7 @@ class _How:
             raise StudyError(f"{item.place} holds {item.kind}, which have no steps: leave out step '{step}'.")
         if capture_trace is not None and item.kind not in _WITH_CAPTURES:
             raise StudyError(
-                f"{item.place} is a {item.kind}, and --capture-trace goes with device traces: leave it out."
+                f"{item.place} is a {item.kind}, and --capture-trace requires device traces: leave it out."
             )
         jobs = (os.cpu_count() or 1) if item.size_bytes >= _WORTH_PROCESSES_BYTES else 1
         return cls(jobs, progress, finished or FinishedRanks.nowhere(), step, capture_trace)
@@ -89,12 +89,12 @@ def check_item(
     item = find_item(folder, identity)
     progress(0, item.ranks)
     try:
-        found = _findings(folder, item, _How.of(item, progress, finished, step, capture_trace))
+        findings = _findings(folder, item, _How.of(item, progress, finished, step, capture_trace))
     except Cancelled:
         raise
     except ChakrascopeError as error:
-        found = [Finding("error", item.place, error.message)]
-    return [_without(folder, finding) for finding in found]
+        findings = [Finding("error", item.place, error.message)]
+    return [_without(folder, finding) for finding in findings]
 
 
 def step_names_of(folder: Path, identity: str) -> list[str]:
@@ -119,8 +119,8 @@ def _findings(folder: Path, item: ImportItem, how: _How) -> list[Finding]:
     if item.kind == "archive":
         with unpacked(folder / item.place) as inside:
             inner = _only_item(inside, item)
-            found = _findings(inside, inner, how)
-            return [finding.with_paths(str(inside), str(folder / item.place)) for finding in found]
+            findings = _findings(inside, inner, how)
+            return [finding.with_paths(str(inside), str(folder / item.place)) for finding in findings]
     if item.kind == "logs":
         return check_logs([folder / file for file in item.files])
     if item.kind != "traces":

@@ -103,7 +103,7 @@ def find_item(folder: Path, identity: str) -> ImportItem:
     """Return the item *identity*; raises `StudyError` if it is missing, has changed, or has a problem."""
     item = next((item for item in find_items(folder) if item.id == identity), None)
     if item is None:
-        raise StudyError("What was to be imported is gone or has changed meanwhile; choose it again.")
+        raise StudyError("The item was removed or changed meanwhile; choose it again.")
     if item.problem:
         raise StudyError(f"{item.place} cannot be imported: {item.problem}")
     return item
@@ -156,8 +156,8 @@ def _trace_set(folder: Path, place: str) -> ImportItem:
     else:
         problem = ""
     files = [manifest, *(f"{place}/{name}".lstrip("/") for name in named)]
-    found = _item(folder, "trace set", place, files, problem)
-    return replace(found, ranks=len(ranks))
+    item = _item(folder, "trace set", place, files, problem)
+    return replace(item, ranks=len(ranks))
 
 
 def _is_inside(folder: Path, name: str) -> bool:
@@ -172,12 +172,12 @@ def _is_inside(folder: Path, name: str) -> bool:
 
 def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Iterator[ImportItem]:
     """Yield a workload for each prefix of ``PREFIX.<rank>.et``."""
-    found: dict[str, dict[int, str]] = {}
+    ranks_of_prefix: dict[str, dict[int, str]] = {}
     for name in names:
         match = _GRAPH.fullmatch(name)
         if match:
-            found.setdefault(match["prefix"], {})[int(match["rank"])] = name
-    for prefix, by_rank in found.items():
+            ranks_of_prefix.setdefault(match["prefix"], {})[int(match["rank"])] = name
+    for prefix, by_rank in ranks_of_prefix.items():
         beside = [f"{prefix}.{end}" for end in _OF_WORKLOADS]
         files = [*(by_rank[rank] for rank in sorted(by_rank)), *(name for name in beside if name in names)]
         link = next((name for name in links if name.startswith(f"{prefix}.")), None)
@@ -269,25 +269,25 @@ def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
 
     Several recordings of the same rank form a job each, in the order of names.
     """
-    found: dict[str, dict[int, Path]] = {}
+    files_of_pattern: dict[str, dict[int, Path]] = {}
     recorded: dict[tuple[str, int], int] = {}
     for path, rank in ranks.items():
         pattern = path.name if rank is None else common_name(path.name)
         times = recorded[pattern, rank or 0] = recorded.get((pattern, rank or 0), 0) + 1
         if times > 1:
             pattern = f"{pattern}, recording {times}"
-        found.setdefault(pattern, {})[rank or 0] = path
-    return found
+        files_of_pattern.setdefault(pattern, {})[rank or 0] = path
+    return files_of_pattern
 
 
 def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
     """Yield the production logs of each tool: a job has one or more files per rank, all in one folder."""
-    found: dict[str, list[str]] = {}
+    logs_of_tool: dict[str, list[str]] = {}
     for name in names:
         if not name.endswith(_NO_LOGS):
-            found.setdefault(_side_and_rank(folder / place / name)[0], []).append(name)
-    for tool in sorted(found.keys() - {"host", "device", ""}):
-        own = sorted(found[tool])
+            logs_of_tool.setdefault(_side_and_rank(folder / place / name)[0], []).append(name)
+    for tool in sorted(logs_of_tool.keys() - {"host", "device", ""}):
+        own = sorted(logs_of_tool[tool])
         patterns = {common_name(name) for name in own}
         pattern = own[0] if len(own) == 1 else patterns.pop() if len(patterns) == 1 else f"{tool} logs"
         yield _item(folder, "logs", _join(place, pattern), [_join(place, name) for name in own], "")
@@ -368,8 +368,8 @@ def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
         for item in items
     ]
     table: pd.DataFrame = pd.DataFrame(rows, columns=_COLUMNS).astype({"ranks": object})
-    known: pd.DataFrame = table.assign(ranks=table["ranks"].where(table["ranks"].notna(), None))
-    return known
+    shown: pd.DataFrame = table.assign(ranks=table["ranks"].where(table["ranks"].notna(), None))
+    return shown
 
 
 def proposed_name(item: ImportItem) -> str:

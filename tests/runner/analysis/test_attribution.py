@@ -207,7 +207,7 @@ def test_backends_say_what_they_charge_and_how_much_queued(study):
     said = " ".join(backend_reasons(study["unaware"], study["aware"]))
     assert "'analytical-aware' sends a message whole over one hop after the other" in said
     queued = int(study["aware"].result.links["queue_ns"].sum())
-    assert ("what differs is no congestion" in said) is (queued == 0)
+    assert ("the difference is not congestion" in said) is (queued == 0)
     assert backend_reasons(study["aware"], study["faster"]) == []
 
 

@@ -418,12 +418,12 @@ def test_the_measurement_is_one_more_result():
     assert (
         compare([measured, simulated], captured, ["measured", "simulated"]).overview["relative"].iloc[1] != 0
     )
-    with pytest.raises(ConfigError, match="nothing measured"):
+    with pytest.raises(ConfigError, match="no measured times"):
         measured_result(model())
 
 
 def test_labels_must_tell_results_apart():
-    with pytest.raises(ConfigError, match="apart"):
+    with pytest.raises(ConfigError, match="do not distinguish 2 results"):
         compare(results("replay", "replay"), model(), ["one", "one"])
     assert compare(results("replay", "replay"), model()).labels == ("replay", "replay (2)")
 

@@ -231,7 +231,7 @@ def test_hosts_that_nothing_joins_are_refused():
     fabric = network(
         2, nodes=4, switches=[2, 3], links=[[0, 2, "1Gbps", "1ns", 0], [1, 3, "1Gbps", "1ns", 0]]
     )
-    with pytest.raises(ConfigError, match="no way from host 0 to host 1"):
+    with pytest.raises(ConfigError, match="no path from host 0 to host 1"):
         carry(fabric, [(0, 1, 10)])
 
 

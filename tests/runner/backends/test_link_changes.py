@@ -158,9 +158,9 @@ def test_what_comes_after_the_job_changes_nothing(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ranks_that_are_cut_off_for_good_are_named(backend):
-    with pytest.raises(ConfigError, match=r"no way from rank \d to rank \d over the links that are up"):
+    with pytest.raises(ConfigError, match=r"no path from rank \d to rank \d over the links that are up"):
         run(clos({"link": [0, 4], "at": "10us"}), backend)
-    with pytest.raises(ConfigError, match=r"no way from rank"):
+    with pytest.raises(ConfigError, match=r"no path from rank"):
         run(clos({"device": 6, "at": "10us"}, {"device": 7, "at": "20us"}), backend)
     ended = run(clos({"link": [0, 4], "at": "10us", "until": "2ms"}), backend)
     assert ended.makespan_ns > 2_000_000

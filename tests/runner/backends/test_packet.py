@@ -311,5 +311,5 @@ def test_hosts_without_a_way_are_refused():
     part = {"nodes": 4, "switches": [], "links": [[0, 1, "1Gbps", "1us", 0], [2, 3, "1Gbps", "1us", 0]]}
     network = NetworkConfig(("Switch",), (4,), (1.0,), (1.0,), packet=PacketPart.from_mapping(part))
     model = workload(*[[coll(0, 1 << 10, comm_type=CollectiveType.ALL_TO_ALL)] for _ in range(4)])
-    with pytest.raises(ConfigError, match=r"no way from host \d to host \d"):
+    with pytest.raises(ConfigError, match=r"no path from host \d to host \d"):
         simulate(model, "default", network, backend="packet")

@@ -192,7 +192,7 @@ def test_trains_before_losses_are_warned_about():
 def test_a_result_says_that_there_were_no_trains():
     result = _all_gather(PACKET_TRAIN=64, CC_MODE=3)
     (told,) = [told for told in result.provenance["assumptions"] if "PACKET_TRAIN" in told]
-    assert told.startswith("Every packet travelled by itself though PACKET_TRAIN is 64")
+    assert told.startswith("Every packet travelled separately although PACKET_TRAIN is 64")
 
 
 @pytest.mark.parametrize("control", [1, 8])

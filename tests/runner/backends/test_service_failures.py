@@ -142,7 +142,7 @@ def test_a_busy_service_is_waited_for(service):
     assert run(service).makespan_ns > 0
     assert service.calls.index("streamUploadConfig") > 3
     service.status, service.ends_at = RUNNING, float("inf")
-    with pytest.raises(BackendTimeout, match="somebody else's simulation"):
+    with pytest.raises(BackendTimeout, match="another simulation"):
         run(service, timeout_s=0.5)
     assert service.calls[-1] == "GetStatus"
 
@@ -207,7 +207,7 @@ def test_a_flood_is_cut_off(service):
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (FAILED, r"failed at .*\(failed\).*It said: .*error. no such"),
+        (FAILED, r"failed at .*\(failed\).*Its last output: .*error. no such"),
         (INACTIVE, r"\(inactive\)"),
         (4, "Somebody else"),
     ],
@@ -261,7 +261,7 @@ def test_ranks_that_never_finish_are_a_stall(service):
         run(service)
 
 
-@pytest.mark.parametrize(("left", "words"), [(0, "said nothing"), (5, "issue,sys")])
+@pytest.mark.parametrize(("left", "words"), [(0, "printed nothing"), (5, "issue,sys")])
 def test_a_program_that_crashes_without_a_word_is_not_taken_for_a_stall(service, left, words):
     keep = service.simulate
     service.simulate = lambda kind: "\n".join(keep(kind).splitlines()[:left])

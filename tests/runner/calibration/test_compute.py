@@ -60,7 +60,7 @@ def test_shares_of_the_peaks_come_back():
 
 def test_operators_too_small_to_tell_a_speed_are_no_chip():
     fits = compute_fits(operator_table(captured(sizes=range(2, 8, 2), noise=0.1)))
-    with pytest.raises(ConfigError, match="large enough to tell a speed"):
+    with pytest.raises(ConfigError, match="large enough to show a speed"):
         calibrated_chip(CHIP, fits, "a test")
 
 

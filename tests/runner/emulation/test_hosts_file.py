@@ -125,7 +125,7 @@ def test_so_is_a_wrong_place_to_join(written, head, said):
         ("namespaces,link=fast", "'link': 'fast' is not a bandwidth"),
         ("namespaces,link=0Mbit", "must be above 0"),
         ("namespaces=0", "'count' must be a whole number from 1"),
-        ("namespaces,slow.1=1Mbit", "'slow' goes with 'link'"),
+        ("namespaces,slow.1=1Mbit", "'slow' requires 'link'"),
         ("namespaces,link=1Mbit,slow.x=1Mbit", "'slow' must be a whole number"),
     ],
 )

@@ -370,8 +370,8 @@ BAD = [
     ("edges.0.ep1.instance", "node[0:3]", r"\[0:3\] .* out of range"),
     ("edges.0.ep1.instance", "node[-3:]", r"out of range"),
     ("edges.0.ep1.instance", "node[1:1]", r"\[1:1\] .* is empty"),
-    ("edges.0.ep1.instance", "node[::0]", r"is no index and no slice"),
-    ("edges.0.ep1.instance", "node[a]", r"is no index and no slice"),
+    ("edges.0.ep1.instance", "node[::0]", r"is neither an index nor a slice"),
+    ("edges.0.ep1.instance", "node[a]", r"is neither an index nor a slice"),
     ("edges.0.ep1.instance", "node[0", r"is not a component; write a name and a slice"),
     ("edges.0.ep1.component", "nic.port", r"'nic' in 'nic.port' has no components of its own"),
     ("edges.0.ep1", GONE, r"edges\[0\]: 'ep1' must be a mapping"),
@@ -384,7 +384,7 @@ BAD = [
     ("links.0.physical.bandwidth", {"gigabits_per_second": float("nan")}, r"must be a number"),
     ("links.0.physical.latency", {"ns": "5"}, r"'ns' must be a number"),
     ("links.0.physical.latency", 5, r"'latency' must be a mapping"),
-    ("edges", [], r"no way from node.0.gpu.0 to node.1.gpu.0"),
+    ("edges", [], r"no path from node.0.gpu.0 to node.1.gpu.0"),
     ("devices.0.components.0.choice", "cpu", r"no component of type 'xpu'.*cpu, nic"),
     ("devices.0.components.+", part("host", "device"), r"'host' in 'host' contains itself"),
     ("devices.0.components.+", part("ghost", "device"), r"is of the device 'ghost'"),
@@ -471,7 +471,7 @@ def test_wrong_options_are_refused(options, words, tmp_path):
 
 def test_options_without_an_infragraph_are_refused(tmp_path):
     plain = {"topology": ["Ring"], "npus_count": [2], "bandwidth": [1.0], "latency": [5.0]}
-    with pytest.raises(ConfigError, match="'without' goes with an InfraGraph"):
+    with pytest.raises(ConfigError, match="'without' requires an InfraGraph"):
         load(tmp_path, plain, without=["pcie"])
 
 

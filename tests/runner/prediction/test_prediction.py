@@ -424,7 +424,7 @@ def test_a_calibrated_network_is_not_slowed_down_once_more():
         (["--fsdp", "--zero", "1"], "Leave one of them out"),
         (["--schedule", "interleaved"], "--interleave 2 or more"),
         (["--pp", "5"], "needs 5 ranks"),
-        (["--world", "8", "--mesh", "dp=8"], "--world, --mesh: only --script takes that"),
+        (["--world", "8", "--mesh", "dp=8"], "--world, --mesh: only for --script"),
         (["--schedule", "zero-bubble"], "changes nothing without --pp"),
         (["--tensor-overlap"], "changes nothing without --tp"),
         (["--interleave", "2"], "there is one stage"),
@@ -444,7 +444,7 @@ def test_options_that_do_not_go_together_are_told(options: list[str], words: str
 
 
 def test_a_script_decides_how_it_is_split():
-    with pytest.raises(UsageError, match="--tp, --micro-batch: a script decides that itself"):
+    with pytest.raises(UsageError, match="--tp, --micro-batch: the script determines this"):
         CliRunner().invoke(
             predict_command,
             [*COMMAND[2:], "--script", "train.py", "--tp", "4", "--micro-batch", "3"],

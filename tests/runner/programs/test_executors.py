@@ -180,7 +180,7 @@ def test_blocks_that_disagree_on_a_barrier():
 def test_two_pairs_of_blocks_at_one_barrier():
     pair = [op("barrier", barrier_id=0, num_threadblocks=2)]
     text = memory_plan([[op("cpkt", here("o", "own"), here("s", 0)), *pair], pair, pair, pair])
-    assert "which of them meet is left to chance" in both_say(text, "order")
+    assert "which of them meet is undefined" in both_say(text, "order")
 
 
 def gather(*packets: Op) -> str:
@@ -262,7 +262,7 @@ def test_a_copy_into_the_memory_of_packets():
     send = op("ppkt", here("o", "own"), there("s", 1), channel_type="memory")
     take = op("upkt", here("s", 1), here("o", "peer"))
     text = memory_plan([[send, take], [op("copy", here("o", "own"), here("s", 3))]])
-    assert "op 0 (ppkt): nothing says which of them is last" in both_say(text, "race")
+    assert "op 0 (ppkt): their order is undefined" in both_say(text, "race")
     assert prove(program(text.replace('"index": 3', '"index": 5'))).holds
 
 

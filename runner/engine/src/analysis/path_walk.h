@@ -15,7 +15,7 @@ struct RankRecords {
     std::span<const std::int64_t> origin_node;
 };
 
-// One piece of the path; node -1 is time in which its rank had nothing to run.
+// One piece of the path; node -1 is idle time of its rank.
 struct PathStep {
     std::int32_t rank;
     std::int64_t node;
@@ -23,7 +23,7 @@ struct PathStep {
     std::int32_t origin_rank;
     std::int64_t origin_node;
     std::int64_t own_start;
-    std::int64_t cause;  // of the origin: the node on its rank whose end let it start
+    std::int64_t cause;  // the node whose end let the origin start, on the same rank
     bool cause_is_dependency;
 };
 

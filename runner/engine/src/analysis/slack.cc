@@ -8,8 +8,7 @@ namespace chakrascope::engine {
 void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
                 std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
                 std::span<const std::int64_t> gap) {
-    // Events of one instant may be listed in the wrong order, so that one backward pass is not
-    // enough.
+    // Simultaneous events may be listed in the wrong order, so one backward pass is not enough.
     for (bool lowered = true; lowered;) {
         lowered = false;
         for (std::size_t place = order.size(); place-- > 0;) {

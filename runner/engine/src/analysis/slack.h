@@ -7,9 +7,9 @@
 
 namespace chakrascope::engine {
 
-// Lower `room` (the slack of each event, ns) until no event has more than its successors allow: the
-// successor's slack plus the gap between the two. The successors of event i are listed from
-// first[i] to first[i + 1]. `order` holds all events in order of time.
+// Lower `room` (the slack of each event, ns) until it is at most the slack of each successor plus the gap
+// to it. The successors of event i are listed from first[i] to first[i + 1]. `order` holds all events in
+// order of time.
 void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
                 std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
                 std::span<const std::int64_t> gap);

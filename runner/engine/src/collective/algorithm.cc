@@ -84,7 +84,7 @@ std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     require_works(phase, cluster.config, cluster.customs);
     if (cluster.meetings.active()) {
         if (Meetings::takes(phase)) return make_met(rank, stream);
-        // The causes of the end of other algorithms depend on the order of events within a tick.
+        // For other algorithms, the cause of the end depends on the order of events within a tick.
         cluster.tied = true;
     }
     if (phase.custom != nullptr) return make_custom(rank, stream);

@@ -50,7 +50,7 @@ std::unique_ptr<Algorithm> make_double_binary_tree(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_rooted(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_uneven(Rank& rank, Stream& stream);
 std::unique_ptr<Algorithm> make_custom(Rank& rank, Stream& stream);
-// For phases that are computed as a whole.
+// Only for phases that are computed as a whole (see Meetings).
 std::unique_ptr<Algorithm> make_met(Rank& rank, Stream& stream);
 
 // Check that the algorithm can run on the ring of the phase. Raises ConfigError if not; for a

@@ -44,7 +44,7 @@ class Custom final : public Algorithm {
         ++depth_;
         const std::unordered_set<std::uint64_t> now = ready_;
         for (const std::uint64_t id : now) {
-            if (ready_.erase(id) == 0) continue;  // issued when another node completed immediately
+            if (ready_.erase(id) == 0) continue;  // already issued, when another node completed at once
             ++running_;
             issue(id, program_->nodes.at(id));
         }
@@ -55,8 +55,8 @@ class Custom final : public Algorithm {
         if (depth_ == 0 && running_ == 0 && ready_.empty()) finish();
     }
 
-    // Our programs never match each other's messages when they run side by side; other programs
-    // may, as in ASTRA-sim.
+    // Concurrent programs of Chakrascope never match each other's messages; other programs may, as in
+    // ASTRA-sim.
     MessageKey key(const Node& node, std::int32_t source, std::int32_t destination) const {
         MessageKey key{0, source, destination, node.comm_size};
         if (program_->ours) {

@@ -15,7 +15,7 @@ class HalvingDoublingSteps {
     struct Step {
         std::uint64_t size;
         std::int32_t offset;  // of the partner
-        bool plain;           // to memory; else from memory, together with the received data
+        bool plain;           // whether data moves to memory; else from memory, with the received data
         bool processed;
         bool send_back;
     };

@@ -44,7 +44,7 @@ class Meetings {
         Callback ended;
     };
     struct Meeting {
-        Phase phase;                  // of the first member that began
+        Phase phase;                  // tick at which the first member began
         std::vector<Member> members;  // by position
         std::int32_t missing = 0;
     };
@@ -66,10 +66,10 @@ class Meetings {
     EventQueue& events_;
     const Network& network_;
     const bool active_;
-    MessageMap<std::uint32_t> open_;  // by tag, phase and ring
+    MessageMap<std::uint32_t> open_;  // the open meetings, by tag, phase and ring
     std::vector<Meeting> meetings_;
     std::vector<std::uint32_t> free_;
-    // Of the phase that ends, by member.
+    // The state of the ending phase, by member.
     std::vector<Chain> chains_;
     std::vector<std::uint32_t> peers_;
     std::vector<std::int64_t> delays_;

@@ -15,7 +15,7 @@ bool is_tree(const Implementation& implementation) {
 
 std::uint64_t size_after(Kind kind, const Implementation& implementation, std::int32_t members,
                          std::uint64_t size) {
-    if (is_tree(implementation)) return size;  // the trees all-reduce, whatever collective is asked for
+    if (is_tree(implementation)) return size;  // trees always run an all-reduce, whatever the collective
     if (kind == Kind::ReduceScatter) return size / static_cast<std::uint64_t>(members);
     if (kind == Kind::AllGather) return size * static_cast<std::uint64_t>(members);
     return size;
@@ -45,7 +45,7 @@ Planner::Planner(const Config& config, const Groups& groups, const Implementatio
     for (auto& uses : tree_uses_) uses.assign(config.topology.size(), 0);
 }
 
-// A group keeps the implementation of its first collective of each kind.
+// Later collectives of a group use the implementation of its first one of the kind.
 Choice Planner::choose(const CollectiveRequest& request) {
     if (is_rooted(request.kind)) return {};
     if (const std::string* program = program_for(request)) return {nullptr, program, true};

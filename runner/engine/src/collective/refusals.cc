@@ -52,7 +52,7 @@ class Inspector {
         }
     }
 
-    // Return whether the other members have to be checked, too.
+    // Return whether the other members of the collective have to be checked as well.
     bool inspect(const CollectiveRequest& request, std::int32_t rank) {
         Planner& planner =
             planners_.try_emplace(rank, config_, groups_, implementations_, rank).first->second;

@@ -12,8 +12,8 @@
 namespace chakrascope::engine {
 
 // Return representatives of the collectives of a program: the first of each kind, group, set of
-// dimensions, and size (only whether it is 0 if `sizes` is false). Those of `apart` are all
-// returned.
+// dimensions, and size (only whether it is 0 if `sizes` is false). Collectives of the nodes in `apart` are
+// all returned.
 std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart,
                                        bool sizes);
 

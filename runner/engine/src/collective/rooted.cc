@@ -55,7 +55,7 @@ class Rooted final : public Algorithm {
         finish();
     }
 
-    // Senders wait for nobody, so all chunks are sent in one tick.
+    // Senders do not wait, so all chunks are sent in one tick.
     void pass_on(std::int32_t place) { send(absolute(place), size_, true); }
 
     const std::uint64_t size_;

@@ -52,8 +52,8 @@ bool StreamScheduler::launch(const CollectiveRequest& request) {
     return true;
 }
 
-// A planner assigns queues round-robin. Where groups overtake each other, ranks plan groups in
-// different orders and agree only on the order within a group.
+// A planner assigns queues round-robin. If groups overtake each other, ranks plan groups in different
+// orders, and only the order within a group is common.
 Planner& StreamScheduler::planner(std::int64_t group) {
     Cluster& cluster = rank_.cluster();
     const Config& config = cluster.config;
@@ -131,7 +131,7 @@ void StreamScheduler::move_on(Stream& stream) {
 
 void StreamScheduler::ended(Stream& stream) {
     CollectiveRun& run = *stream.run;
-    // If chunks end together in different queues, each of them may be the last one on some rank.
+    // If chunks of different queues end in one tick, any of them may be the last one on some rank.
     if (!run.ends.note(rank_.cluster().events.now(), mover_)) mover_.way = kSeveralWays;
     if (--run.streams_left > 0) return;
     watch_order(rank_.moments().collective());
@@ -238,8 +238,7 @@ void StreamScheduler::start(Queue& queue, Stream& stream) {
     stream.started = true;
     stream.algorithm = make_algorithm(rank_, stream);
     ++queue.running;
-    // A chunk that starts in the tick of its arrival has not waited for the one that freed the
-    // slot.
+    // A chunk that starts in the tick of its arrival has not waited for the chunk that freed the slot.
     const Origin outer = events.origin();
     if (stream.listed == events.now()) events.set_origin(stream.listed_by);
     stream.algorithm->start();

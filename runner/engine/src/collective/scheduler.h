@@ -40,14 +40,14 @@ class StreamScheduler {
     void ended(Stream& stream);
     void insert(Queue& queue, Stream& stream);
     void watch_ties(Queue& queue);
-    // For phases computed as a whole: whether the effects of a phase's end are certain to happen in
-    // this order.
+    // For phases computed as a whole: whether the order of the effects of a phase's end is certain.
     void watch_order(bool certain);
     static bool is_mixed(const Queue& queue);
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
     void start_waiting(std::uint64_t queue);
-    // Whether the chunk starts together with another of its collective, however many are active.
+    // Whether the chunk starts together with another chunk of its collective, regardless of the limit of
+    // active chunks.
     static bool goes_along(const Queue& queue, const Stream& stream);
     void start(Queue& queue, Stream& stream);
     // The first chunk that may overtake those that are active or wait for a peer; null when there

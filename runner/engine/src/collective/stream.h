@@ -36,7 +36,7 @@ struct CollectiveRun {
     std::uint64_t streams_left = 0;
     std::int64_t priority = 0;
     std::uint64_t serial = 0;
-    bool sends_first = false;  // all chunks at once, and their messages wait for requests
+    bool sends_first = false;  // whether all chunks start at once and their messages wait for requests
     TickWatch ends;
 };
 
@@ -45,9 +45,9 @@ struct Stream {
     std::int64_t group = 0;        // number of the run
     std::vector<Phase> phases;
     std::uint32_t next_phase = 0;
-    std::int32_t queue = -1;  // the queue that lists it; -1 before its first phase
-    Time listed = 0;          // when it joined that queue
-    Origin listed_by;         // the origin of that event
+    std::int32_t queue = -1;  // the queue that contains the stream; -1 before its first phase
+    Time listed = 0;          // tick at which the stream joined that queue
+    Origin listed_by;         // the origin of the event by which it joined
     bool started = false;
     std::int64_t tag = 0;
     std::unique_ptr<Algorithm> algorithm;

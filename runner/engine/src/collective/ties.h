@@ -1,5 +1,5 @@
-// Detects where a fold could hide that events of one tick may happen in another order on other
-// ranks.
+// Detects events of one tick that may happen in different orders on different ranks, which a fold would
+// hide.
 //
 // Chunks of one collective that come from the same queue always arrive in the same order. Any two
 // other events that touch one queue in the same tick may happen in either order, and that can

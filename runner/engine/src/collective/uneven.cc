@@ -30,8 +30,8 @@ std::vector<std::uint32_t> begun_by(const Program& program, std::int64_t group) 
     return begun;
 }
 
-// A digest of a group's collectives in one program: equal for equal collectives none of which is
-// uneven.
+// A digest of a group's collectives in one program; it is equal only if the collectives are equal and none
+// is uneven.
 struct Summary {
     std::uint64_t alike = 0;
     bool split = false;
@@ -93,7 +93,7 @@ std::unique_ptr<const Blocks> blocks_of(const Row& row) {
         std::vector<std::uint64_t>& sizes = blocks->rows.front();
         if (blocks->type == CommType::AllGather) {
             sizes[place] = own[place];
-        } else {  // all members contribute as much to a block as the largest contributor
+        } else {  // the size of a block is that of its largest contributor
             for (std::size_t to = 0; to < own.size(); ++to) sizes[to] = std::max(sizes[to], own[to]);
         }
     }
@@ -185,7 +185,7 @@ class Uneven final : public Algorithm {
     const Phase phase_;
     bool reduces_ = false;
     bool ring_of_blocks_ = false;
-    std::uint64_t pending_ = 0;  // data on its way to the rank or through its endpoint
+    std::uint64_t pending_ = 0;  // data in transit to the rank, or in its endpoint
 };
 
 }  // namespace

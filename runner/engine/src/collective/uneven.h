@@ -1,6 +1,6 @@
 // Collectives whose members contribute or receive different amounts: all-to-all-v, all-gather-v and
-// reduce-scatter-v. They run as their actual messages. The amounts of all members are known
-// beforehand from all programs, as real members agree on them.
+// reduce-scatter-v. They run as their actual messages. The amounts of all members are read from all
+// programs in advance, as real members exchange them.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ class UnevenCollectives {
   public:
     using Programs = std::vector<std::shared_ptr<const Program>>;
 
-    // Find them among the collectives of all ranks; the k-th of a group on each of its members is
-    // the same one.
+    // Find the uneven ones among the collectives of all ranks; members match by their k-th collective of
+    // the group.
     UnevenCollectives(const Config& config, const Programs& programs,
                       const std::vector<std::int32_t>& program_of_rank);
 

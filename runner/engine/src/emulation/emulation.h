@@ -15,7 +15,7 @@
 
 namespace chakrascope::engine {
 
-// An operation that began and did not end.
+// An operation that began but did not end.
 struct OpenOperation {
     std::int64_t node_id;
     std::string name;
@@ -23,11 +23,11 @@ struct OpenOperation {
 };
 
 struct EmulationOutput {
-    std::int64_t finish_ns = -1;  // -1 if it was stopped before
+    std::int64_t finish_ns = -1;  // -1 if the run stopped before it
     Statistics statistics;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0, overtaken = 0, replayed = 0, evened = 0;
-    // One entry per executed node of the rank. For an origin on another rank, only that rank knows
-    // the id.
+    // One entry per executed node of the rank. An origin on another rank has an index of that rank's
+    // program.
     std::vector<std::int32_t> node_index;
     std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;
     std::vector<std::uint8_t> node_cause_is_dependency;

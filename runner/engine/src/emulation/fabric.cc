@@ -86,7 +86,7 @@ class Ports final : public FabricTransport {
         if (least == nullptr)
             throw engine::BackendError("There is no connection to rank " + std::to_string(peer) + ".");
         least->post(peer, header);
-        // On a tie in bytes, other connections are next.
+        // On a tie in bytes, another connection is next.
         const auto place = std::find_if(ports_.begin(), ports_.end(),
                                         [least](const auto& port) { return port.get() == least; });
         std::rotate(place, place + 1, ports_.end());
@@ -133,8 +133,7 @@ class Ports final : public FabricTransport {
     bool wakes_ = true;
     Sleeper sleeper_;
     std::vector<std::unique_ptr<FabricPort>> ports_;
-    std::vector<Event>
-        held_;  // for messages that arrived while the last peers were still greeting each other
+    std::vector<Event> held_;  // notices of messages that arrived before all peers had greeted
 };
 
 }  // namespace

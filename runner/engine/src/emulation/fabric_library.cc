@@ -67,7 +67,7 @@ std::vector<std::string> FabricLibrary::providers() const {
     std::vector<std::string> names;
     const Info all = ask(nullptr, nullptr);
     for (const fi_info* info = all.get(); info != nullptr; info = info->next) {
-        // A provider may have others on top of it, such as tcp;ofi_rxm.
+        // Providers may be layered, such as tcp;ofi_rxm.
         const std::string whole = info->fabric_attr->prov_name;
         const std::string name = whole.substr(0, whole.find(';'));
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);

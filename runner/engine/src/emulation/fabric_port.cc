@@ -249,7 +249,7 @@ void FabricPort::left(Slot& slot, std::vector<Event>& events) {
     slot.message.reset();
     free_.push_back(&slot);
     if (!message) {
-        peers_.at(slot.peer).greeting_sent = true;  // or a grant, which follows a greeting
+        peers_.at(slot.peer).greeting_sent = true;  // otherwise a grant, which comes after the greeting
         return;
     }
     if (--message->under_way > 0 || !message->all_handed) return;

@@ -75,7 +75,7 @@ class FabricPort {
 
     // A buffer of one packet.
     struct Slot {
-        fi_context2 context{};  // the provider's context; first, as the provider returns its address
+        fi_context2 context{};  // first, because the provider returns its address
         char* bytes = nullptr;
         bool is_receive = false;
         std::int32_t peer = -1;
@@ -118,7 +118,7 @@ class FabricPort {
     const std::int32_t rank_, path_;
     std::array<char, 16> key_{};
     FabricLibrary::Info info_;
-    // In the order in which they are made, the reverse of that in which they are closed.
+    // Members in order of creation; they are closed in reverse order.
     Owned<fid_fabric> fabric_;
     Owned<fid_domain> domain_;
     Owned<fid_av> addresses_;

@@ -16,9 +16,9 @@ struct SentMessage {
     std::int32_t path = -1;
     std::uint64_t bytes = 0;
     std::int64_t tag = 0;
-    std::int64_t posted_ns = -1;  // by its algorithm or node
-    std::int64_t begun_ns = -1;   // its first byte was handed to the network
-    std::int64_t sent_ns = -1;    // its last byte was handed to the network
+    std::int64_t posted_ns = -1;  // when its algorithm or node sent it
+    std::int64_t begun_ns = -1;   // when its first byte was given to the network
+    std::int64_t sent_ns = -1;    // when its last byte was given to the network
 };
 
 // A received message: the one of that number from its peer.
@@ -63,7 +63,7 @@ class EmulatedNetwork final : public Network {
     const std::int32_t rank_;
     const emulation::Time start_;
     Traffic& traffic_;
-    std::unordered_map<std::uint64_t, std::uint32_t> awaited_;  // by number: the slot in the mailbox
+    std::unordered_map<std::uint64_t, std::uint32_t> awaited_;  // slot in the mailbox, by message number
     std::vector<MessageKey> arrivals_;
     std::vector<std::uint64_t> free_;
     std::vector<emulation::Event> happened_;

@@ -14,13 +14,13 @@
 
 namespace chakrascope::emulation {
 
-// The start of the error for a peer that is connected but no longer reachable over its network.
+// Prefix of the error for a peer that is connected but no longer reachable.
 inline constexpr const char* kSilence = "nothing that was sent has arrived";
 
 class TcpTransport final : public Transport {
   public:
     struct Connection {
-        int socket;         // connected; becomes non-blocking, and is closed by the transport
+        int socket;         // a connected socket, which the transport makes non-blocking and closes
         std::int32_t peer;  // rank at the other end
         std::int32_t path;
     };
@@ -40,7 +40,7 @@ class TcpTransport final : public Transport {
     struct Outgoing {
         Header header;
         Frame frame;
-        std::uint64_t done = 0;  // bytes, with those of the frame
+        std::uint64_t done = 0;  // bytes sent, including those of the frame
         Time begun = 0;
         std::uint64_t total() const { return sizeof(Frame) + header.size; }
     };
@@ -49,7 +49,7 @@ class TcpTransport final : public Transport {
         Connection end;
         bool readable = true;
         bool writable = true;
-        bool closed = false;  // by the peer; data that it sent before may still be readable
+        bool closed = false;  // closed by the peer; earlier data may still be readable
         std::deque<Outgoing> queue;
         std::uint64_t queued = 0;  // bytes
         // The message that is being received.
@@ -71,7 +71,7 @@ class TcpTransport final : public Transport {
     Sleeper sleeper_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::unordered_map<std::int32_t, std::vector<Stream*>>
-        ways_;                  // by peer, the next one in round-robin order first
+        ways_;                  // connections by peer, the next one in round-robin order first
     std::uint64_t unsent_ = 0;  // messages
     std::vector<char> payload_;
     std::vector<char> discarded_;

@@ -26,10 +26,10 @@ enum class MessageKind : std::uint32_t {
 
 // The header of a message, with all information that the receiver needs.
 struct Header {
-    std::uint64_t size = 0;  // payload bytes
-    std::int64_t tag = 0;    // identifies the receive, with source and size
-    std::uint64_t number =
-        0;  // number among the messages of its source, from 0; in an answer: number of the answered message
+    std::uint64_t size = 0;    // payload bytes
+    std::int64_t tag = 0;      // identifies the receive, with source and size
+    std::uint64_t number = 0;  // number among the messages of its source, from 0; in an answer, the number of
+                               // the answered message
     std::int32_t source = 0;
     MessageKind kind = MessageKind::Data;
     // The node whose start began the chain of events that led to the message.
@@ -43,9 +43,9 @@ struct Event {
     enum class Kind : std::uint8_t { Sent, Came };
     Kind kind = Kind::Sent;
     std::int32_t peer = 0;  // its destination or source
-    std::int32_t path = 0;  // which connection to the peer it took, such as a pair of network interfaces
+    std::int32_t path = 0;  // the connection on which it was sent, such as a pair of network interfaces
     Header header;
-    Time begun = 0;  // its first byte was written to, or read from, the network
+    Time begun = 0;  // when its first byte was written to, or read from, the network
     Time ended = 0;  // its last byte
 };
 

@@ -51,7 +51,7 @@ struct ChangeRecord {
 };
 
 struct FabricReport {
-    std::vector<FlowRecord> flows;  // in the order in which they ended
+    std::vector<FlowRecord> flows;  // messages in the order of their ends
     std::vector<FabricLinkUse> links;
     std::vector<LinkInterval> intervals;  // the same interval length for all links
     std::vector<std::string> flags;       // short names of effects that the model approximates badly

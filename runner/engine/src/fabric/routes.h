@@ -16,13 +16,13 @@ struct Direction {
     std::int32_t from = 0;
     std::int32_t to = 0;
     std::uint64_t rate_bps = 0;  // 0: down
-    Ticks delay = 0;             // in whole steps of the clock
+    Ticks delay = 0;             // delay in whole steps of the clock
     double loss = 0;
 };
 
 // The properties of a path that determine its window.
 struct PathMeasure {
-    Ticks rtt = 0;                    // for a payload without headers, plus its acknowledgement
+    Ticks rtt = 0;                    // round-trip time of a payload without headers and its acknowledgement
     std::uint64_t product_bytes = 0;  // payload rate of the slowest link
 };
 
@@ -97,7 +97,7 @@ class Routes {
     std::vector<std::vector<std::uint32_t>> out_;
     std::vector<std::vector<std::uint32_t>>
         sorted_;                       // like out_ without links that are down, indexed by the other node
-    std::vector<std::uint32_t> last_;  // to a host with a single link, which leads to a switch
+    std::vector<std::uint32_t> last_;  // last link to a host that has a single link, to a switch
     std::vector<std::optional<Table>> tables_;
 };
 

@@ -54,7 +54,7 @@ double Clusters::queue_time(std::uint32_t link) const {
 
 // If data queues in both directions, windows also travel in clusters (ACK compression):
 // acknowledgements wait behind the data of the other direction and leave together, and so do the
-// packets that they release. The links are then idle for half a round trip in each turn.
+// packets that they release. The links are then idle for half of each round trip.
 double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back) {
     double wait = 0;
     for (const std::uint32_t link : back) {

@@ -44,7 +44,7 @@ class Clusters {
 
     void add(std::uint32_t link, const Stake& stake) { change(link, stake, 1); }
     void remove(std::uint32_t link, const Stake& stake) { change(link, stake, -1); }
-    // Links that changed since the last call, each once.
+    // Links that changed since the last call, without repetitions.
     const std::vector<std::uint32_t>& take_changed();
     bool any() const { return any_; }
     // Bytes and flows at a link.
@@ -60,9 +60,9 @@ class Clusters {
   private:
     struct Cluster {
         double bytes = 0;
-        double rtt = 0;      // these are sums weighted by bytes
+        double rtt = 0;      // sums over flows, weighted by their bytes
         double joined = 0;   // since `base`
-        double squares = 0;  // of the squares of `joined`
+        double squares = 0;  // sum of the squares of `joined`
         double burst = 0;
         double base = 0;
         std::int32_t flows = 0;

@@ -21,8 +21,8 @@ constexpr double kManyBundles = 1500;
 constexpr double kMostTogether = 12;
 // Packets of many flows are not resolved more finely than this.
 constexpr double kPartOfPacket = 0.25;
-// How finely flows are classified by their number of windows, and the number from which on all are
-// alike.
+// Resolution of classes of flows by their number of windows, and the number above which all are in one
+// class.
 constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
@@ -274,7 +274,7 @@ void FlowNetwork::reach(double time) {
         arrived_.push_back(reaches_.top().flow);
         reaches_.pop();
     }
-    // The queue is measured before any of them joins it.
+    // The queue is measured before any of these flows joins it.
     std::size_t joining = first;
     for (std::size_t i = first; i < arrived_.size(); ++i) {
         const std::uint32_t number = arrived_[i];

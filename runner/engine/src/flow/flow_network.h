@@ -38,7 +38,7 @@ class FlowNetwork final : public Network {
         Stage stage = Stage::kOnItsWay;
         bool begun = false;     // `amount` is the remaining amount
         std::uint32_t hop = 0;  // its most contended link, where it shares
-        bool waited = false;    // in the queue of that link when it joined
+        bool waited = false;    // bytes in the queue of that link when the flow joined
         Origin origin;
         std::int32_t source = 0;
         std::int32_t destination = 0;
@@ -135,17 +135,17 @@ class FlowNetwork final : public Network {
     std::priority_queue<Reach> reaches_;
     std::vector<Window> windows_;  // of each bundle
     Pacing pacing_;
-    std::uint32_t era_ = 0;  // between two changes of links
+    std::uint32_t era_ = 0;  // number of the period between two changes of links
     std::vector<std::uint32_t>
         eras_;            // the period of link changes for which each bundle's path and window were computed
-    IdCache bundle_ids_;  // bundles by the hash of their links
+    IdCache bundle_ids_;  // bundles, by the hash of their links
     std::vector<std::uint32_t> path_;  // scratch space of a lookup
     std::size_t forward_ = 0;
     std::vector<Standing> standing_;
     std::vector<std::uint32_t> arrived_;  // flows without a rate
     double due_ = Ends::kNever;           // when rates are recomputed for added and removed flows
     double ended_ = Ends::kNever;         // the first removal since rates were computed
-    std::vector<std::uint32_t> turns_;    // of the flows that join a link together
+    std::vector<std::uint32_t> turns_;    // turns of the flows that join a link together
     std::uint64_t steps_ = 0;
     std::uint64_t solutions_ = 0;
     double added_ = 0;  // the earliest completion that was added to the queue in this advance

@@ -86,7 +86,7 @@ class IdCache {
 
     std::vector<Item> items_;
     std::vector<std::uint32_t> heads_;
-    std::deque<std::uint32_t> idle_;  // oldest first; some are in use again
+    std::deque<std::uint32_t> idle_;  // idle ids, oldest first; some are in use again
     std::size_t held_ = 0;
 };
 

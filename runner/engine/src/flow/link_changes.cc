@@ -130,12 +130,12 @@ void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
 
 ConfigError FlowNetwork::no_way(const Flow& flow) const {
     if (report_.changes.empty() && next_change_ == 0) {
-        return ConfigError("There is no way from host " + std::to_string(host(flow.source)) + " to host " +
+        return ConfigError("There is no path from host " + std::to_string(host(flow.source)) + " to host " +
                            std::to_string(host(flow.destination)) +
                            " over the links of the network; add the links that join them.");
     }
     return ConfigError(
-        "There is no way from rank " + std::to_string(flow.source) + " to rank " +
+        "There is no path from rank " + std::to_string(flow.source) + " to rank " +
         std::to_string(flow.destination) + " over the links that are up from " +
         std::to_string(changes_[next_change_ - 1].time / 1000) +
         " ns on, and a message between them can never arrive; let a failure of these links end ('until'), or "

@@ -91,10 +91,10 @@ class Pacing {
     static constexpr std::size_t kManyOf = 16;
 
     struct Pace {
-        double served = 0;  // served to each of its flows, until `since`
+        double served = 0;  // bytes served to each of its flows until `since`
         double since = 0;
         double rate = 0;
-        double key = Ends::kNever;  // of the first flow to end
+        double key = Ends::kNever;  // key of the first flow to end
     };
 
     static void advance(Pace& pace, double time) {

@@ -66,7 +66,7 @@ class Sharing {
     static constexpr std::size_t kNear = 4;
     // All data that solving needs fits in one cache line.
     struct alignas(64) Bundle {
-        double most = 0;  // of its slowest link and its window
+        double most = 0;  // limit by its slowest link and its window
         double rate = 0;
         std::uint32_t near[kNear] = {};  // the links in this array, if they fit
         std::uint32_t first = 0;         // all its links in hops_: forward, then return
@@ -83,12 +83,12 @@ class Sharing {
         double line = 0;  // of its slowest link
         std::uint32_t queue = kNone;
         std::uint32_t place = 0;  // in active_
-        std::uint32_t room = 0;   // of its links in hops_
+        std::uint32_t room = 0;   // space for its links in hops_
         bool affected = false;
     };
     struct Answers {
-        double lag = 0;      // of answers behind data, as a share of the flow at rate 1
-        double counted = 0;  // the rate of all its flows that its return links account for
+        double lag = 0;      // lag of answers behind data, as a share of the flow at rate 1
+        double counted = 0;  // the rate of its flows in the load of its return links
     };
     struct Link {
         Line line;
@@ -96,7 +96,7 @@ class Sharing {
         std::vector<std::uint32_t> answered;  // bundles with flows whose answers return by it
         double answers = 0;                   // load of the answers, bytes per ps
         double counted = 0;                   // the answer load of the last solution
-        double demand = 0;                    // of all flows if only their own limits applied
+        double demand = 0;                    // demand of all flows if only their own limits applied
         std::int32_t flows = 0;
         std::int32_t answerers = 0;
         bool binds = false;
@@ -110,7 +110,7 @@ class Sharing {
     };
     struct Level {
         double rate;
-        std::uint32_t number;  // of the link, or the bundle
+        std::uint32_t number;  // index of the link or the bundle
         bool operator<(const Level& other) const {
             return rate != other.rate ? rate > other.rate : number > other.number;
         }
@@ -165,7 +165,7 @@ class Sharing {
     std::uint32_t pass_ = 0;
     int whole_passes_ = 0;  // remaining solutions without a search for independent parts
     bool whole_ = false;
-    double least_cap_ = 0;  // a bound of the bundles' own limits; of all of them, and of a part
+    double least_cap_ = 0;  // bounds of the bundles' own limits: of all bundles, and of a part
     double part_cap_ = 0;
     bool caps_known_ = false;
     std::size_t unfixed_ = 0;

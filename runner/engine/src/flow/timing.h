@@ -52,7 +52,7 @@ class Timing {
     // both last packets have arrived.
     Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
               double last) const;
-    // The same for their acknowledgements on their way back.
+    // The same for the acknowledgements of these packets.
     Pair answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const;
     // A single acknowledgement.
     double answer_time(std::span<const std::uint32_t> path) const;

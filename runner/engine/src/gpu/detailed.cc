@@ -293,7 +293,7 @@ void DetailedFabric::control(Place from, std::int32_t gpu, Arrival& arrival) {
     links_.send(request);
 }
 
-// Copy engines and NICs are not on the chip; they are servers here too.
+// Copy engines and NICs are not on the chip; they are servers, as in the fast fabric.
 void DetailedFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) {
     const bool away = from / machine_.gpus != to / machine_.gpus;
     const auto lines = static_cast<std::uint32_t>((bytes + kLineBytes - 1) / kLineBytes);

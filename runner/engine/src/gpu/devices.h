@@ -25,7 +25,7 @@ struct Stamp {
 };
 
 struct Counts {
-    std::uint64_t asked_lines = 0, loaded_lines = 0;      // as many, if everything has completed
+    std::uint64_t asked_lines = 0, loaded_lines = 0;      // equal when everything has completed
     std::uint64_t stored_lines = 0, delivered_lines = 0;  // to one destination each
     std::uint64_t controls = 0, transfers = 0;
 };

@@ -61,7 +61,7 @@ class Inlet {
         if (clock_->now() != due_) return;  // superseded by an earlier wake-up
         due_ = -1;
         share();
-        // Divisions lose less than a femtosecond each.
+        // The rounding error of a division is below a femtosecond.
         while (!items_.empty() && std::get<0>(items_.front()) <= turn_ + 1) {
             Item* item = std::get<2>(items_.front());
             std::pop_heap(items_.begin(), items_.end(), std::greater<>());

@@ -16,7 +16,7 @@ struct Parcel {
     std::vector<std::int32_t> way;  // links
     std::uint32_t at = 0;           // index of the next link
     std::uint32_t entered = 0;      // from this index of the path on, it is inside the destination GPU
-    std::uint8_t kind = 0;          // a class of virtual channels
+    std::uint8_t kind = 0;          // index of its class of virtual channels
     // The channel within its class, on the way out of a GPU and on the way into one.
     std::int32_t lane_out = 0, lane_in = 0;
     bool data = false;
@@ -38,7 +38,7 @@ enum class Arbitration : std::uint8_t { InTurn, RequestsFirst, FirstCome };
 struct LinkSettings {
     double bytes_per_ns = 0;  // 0: takes no time
     Fs latency = 0;
-    std::int32_t buffer_flits = 0;  // per virtual channel; 0: unlimited
+    std::int32_t buffer_flits = 0;  // buffer per virtual channel; 0: unlimited
     std::uint32_t header_bytes = 0;
     Arbitration arbitration = Arbitration::InTurn;
     // Leads to a switch, which accepts every parcel and has a queue per output.
@@ -79,9 +79,9 @@ class Links {
     struct Link {
         LinkSettings settings;
         std::vector<std::int32_t> credits;  // by channel
-        std::vector<Queue*> waiting;        // whose first parcel continues on this link
+        std::vector<Queue*> waiting;        // queues whose first parcel continues on this link
         std::vector<Queue> ends;            // by channel
-        std::deque<Queue> sources;          // by class: parcels that start here
+        std::deque<Queue> sources;          // parcels that start here, by class
         Queue* last = nullptr;
         Parcel* moving = nullptr;
         Use use;

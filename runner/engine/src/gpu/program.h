@@ -25,10 +25,10 @@ constexpr std::int32_t kNone = -1;
 // A place that an operation reads or writes: the memory of a rank, or through the switch that of
 // all ranks of a group.
 struct Access {
-    std::int32_t rank = kNone;     // a member of the run; none: the switch
+    std::int32_t rank = kNone;     // the rank, as a member of the run; none: the switch
     std::int32_t group = kNone;    // of the switch
     double wire = 1;               // bytes moved per byte of data: above 1 with flags in the data
-    std::int32_t counter = kNone;  // of each rank written to: incremented when all data is visible
+    std::int32_t counter = kNone;  // counter of each rank written to, incremented when all data is visible
 };
 
 struct CounterUse {
@@ -48,7 +48,7 @@ struct Op {
 };
 
 struct Workgroup {
-    std::uint32_t first_op = 0, last_op = 0;  // up to last_op, which is the first of the next workgroup
+    std::uint32_t first_op = 0, last_op = 0;  // up to last_op, exclusive
     std::int32_t wavefronts = 1;
 };
 
@@ -58,9 +58,9 @@ struct Program {
     std::vector<Op> ops;
     std::vector<Access> accesses;
     std::vector<CounterUse> uses;
-    std::vector<std::vector<std::int32_t>> groups;  // of the switch: members of the run
+    std::vector<std::vector<std::int32_t>> groups;  // groups of the switch: ranks, as members of the run
     std::vector<std::vector<Workgroup>> ranks;
-    std::vector<std::vector<std::int64_t>> counters;  // of each rank, initial values
+    std::vector<std::vector<std::int64_t>> counters;  // initial values of the counters of each rank
 };
 
 }  // namespace chakrascope::gpu

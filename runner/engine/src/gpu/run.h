@@ -43,7 +43,7 @@ struct Run {
     std::vector<std::vector<std::int32_t>> groups;  // of the switch: GPUs
 };
 
-// One member's part of a run.
+// The part of a run that one member executes.
 struct Kernel {
     std::uint64_t id = 0;
     std::shared_ptr<Run> run;
@@ -60,7 +60,7 @@ struct ComputeKernel {
     std::uint64_t id = 0;
     std::int32_t gpu = 0;
     Fs duration = 0;          // alone on the GPU
-    double memory_share = 0;  // of the bandwidth, with all units active
+    double memory_share = 0;  // share of the memory bandwidth with all units active
     std::uint32_t begun = 0, left = 0, all = 0;
 };
 

@@ -6,7 +6,7 @@ namespace chakrascope::gpu {
 namespace {
 
 constexpr std::uint32_t kPieceLines = 128;   // of a proxy's transfer
-constexpr std::uint32_t kLinesToCross = 64;  // of a train, at most
+constexpr std::uint32_t kLinesToCross = 64;  // maximum number of lines of a train
 
 Server make_server(double bytes_per_ns, std::int32_t ways = 1) { return {bytes_per_ns, ways}; }
 
@@ -70,7 +70,7 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
         const std::uint64_t number = train.first + std::uint64_t{place} * step % train.lines;
         const std::int32_t start = from.size() == 1 ? from.front() : from[number % from.size()];
         const std::int32_t end = to.size() == 1 ? to.front() : to[number % to.size()];
-        Fs soonest = train.head;  // when the first line could arrive
+        Fs soonest = train.head;  // time at which the first line could arrive
         Fs time = train.head + static_cast<Fs>(gap * place), last = time;
         mesh_.for_each_link(start, end, [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];

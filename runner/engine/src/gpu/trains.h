@@ -61,10 +61,10 @@ class TrainFabric final : public Fabric {
     struct Gpu {
         std::vector<Server> out;  // of units
         std::vector<UnitInlet> in;
-        std::vector<Fs> mesh;  // by link, until when it is busy
-        std::vector<Bank> up;  // by peer; or a single one to the switch
+        std::vector<Fs> mesh;  // the time until which each link is busy
+        std::vector<Bank> up;  // links to each peer, or a single one to the switch
         Bank down;             // from the switch
-        Server sum;            // of the switch, for this GPU
+        Server sum;            // the switch's reduction for this GPU
         Bank memory;
         Server nic_out, nic_in;
         double memory_taken = 0;

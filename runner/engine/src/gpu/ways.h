@@ -13,7 +13,7 @@ namespace chakrascope::gpu {
 using Ends = std::vector<std::int32_t>;
 
 struct Ways {
-    std::vector<Ends> units;        // by router: the router itself
+    std::vector<Ends> units;        // identity: router n at index n
     std::vector<Ends> ports;        // by peer
     Ends memory;                    // by channel
     bool reads_everywhere = false;  // the lines of a wavefront come from every router with channels

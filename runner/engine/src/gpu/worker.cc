@@ -248,7 +248,7 @@ void Worker::move_data() {
     const std::uint32_t together = wavefronts_together();
     const std::uint64_t batches = (lines_ + batch_lines_ - 1) / batch_lines_;
     const std::uint64_t parts = (wavefronts_ + together - 1) / together;
-    // At least one wavefront, which finds that there is nothing to move.
+    // At least one wavefront, even if there is nothing to move.
     batches_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(parts, batches)));
     const std::uint32_t count = batches_;
     for (std::uint32_t batch = 0; batch < count; ++batch) next_batch(devices_.new_batch(*this));

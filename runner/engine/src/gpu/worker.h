@@ -109,7 +109,7 @@ class Worker {
     std::uint64_t first_line_ = 0, next_line_ = 0, lines_ = 0;
     std::uint32_t batch_lines_ = 1;
     std::uint32_t batches_ = 0;       // running wavefronts
-    std::vector<Posting*> postings_;  // of the operation, by destination
+    std::vector<Posting*> postings_;  // the stores of the operation, by destination
 };
 
 }  // namespace chakrascope::gpu

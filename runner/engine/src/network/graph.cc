@@ -32,8 +32,9 @@ class Graph final : public Topology {
                 changed_ ? " over the links that are up by then, so that a message can never arrive; let a "
                            "failure of these links end ('until'), or leave links that join them."
                          : "; add the missing links.";
-            throw ConfigError(std::string("The network has no way from ") + (changed_ ? "rank " : "device ") +
-                              std::to_string(device) + " to rank " + std::to_string(destination) + remedy);
+            throw ConfigError(std::string("The network has no path from ") +
+                              (changed_ ? "rank " : "device ") + std::to_string(device) + " to rank " +
+                              std::to_string(destination) + remedy);
         }
         return link;
     }

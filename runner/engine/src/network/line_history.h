@@ -57,7 +57,7 @@ class LineHistory {
     }
 
     Time width_ = 1000;                              // ns
-    std::vector<std::vector<std::uint64_t>> bytes_;  // by line; empty until there is traffic
+    std::vector<std::vector<std::uint64_t>> bytes_;  // intervals by line; empty until there is traffic
 };
 
 }  // namespace chakrascope::engine

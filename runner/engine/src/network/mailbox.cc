@@ -120,7 +120,7 @@ void Mailbox::send_on_request(const MessageKey& key, Route route, Callback deliv
     const std::uint64_t meeting = keep(key, delivered);
     meetings_[meeting].in_line = in_line;
     const Callback leave = bind<&Mailbox::requested>(this, meeting);
-    // Sent before the rank's other requests of the same tick.
+    // The request is sent before the rank's other requests of the same tick.
     if (take_arrived(request, leave)) leave();
 }
 
@@ -149,7 +149,7 @@ void Mailbox::requested(std::uint64_t meeting) {
     const Route route{waiting.key.source, waiting.key.destination};
     post_send(waiting.key, route, bind<&Mailbox::passed>(this, arrives),
               waiting.in_line ? line_up(route, waiting.key.size) : 0);
-    // The sender no longer owns a message that was handed over.
+    // A message that the mailbox has passed to the network no longer belongs to the sender.
     if (waiting.callback) events_.at(events_.now(), waiting.callback);
 }
 

@@ -14,7 +14,7 @@ struct MessageKey {
     std::int32_t source;
     std::int32_t destination;
     std::uint64_t size;
-    std::uint32_t range = 0;  // distinguishes tags for which 64 bits are not enough
+    std::uint32_t range = 0;  // additional bits of tags that do not fit into 64 bits
     bool operator==(const MessageKey&) const = default;
 };
 

@@ -108,7 +108,7 @@ class Mailbox {
     void delivered(std::uint64_t message);
     void came(const MessageKey& key);
     const MessageKey& key(std::uint32_t message) const { return messages_[message].key; }
-    // Whether a callback waits for the delivery of the message.
+    // Whether a callback is registered for the delivery of the message.
     bool is_awaited(std::uint32_t message) const { return bool(messages_[message].delivered); }
     // Whether the message requests another one from its destination, see `receive_on_request`.
     bool is_request(std::uint32_t message) const { return messages_[message].request; }
@@ -128,7 +128,7 @@ class Mailbox {
         Callback received;
         Time begun = 0;    // when it was sent
         Time awaited = 0;  // since when `received` waits
-        Origin receiver;   // the origin of that event
+        Origin receiver;   // the origin of the receiver's event
         bool sent = false;
         bool there = false;
         bool request = false;
@@ -141,7 +141,7 @@ class Mailbox {
     struct Meeting {  // both halves of a rendezvous store the actions that follow the control message
         MessageKey key;
         Callback callback;
-        std::uint64_t number = 0;  // of the message in its stream
+        std::uint64_t number = 0;  // number of the message in its stream
         bool in_line = false;
     };
     struct Request {
@@ -176,9 +176,9 @@ class Mailbox {
     EventQueue& events_;
     Time begun_ = kNow;
     const bool rendezvous_;
-    const bool cuts_;                // to 32 bits, as ASTRA-sim does
-    const Time message_cost_;        // keeps the sender busy before each message
-    const bool matches_by_arrival_;  // else in the order of issue
+    const bool cuts_;                // whether sizes are cut to 32 bits, as in ASTRA-sim
+    const Time message_cost_;        // time for which each message occupies its sender
+    const bool matches_by_arrival_;  // otherwise by the order of issue
     const bool apart_;               // each rank has its own mailbox
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;

@@ -105,7 +105,7 @@ class PacketNetwork final : public Network {
     Mailbox& mailbox_;
     packet::Simulation simulation_;
     const std::vector<std::int32_t> devices_;
-    std::vector<Carried> carried_;  // by slot in the mailbox
+    std::vector<Carried> carried_;  // messages by their slot in the mailbox
     std::vector<FlowRecord> flows_;
     std::uint64_t under_way_ = 0;
     mutable FabricReport report_;

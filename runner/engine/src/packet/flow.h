@@ -35,7 +35,7 @@ struct Flow {
     World& world;
     std::uint16_t source_port = 0;
     std::size_t place = 0;  // among all flows
-    int start_steps = 0;    // pending events of its first instant
+    int start_steps = 0;    // pending events at its start time
 
     // The ports by which its data leaves, from the source on, and those of its acknowledgements,
     // from the destination on.
@@ -52,7 +52,7 @@ struct Flow {
     double line_bps = 0;
     std::uint64_t window_bytes = 0;  // 0: unlimited
     std::uint32_t train = 1;         // the most packets in a train
-    Ticks full_time = 0;             // of a full packet on the link it leaves by
+    Ticks full_time = 0;             // transmission time of a full packet on its first link
     std::uint64_t held_back = 0;     // packets by which the window is enlarged
     Ticks timed_since = 0;
     std::uint64_t timed_until = 0;  // the end of the timed train, or 0
@@ -65,8 +65,8 @@ struct Flow {
     bool waits_for_way = false;  // must be started
     std::uint64_t moved_at = 0;  // bytes from here on take the current path
     bool timer_armed = false;
-    bool listed = false;        // the list of its interface still contains it
-    std::uint32_t packets = 0;  // in flight, in both directions
+    bool listed = false;        // whether the list of its interface still contains it
+    std::uint32_t packets = 0;  // packets in flight, in both directions
     std::unique_ptr<CongestionControl> control;
 
     // The receiver's side.

@@ -13,8 +13,8 @@ namespace chakrascope::packet {
 class Host final : public Node {
   public:
     struct Reports {
-        std::function<void(Flow&)> delivered;     // the last byte has arrived
-        std::function<void(Flow&)> acknowledged;  // and the sender knows it
+        std::function<void(Flow&)> delivered;     // called when the last byte has arrived
+        std::function<void(Flow&)> acknowledged;  // called when the sender has the last acknowledgement
     };
 
     Host(std::int32_t id, World& world, const Reports& reports)

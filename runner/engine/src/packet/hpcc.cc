@@ -12,7 +12,7 @@ constexpr std::uint64_t kBytesMask = (1u << 20) - 1;
 constexpr std::uint64_t kQueueMask = (1u << 17) - 1;
 constexpr std::uint64_t kBytesUnit = 128;
 constexpr std::uint64_t kQueueUnit = 80;
-constexpr double kLoadUnits = 512;  // the smallest load that HPCC-PINT can represent is one of them
+constexpr double kLoadUnits = 512;  // units per full load, the resolution of HPCC-PINT
 constexpr unsigned kLoadQueueShift = 8;
 
 struct Step {
@@ -82,7 +82,7 @@ double Hpcc::hop_utilisation(const Flow& flow, const HopReport& report, const Ho
     const std::uint64_t queue = std::min(report.queue_bytes, last.queue_bytes) * kQueueUnit * scale;
     const double line = static_cast<double>(report.rate_bps);
     covered = static_cast<Ticks>(elapsed_ns) * 1000;
-    if (elapsed_ns == 0) return 0;  // two reports of the same nanosecond carry no information
+    if (elapsed_ns == 0) return 0;  // two reports of the same nanosecond give no rate
     const double sending = static_cast<double>(bytes) * 8 / (static_cast<double>(elapsed_ns) * 1e-9) / line;
     const double waiting = static_cast<double>(queue) * flow.line_bps / line /
                            static_cast<double>(std::max<std::uint64_t>(flow.window_bytes, 1));

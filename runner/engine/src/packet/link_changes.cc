@@ -101,13 +101,13 @@ engine::ConfigError Simulation::no_way(const Flow& flow) const {
     const std::int32_t source = flow.source.id();
     const std::int32_t destination = flow.destination.id();
     if (changed_.empty() && next_change_ == 0) {
-        return engine::ConfigError("There is no way from host " + std::to_string(source) + " to host " +
+        return engine::ConfigError("There is no path from host " + std::to_string(source) + " to host " +
                                    std::to_string(destination) +
                                    " over the links of the network; add the links that join them.");
     }
     const Ticks time = changes_[next_change_ - 1].time;
     return engine::ConfigError(
-        "There is no way from rank " + std::to_string(ranks_[static_cast<std::size_t>(source)]) +
+        "There is no path from rank " + std::to_string(ranks_[static_cast<std::size_t>(source)]) +
         " to rank " + std::to_string(ranks_[static_cast<std::size_t>(destination)]) +
         " over the links that are up from " + std::to_string(time / 1000) +
         " ns on, and a message between them can never arrive; let a failure of these links end ('until'), or "

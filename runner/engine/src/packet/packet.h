@@ -56,7 +56,7 @@ struct alignas(64) Packet {
     std::uint16_t load = 0;      // the largest load on its path so far, for HPCC-PINT
     std::uint8_t followers = 0;  // further packets of a train
     Kind kind : 4 = Kind::Data;
-    bool marked : 1 = false;    // by a switch: congestion; in an acknowledgement: the data was marked
+    bool marked : 1 = false;    // congestion mark of a switch; in an acknowledgement: the data was marked
     std::uint8_t hops : 3 = 0;  // number of hops that have reported
     std::unique_ptr<Telemetry> telemetry;  // reused with the packet once TIMELY or HPCC allocated it
 };
@@ -98,7 +98,7 @@ class PacketQueue {
 
 class PacketPool {
   public:
-    std::uint64_t data_packets = 0;  // sent by hosts so far
+    std::uint64_t data_packets = 0;  // data packets sent by hosts so far
 
     Packet* take() {
         if (!free_) {

@@ -85,7 +85,7 @@ Packet* Port::pop() {
     return packet;
 }
 
-// The rest of the train stays in the queue, as a train that arrived later.
+// The rest of the train remains in the queue, as a train that arrived later.
 Packet* Port::pop_first_of_train() {
     Packet& train = *data_.first();
     Packet* packet = world_.pool.take();

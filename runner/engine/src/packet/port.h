@@ -142,10 +142,10 @@ class Port {
     std::uint64_t arrived_ = 0;     // packets, from the peer
     std::uint64_t lost_until_ = 0;  // this many of them were on the link when it went down
     // The train that is being sent:
-    Ticks step_ = 0;         // the time of each of its packets; 0: there is none
-    Ticks free_at_ = 0;      // when it will have left
-    Ticks complete_at_ = 0;  // when its last packet arrives here
-    Ticks owed_ = 0;         // the time of packets that overtook it
+    Ticks step_ = 0;         // time of each packet of the train; 0: there is none
+    Ticks free_at_ = 0;      // time at which the train has left
+    Ticks complete_at_ = 0;  // time at which the train's last packet arrives here
+    Ticks owed_ = 0;         // time of the packets that overtook the train
     Ticks passing_until_ = 0;
     PacketQueue control_;
     PacketQueue data_;

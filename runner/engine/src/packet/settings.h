@@ -38,7 +38,7 @@ constexpr T default_of(double value, Unit unit) {
     return static_cast<T>(scaled);
 }
 
-constexpr Ticks kAstraSimStep = 1000;  // its clock of 1 ns
+constexpr Ticks kAstraSimStep = 1000;  // ASTRA-sim's clock of 1 ns
 
 // The buffer that a switch reserves for each port, in addition to the headroom of its link.
 constexpr std::uint64_t kReserveBytes = 4096;

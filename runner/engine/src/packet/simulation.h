@@ -74,15 +74,15 @@ class Simulation final : public Router {
     engine::Routes routes_;
     engine::SourcePorts source_ports_;
     Host::Reports reports_;
-    std::vector<std::unique_ptr<Host>> hosts_;       // by node, null for switches
-    std::vector<std::unique_ptr<Switch>> switches_;  // by node, null for hosts
+    std::vector<std::unique_ptr<Host>> hosts_;       // hosts by node, null for switches
+    std::vector<std::unique_ptr<Switch>> switches_;  // switches by node, null for hosts
     std::vector<Port*> ports_;                       // by direction
     std::unordered_map<std::uint64_t, engine::PathMeasure> measured_;
     engine::PathMeasure largest_;
     const std::vector<std::int32_t> ranks_;  // by node
     const std::vector<engine::LinkChange> changes_;
     std::size_t next_change_ = 0;
-    std::uint64_t packets_ = 0;  // of all messages so far
+    std::uint64_t packets_ = 0;  // packets of all messages so far
     std::vector<engine::ChangeRecord> changed_;
     std::vector<std::unique_ptr<Flow>> flows_;
     std::vector<std::size_t> free_;

@@ -29,7 +29,7 @@ class Switch final : public Node {
   private:
     // The buffer use of data from one port.
     struct Ingress {
-        std::uint64_t bytes = 0;           // in the reserve and the shared pool
+        std::uint64_t bytes = 0;           // bytes in the reserve and the shared pool
         std::uint64_t headroom_bytes = 0;  // headroom: data that arrived before the pause took effect
         std::uint64_t headroom_limit = 0;
         unsigned shift = 3;
@@ -62,7 +62,7 @@ class Switch final : public Node {
     std::vector<Ingress> ingress_;
     std::vector<Marking> marking_;
     std::vector<std::uint64_t> waiting_bytes_;  // data for each port
-    std::vector<PortLoad> loads_;               // of each port, for HPCC-PINT
+    std::vector<PortLoad> loads_;               // load of each port, for HPCC-PINT
     Ticks longest_rtt_ = 0;
     std::uint64_t pool_bytes_ = 0;  // neither reserve nor headroom
     std::uint64_t shared_bytes_ = 0;

@@ -81,7 +81,7 @@ class Timeline {
     void sink_first();
 
     std::array<Queue, kQueues> queues_;
-    std::vector<Head> heads_;    // of the queues that are not empty: a heap
+    std::vector<Head> heads_;    // heap of the non-empty queues
     std::vector<Entry> others_;  // a heap in which each element has four children
 };
 

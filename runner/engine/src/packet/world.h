@@ -24,7 +24,7 @@ struct World {
     }
 
     const Settings settings;
-    const std::uint32_t full_bytes;  // of a data packet that is not the last of its message
+    const std::uint32_t full_bytes;  // payload of a data packet that is not the last of its message
     Clock clock;
     PacketPool pool;
     Router* router = nullptr;  // null as long as packets keep their paths

@@ -184,7 +184,7 @@ class FoldFinder {
             index_or_add(view.groups, group);
             const Ring ring = ring_of_all(group, rank);
             mixer.add(i);
-            mixer.add(blocks->largest());  // decides the number of chunks
+            mixer.add(blocks->largest());  // the largest block determines the number of chunks
             for (std::int32_t distance = 0; distance < ring.count; ++distance) {
                 mixer.add(blocks->at(ring.position, ring.neighbour(distance)));
                 mixer.add(blocks->at(ring.neighbour(-distance), ring.position));
@@ -306,8 +306,8 @@ class FoldFinder {
         add_distance(mixer, rank, peer);
     }
 
-    // The properties that determine the delay between two ranks: the lowest dimension in which they
-    // differ, and their distance there.
+    // The properties that determine the delay between two ranks: the lowest dimension in which they differ,
+    // and their distance in it.
     void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
         for (std::size_t d = 0; d < config_.npus_count.size(); ++d) {
             const std::int32_t count = config_.npus_count[d],

@@ -47,19 +47,19 @@ struct Output {
     std::vector<std::int32_t> finish_order;
     // The rank that was simulated for each rank: itself, unless ranks that behave alike were folded.
     std::vector<std::int32_t> rank_representative;
-    std::vector<RankNodes> nodes;  // of the simulated ranks, in their order
+    std::vector<RankNodes> nodes;  // records of the simulated ranks, in their order
     // The program of each rank, if some ranks were not simulated.
     std::vector<std::shared_ptr<const Program>> rank_program;
     std::vector<LinkUse> links;
     FabricReport fabric;
     bool misled_by_trains = false;  // all other fields are invalid: repeat without trains
-    std::vector<GpuUse> gpu_use;    // by rank; none without GPUs
+    std::vector<GpuUse> gpu_use;    // compute times by rank; empty without GPUs
     std::vector<Stall> unfinished;
-    std::vector<Blocked> deadlock;  // each waits for the next, and the last for the first
+    std::vector<Blocked> deadlock;  // each operation waits for the next, the last for the first
     std::int64_t makespan_ns = 0;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
     bool folded = false;
-    int overtaking = 0;           // the final value of Config's
+    int overtaking = 0;           // final value of Config::overtaking
     std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
     std::uint64_t replayed = 0;   // collectives without messages, which took their recorded times
     std::uint64_t evened =

@@ -9,10 +9,10 @@ namespace chakrascope::engine {
 struct Statistics {
     std::int64_t compute = 0;       // union of the intervals in which the rank computes, ns
     std::int64_t comm = 0;          // union of the intervals in which it communicates, ns
-    std::int64_t overlap = 0;       // time in which it does both, ns
+    std::int64_t overlap = 0;       // time in which it computes and communicates, ns
     std::int64_t exposed = 0;       // exposed communication, ns
     std::int64_t copy = 0;          // union of the intervals in which the rank copies, ns
-    std::int64_t exposed_copy = 0;  // of these, the time in which it neither computes nor communicates, ns
+    std::int64_t exposed_copy = 0;  // the part of `copy` without computation or communication, ns
     double compute_bound = 0;       // the four roofline figures; shares of the time of the compute nodes
     double compute_utilization = 0;
     double memory_utilization = 0;

@@ -16,7 +16,7 @@ class SharedBus;
 struct Bundle {
     std::uint64_t size = 0;
     Side side = Side::ToMemory;
-    bool processed = false;  // reduced with data in memory
+    bool processed = false;  // whether it is reduced with data in memory
     bool send_back = false;
     bool bypass = false;  // rings of communicator groups take a fixed delay
 };

@@ -36,7 +36,7 @@ class Gpus {
 
   private:
     using Key = std::tuple<int, std::int64_t, std::uint64_t>;  // kind, group, bytes
-    struct Meeting {                                           // of the ranks of one collective
+    struct Meeting {                                           // state of the ranks of one collective
         std::shared_ptr<gpu::Run> run;
         std::size_t missing = 0;
         Origin last;

@@ -14,7 +14,7 @@ namespace chakrascope::engine {
 
 // An .et file: its bytes if they are in memory already, else its path.
 struct ProgramSource {
-    std::string name;  // for error messages; the path of a file
+    std::string name;  // name for error messages; the path of a file
     std::string_view bytes;
     bool is_file = false;
 };

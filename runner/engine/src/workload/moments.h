@@ -89,11 +89,11 @@ class Moments {
     };
 
     Time time_ = ~Time{0};
-    bool own_ = false, messages_ = false;  // have occurred in this tick
-    Time first_ = 0, registered_ = 0;      // of the rank's first callback, and of the last
+    bool own_ = false, messages_ = false;  // whether such events occurred in this tick
+    Time first_ = 0, registered_ = 0;      // registration tick of the rank's first and last callback
     Time sent_ = 0;                        // of the last message
     std::uint32_t left_out_ = 0;           // running phases whose callbacks are left out
-    Time taken_up_ = ~Time{0};             // when the last of them ended
+    Time taken_up_ = ~Time{0};             // tick at which the last of these phases ended
     Group group_;
 };
 

@@ -97,7 +97,7 @@ class Rank {
     StreamScheduler scheduler_;
     Records records_;
     std::vector<Slot> slots_;
-    std::vector<std::uint32_t> fresh_;  // became ready during a scan, to be seen by the next one
+    std::vector<std::uint32_t> fresh_;  // nodes that became ready during a scan, for the next scan
     std::uint64_t ready_count_ = 0;
     std::uint64_t taken_ = 0;
     std::uint64_t executed_ = 0;
