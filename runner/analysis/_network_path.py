@@ -91,7 +91,7 @@ def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd
     if why_no_links(result):
         return _breakdown({}, path)
     messages, ways = _Messages(result.flows), _Ways(result)
-    segments, known = path.unreasoned, _facts(path, workload)
+    segments, described = path.unreasoned, _facts(path, workload)
     sums: dict[str, int] = defaultdict(int)
     for rank, node, start, end in zip(
         segments["rank"], segments["node_id"], segments["start_ns"], segments["end_ns"], strict=True
