@@ -25,7 +25,7 @@ from typing import Any
 
 from gpu_checks import DEMANDS, Row, findings, passed_counts
 from gpu_intervals import DeviceEvents, device_events, read_trace, times_of, trimmed
-from gpu_operators import agreements
+from gpu_operators import agreements, modelled_shares
 from gpu_ours import Ours, measure
 from gpu_peers import compare_edges, expected_of
 
@@ -122,6 +122,7 @@ def row_of(name: str, path: Path, trace: Mapping[str, Any], events: DeviceEvents
         expected=expected_of(path),
         edges=edges,
         operators=agreements(ours.workload.metadata, path) if ours.workload is not None else (),
+        modelled=modelled_shares(ours.workload.metadata, path) if ours.workload is not None else None,
     )
 
 

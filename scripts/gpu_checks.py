@@ -32,7 +32,8 @@ class Row:
 
     *whole* are the plain sums of all device events of the file, *converted* those of what the converted steps
     issued, *plain* those of it in the steps' own time: from where the device finished what came before.
-    *has_capture*: whether traces of the capture of its graphs are next to it.
+    *has_capture*: whether traces of the capture of its graphs are next to it. *modelled* are our and
+    TraceLens's shares of the time of operators with a model.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Row:
     expected: Expected | None
     edges: Edges | None
     operators: Sequence[Agreement] = ()
+    modelled: tuple[float, float] | None = None
 
     @property
     def is_usable(self) -> bool:
@@ -135,6 +137,13 @@ def _operators(row: Row) -> Iterator[Finding]:
         yield Finding("TraceLens's operators", close, one.figure, f"{one.alike:,} rows", f"{one.rows:,} rows")
 
 
+def _modelled(row: Row) -> Iterator[Finding]:
+    if row.modelled is not None:
+        ours, theirs = row.modelled
+        name = "share of the time of operators with a model"
+        yield Finding("TraceLens's operators", ours >= theirs, name, f"{ours:.1%}", f"{theirs:.1%}")
+
+
 def _complete(row: Row) -> Iterator[Finding]:
     if row.ours.answer is not None:
         count, every = row.ours.answer.count, row.converted.count
@@ -187,6 +196,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "The same equal HTA's, where HTA counts as plain sums do": _hta,
     "Busy time, exposed communication and kernels equal TraceLens's tables within 1 %": _tracelens,
     "Time, FLOPs and bytes of operators equal TraceLens's within 1 % on 99 % of the rows": _operators,
+    "Models cover at least the share of the time that TraceLens's cover": _modelled,
     "All work of the device is converted, that of CUDA and HIP graphs too": _complete,
     "Kernels of graphs have operators if the capture's traces are available, all but 1 %": _attributed,
     "HTA's synchronisation edges are in the graph": _edges,

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpu_peers import rows_of_table
 
-__all__ = ["Agreement", "agreements"]
+__all__ = ["Agreement", "agreements", "modelled_shares"]
 
 Key = tuple[str, tuple[str, ...]]
 _ALIKE = 0.01
@@ -58,6 +58,20 @@ def agreements(metadata: Mapping[str, Any], trace: Path) -> list[Agreement]:
         if own:
             found.append(Agreement(figure, len(alike), len(own)))
     return found
+
+
+def modelled_shares(metadata: Mapping[str, Any], trace: Path) -> tuple[float, float] | None:
+    """Return which share of the time of operators has a model, ours and theirs; None without a table."""
+    tables = _ours(metadata), _theirs(trace)
+    times = [[(bool(one.kind), one.figures[1]) for one in table.values()] for table in tables]
+    totals = [sum(time for _, time in rows) for rows in times]
+    if not all(totals):
+        return None
+    ours, theirs = (
+        sum(time for modelled, time in rows if modelled) / total
+        for rows, total in zip(times, totals, strict=True)
+    )
+    return ours, theirs
 
 
 def _is_alike(one: float, other: float) -> bool:

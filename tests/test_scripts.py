@@ -309,7 +309,10 @@ def test_operators_are_held_against_the_rows_of_the_table(module_of, folder):
         ("FLOPs of products", 1, 1),
         ("bytes of operators", 1, 2),
     ]
+    ours, theirs = module_of("gpu_operators").modelled_shares(metadata, folder / "job.json.gz")
+    assert (ours, theirs) == (pytest.approx(40.3 / 45.3), pytest.approx(40 / 45))
     assert module_of("gpu_operators").agreements(metadata, folder / "other.json.gz") == []
+    assert module_of("gpu_operators").modelled_shares(metadata, folder / "other.json.gz") is None
 
 
 def test_recomputed_kernels_count_as_computation(module_of, folder):

@@ -1,13 +1,14 @@
 """Plant one cause at a time into a training script and ask `chakrascope profile` for it.
 
-    python benchmarks/planted_causes/run.py                    # writes docs/validation/causes.md; 10 minutes
+    python benchmarks/planted_causes/run.py                    # writes docs/validation/causes.md; 20 minutes
     python benchmarks/planted_causes/run.py regex gil -o rows.jsonl
     python benchmarks/planted_causes/run.py --healthy          # the same scripts without their causes
     python benchmarks/planted_causes/run.py --followed --rounds 3  # writes docs/validation/advice.md
 
 For each job the script runs without and with its cause, unprofiled, which gives the true gain of removing the
-cause: the difference of the median steps, or of the mean steps where the cause is not in every step. Then the
-slow variant is profiled. The cause is named if headline and first advice match what the table below expects,
+cause: the difference of the median steps, or of the mean steps where the cause is not in every step. It does
+so before and after the slow variant is profiled, in opposite order, so that a machine that becomes slower or
+faster changes both alike. The cause is named if headline and first advice match what the table below expects,
 and its gain is right if it is within 20 % of the truth. A healthy script must not be given one of the causes.
 With ``--followed`` the fast variant does what the advice says (followed.py), and the promise is that of the
 first advice which matches the table below. With ``--rounds`` all of it is done so often, and medians count.
@@ -142,8 +143,13 @@ def planted_row(name: str) -> dict[str, Any]:
     """Return what is promised for the job *name* with its cause, and what is true."""
     expected = expected_of(name)
     middle = statistics.mean if expected.recurs else statistics.median
-    off, on = (middle(step_times(name, slow)[WARM:]) for slow in (False, True))
+    steps: dict[bool, list[float]] = {False: [], True: []}
+    for slow in (False, True):
+        steps[slow] += step_times(name, slow)[WARM:]
     answer = profiled(name, slow=True)
+    for slow in (True, False):
+        steps[slow] += step_times(name, slow)[WARM:]
+    off, on = middle(steps[False]), middle(steps[True])
     advice = answer["advice"] or [{}]
     if name in FOLLOWED:
         advice = [item for item in advice if re.search(expected.named, text_of_advice(item))] or [{}]

@@ -19,6 +19,7 @@ table, and data that is only overwritten is not read.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -52,13 +53,18 @@ __all__ = [
 Shape = Sequence[int]
 _MOST = 2**62
 
-# Where stride, padding and dilation of forward convolutions stand among their arguments.
+# Where stride, padding and dilation (1 without a place) of forward convolutions stand among their arguments.
 _CONVOLUTION_ARGUMENTS = {
     "conv1d": (3, 4, 5), "conv2d": (3, 4, 5), "conv3d": (3, 4, 5), "convolution": (3, 4, 5),
     "_convolution": (3, 4, 5), "convolution_overrideable": (3, 4, 5), "cudnn_convolution": (3, 2, 4),
     "mkldnn_convolution": (4, 3, 5), "miopen_convolution": (4, 3, 5), "_conv_depthwise2d": (4, 5, 6),
-    "cudnn_convolution_relu": (3, 4, 5), "cudnn_convolution_add_relu": (5, 6, 7),
+    "cudnn_convolution_relu": (3, 4, 5), "cudnn_convolution_add_relu": (5, 6, 7), "thnn_conv2d": (4, 5),
+    "_slow_conv2d_forward": (4, 5), "slow_conv3d": (4, 5), "slow_conv3d_forward": (4, 5),
+    "miopen_depthwise_convolution": (4, 3, 5), "_convolution_pointwise": (4, 3, 5),
+    "slow_conv_dilated2d": (4, 5, 6), "slow_conv_dilated3d": (4, 5, 6), "conv_depthwise3d": (4, 5, 6),
 }  # fmt: skip
+# Convolutions whose output is not at the positions of their input.
+_ELSEWHERE = re.compile("transpose|backward")
 # Operators of other classes than copies that move data without computing.
 _MOVES = frozenset({
     "index_select", "index", "gather", "embedding", "index_copy", "_index_put_impl_", "index_put_",
@@ -148,7 +154,7 @@ def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> 
             return [[*_first(shapes[1:]), _first(shapes)[-1]]]
         if "embedding" in plain:
             return [[]]  # some rows of its largest argument, the table
-        if plain in _CONVOLUTION_ARGUMENTS:
+        if class_of(plain) == "convolution" and not _ELSEWHERE.search(plain):
             return [_convolved(_first(shapes), _first(shapes[1:]), plain, values)]
         if plain.endswith("_backward") and class_of(plain) in {"attention", "convolution"}:
             return _gradients(plain, shapes, values)
@@ -195,12 +201,12 @@ def _broadcast(shapes: Sequence[Shape]) -> list[int]:
 
 
 def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -> list[int]:
-    """Return the shape of a convolution's output; without recorded strides, positions are the input's."""
-    arguments = [
-        values[at] for at in _CONVOLUTION_ARGUMENTS[name] if at < len(values) and _is_shape(values[at])
-    ]
-    if len(arguments) < len(_CONVOLUTION_ARGUMENTS[name]):
+    """Return the shape of a convolution's output; with unknown strides, positions are the input's."""
+    places = _CONVOLUTION_ARGUMENTS.get(name, ())
+    arguments = [values[at] for at in places if at < len(values) and _is_shape(values[at])]
+    if not places or len(arguments) < len(places):
         return [source[0], weight[0], *source[2:]]
+    arguments += [[1]] * (3 - len(arguments))
     positions = [
         (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
         for size, kernel, stride, padding, dilation in zip(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 __all__ = [
     "ATTENTIONS",
     "COPY",
+    "EXPERTS",
     "FUSIBLE_CLASSES",
     "GEMM_FACTORS",
     "LINEARS",
@@ -73,11 +74,11 @@ LINEARS = frozenset({
 _CONVOLUTIONS = (
     "convolution", "conv1d", "conv2d", "conv3d", "conv_depthwise", "slow_conv", "conv_transpose",
 )  # fmt: skip
-COPY, TRITON = "copy", "triton"
+COPY, EXPERTS, TRITON = "copy", "experts", "triton"
 # Classes that do each element by itself: one kernel can do neighbours of these.
 FUSIBLE_CLASSES = ("elementwise", COPY)
 # Classes whose operations run on matrix units, where a chip has them.
-MATRIX_CLASSES = ("gemm", "convolution", "attention")
+MATRIX_CLASSES = ("gemm", "convolution", "attention", EXPERTS)
 # Inductor names its Triton kernels, and the operators that launch them, by these.
 _TRITON_PREFIXES = ("triton_poi_", "triton_red_", "triton_per_")
 

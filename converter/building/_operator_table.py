@@ -20,6 +20,7 @@ from ..readers import (
 from ._costs import operator_work
 from ._operator_classes import COPY
 from ._recorded_shapes import recorded_operator
+from ._serving import Batches, Context, allocated_in, needs_context, work_in_context
 
 __all__ = ["TRANSFER", "OperatorCalls", "device_operators", "host_operators", "joined_operators"]
 
@@ -29,6 +30,15 @@ _TO_HOST = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")
 _MOST_ARGUMENTS = 3
 # A device trace gives no types of tensors in lists: this many bytes per element are counted until known.
 _LIST_TYPE, _LIST_ELEMENT_BYTES = "TensorList", 4
+
+
+class _Called(NamedTuple):
+    """An operator called alike: the kind of its *record* (-1: none), or its name and *spelled* arguments."""
+
+    record: int
+    name: str
+    spelled: str
+    context: Context
 
 
 class OperatorCalls(NamedTuple):
@@ -58,21 +68,28 @@ def device_operators(
     rows = host_rows(launches, lanes, host)
     kind, call = np.full(len(launches), -1, dtype=np.int64), (launches.lane << 32) + launches.op
     kind[rows >= 0] = host.kind[rows[rows >= 0]]
-    of_graph: dict[tuple[str, str], int] = {}
-    for index in own[(kind[own] < 0) | np.isin(own, [*launches.origins])].tolist():
-        called, call[index] = _called(trace, launches, lanes, index)
-        kind[index] = -1 - of_graph.setdefault(called, len(of_graph))
+    others: dict[_Called, int] = {}
+    batches = Batches(trace)
+    records = [record for record in np.unique(kind[own]).tolist() if record >= 0]
+    in_context = [record for record in records if needs_context(host.kinds.names[record])]
+    has_origin = np.isin(own, [*launches.origins])
+    for index in own[(kind[own] < 0) | np.isin(kind[own], in_context) | has_origin].tolist():
+        called, call[index] = _called(trace, launches, lanes, index, batches)
+        if index not in launches.origins:
+            called = called._replace(record=int(kind[index]))
+        kind[index] = -1 - others.setdefault(called, len(others))
     names, times = trace.works.name[launches.work], launches.end_ns - launches.start_ns
-    others = list(of_graph)
-    found = []
+    listed, found = list(others), []
     for number in np.unique(kind[own]).tolist():
         mine = own[kind[own] == number]
         figures = len(np.unique(call[mine])), len(mine), int(times[mine].sum())
         pieces = [trace.texts[name] for name in np.unique(names[mine]).tolist()]
-        name, spelled = others[-1 - number] if number < 0 else ("", "")
-        if number >= 0 or spelled:
-            op = host.kinds[number] if number >= 0 else recorded_operator(name, spelled)
-            found.append(_transferred(_calls(op, pieces, figures), pieces))
+        record, name, spelled, context = (
+            listed[-1 - number] if number < 0 else _Called(number, "", "", Context())
+        )
+        if record >= 0 or spelled:
+            op = host.kinds[record] if record >= 0 else recorded_operator(name, spelled)
+            found.append(_transferred(_calls(op, pieces, figures, context), pieces))
             continue
         moved = int(trace.works.size_bytes[launches.work[mine]].sum()) // figures[0]
         copies = bool(moved) and not (launches.category[mine] == KERNEL).any()
@@ -90,7 +107,7 @@ def host_operators(ops: Ops, counted: np.ndarray, host: HostTrace) -> list[Opera
     for number in np.unique(kind).tolist():
         mine = kind == number
         count = int(mine.sum())
-        found.append(_calls(host.kinds[number], (), (count, count, int(times[mine].sum()))))
+        found.append(_calls(host.kinds[number], (), (count, count, int(times[mine].sum())), Context()))
     return found
 
 
@@ -105,25 +122,37 @@ def joined_operators(of_ranks: Mapping[int, Iterable[OperatorCalls]]) -> dict[st
 
 
 def _called(
-    trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], index: int
-) -> tuple[tuple[str, str], int]:
-    """Return name and arguments ("" if unknown) of the operator of a launch without a record, and its call.
+    trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], index: int, batches: Batches
+) -> tuple[_Called, int]:
+    """Return the operator of a launch, but for its record in the host trace, and its call.
 
     Calls are numbered; launches of one call have one number.
     """
-    op = int(launches.op[index])
+    op, lane = int(launches.op[index]), int(launches.lane[index])
     if index in launches.origins:
         origin = launches.origins[index]
-        return (origin.operator, origin.arguments), -1 - ((int(launches.call[index]) << 32) + origin.call)
-    if op < 0:
-        return (trace.texts[int(trace.works.name[launches.work[index]])], ""), -1 - index
-    called = trace.texts[int(lanes[int(launches.lane[index])].ops.name[op])]
-    return (called, ""), (int(launches.lane[index]) << 32) + op
+        context = Context(None, origin.allocated) if needs_context(origin.operator) else Context()
+        called = _Called(-1, origin.operator, origin.arguments, context)
+        number = -1 - ((int(launches.call[index]) << 32) + origin.call)
+    elif op < 0:
+        return _Called(
+            -1, trace.texts[int(trace.works.name[launches.work[index]])], "", Context()
+        ), -1 - index
+    else:
+        name = trace.texts[int(lanes[lane].ops.name[op])]
+        called = _Called(-1, name, "", Context(None, allocated_in(lanes, lane, op)))
+        number = (lane << 32) + op
+    if needs_context(called.name):
+        batch = batches.at(int(launches.call_start_ns[index]))
+        called = called._replace(context=called.context._replace(batch=batch))
+    return called, number
 
 
-def _calls(op: HostOp, pieces: Sequence[str], figures: tuple[int, int, int]) -> OperatorCalls:
+def _calls(
+    op: HostOp, pieces: Sequence[str], figures: tuple[int, int, int], context: Context
+) -> OperatorCalls:
     """Return the calls of *op*, which launched *pieces* by name; *figures* are calls, pieces and time."""
-    work = operator_work(op)
+    work = work_in_context(op, context, pieces) or operator_work(op)
     kind, read, written = work.kind, work.read_bytes, work.written_bytes
     if _LIST_TYPE in op.types:
         width = next(filter(None, map(kernel_width, pieces)), 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ._captured import CapturedGraph as CapturedGraph
+from ._captured import allocated_shapes as allocated_shapes
 from ._captured import captured_graphs as captured_graphs
 from ._captured import launches_graphs as launches_graphs
 from ._device_links import KERNEL as KERNEL
@@ -37,6 +38,7 @@ __all__ = [
     "LoggedMessage",
     "MatchedCollective",
     "MatchedLogs",
+    "allocated_shapes",
     "bursts",
     "captured_graphs",
     "data_edges",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from ._host_lanes import Lane
 __all__ = [
     "CapturedGraph",
     "Origin",
+    "allocated_shapes",
     "captured_graphs",
     "graph_origins",
     "is_graph_launch",
@@ -26,6 +27,7 @@ __all__ = [
 _Piece = tuple[int, str]
 # Kernels of another graph share some names; of the right capture nearly all are matched.
 _LEAST_MATCHED = 0.5
+_ALLOCATION = "aten::empty"
 _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))
 
 
@@ -33,7 +35,7 @@ class Origin(NamedTuple):
     """The operator that issued a piece of device work when its graph was captured.
 
     *arguments* are its arguments as the trace of the capture spells them, "" without; *call* is its number in
-    that trace.
+    that trace. *allocated* are the shapes that the operator itself allocated.
     """
 
     operator: str
@@ -41,6 +43,7 @@ class Origin(NamedTuple):
     phase: str
     arguments: str
     call: int
+    allocated: tuple[tuple[int, ...], ...] = ()
 
 
 class CapturedGraph(msgspec.Struct, frozen=True):
@@ -113,7 +116,26 @@ def _origin(ops: Ops, op: int) -> Origin:
     trace, event = ops.trace, int(ops.event[op])
     arguments = int(trace.events.arguments[event])
     spelled = trace.arguments[arguments] if arguments >= 0 else ""
-    return Origin(ops[op].name, module, phase, spelled, event)
+    return Origin(ops[op].name, module, phase, spelled, event, allocated_shapes(ops, op))
+
+
+def allocated_shapes(ops: Ops, op: int) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of the tensors that *op* allocates itself, in order, as far as the trace has them."""
+    last = int(np.searchsorted(ops.start_ns, ops.end_ns[op]))
+    children = op + 1 + np.flatnonzero(ops.parent[op + 1 : last] == op)
+    allocations = ops.trace.events.take(ops.event[children])
+    named = zip(ops.trace.names(allocations.name), allocations.arguments.tolist(), strict=True)
+    spelled = [ops.trace.arguments[place] for name, place in named if name == _ALLOCATION and place >= 0]
+    return tuple(filter(None, map(_allocated, spelled)))
+
+
+def _allocated(spelled: str) -> tuple[int, ...]:
+    """Return the shape that an allocation with these arguments asks for, () if it is unreadable."""
+    try:
+        _, _, values = msgspec.json.decode(spelled, type=list[list[Any]])
+        return msgspec.json.decode(values[0], type=tuple[int, ...])
+    except (IndexError, TypeError, ValueError, msgspec.MsgspecError):
+        return ()
 
 
 def _piece(trace: DeviceTrace, call: int) -> _Piece:

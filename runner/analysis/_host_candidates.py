@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
+from ...converter.building import class_of, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
 from ...support.table import Columns
@@ -27,7 +28,7 @@ from ._candidate import (
     where,
 )
 from ._critical_path import CriticalPath
-from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, typical_host_ns
+from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, texts_where, typical_host_ns
 from ._labels import short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
@@ -39,6 +40,7 @@ _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _SYNCHRONISATION = "synchronisation"
 # A loop of more waiting operators than that for each piece of Python between them is one of waits.
 _PER_PYTHON = 4
+_WORK = ("compute", "communication", "copy", "memory")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 
 
@@ -125,26 +127,39 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
     usual = np.array([typical[one] for one in programs.tolist()], np.int64)
     durations = segments["duration_ns"][rows]
     long = durations > STALL_TIMES * usual
+    on_device = _device_operators(workload)
     for name, own in grouped(rows[long], segments["operator"][rows[long]]):
         path_ns = sum_ns(segments, own)
         bound_ns = path_ns - int(usual[np.isin(rows, own)].sum())
         is_gap = name.startswith(HOST_BEFORE) or name in {HOST_END, HOST_UNRECORDED}
-        what = f"Host stall: {name}" if is_gap else f"Host stall in {name}"
+        what, remedy = f"Host stall: {name}" if is_gap else f"Host stall in {name}", "stall"
+        if class_of(plain_name(name)) and name not in on_device:
+            what, remedy = f"{name}, computed by the host", "host_operator"
         cause = str(segments["cause"][own[0]])
         module, _ = largest(segments, own, "module")
         what += f" of {module}" * bool(module) + in_place(segments, own)
-        yield Candidate(what, "host", cause, "stall", Target("stall", name), GONE, own, path_ns, bound_ns)
+        yield Candidate(what, "host", cause, remedy, Target("stall", name), GONE, own, path_ns, bound_ns)
     own = rows[~long]
     if len(own):
-        on_device = any("idle" in graph.node_columns["kind"].texts for graph in workload.graphs)
-        on_device = on_device or bool((segments["kind"] == "copy").any())
+        has_device = any("idle" in graph.node_columns["kind"].texts for graph in workload.graphs)
+        has_device = has_device or bool((segments["kind"] == "copy").any())
         name, ns = largest(segments, own, "operator")
         what = HOST_CAUSES["dispatch"] + f", most for {name} ({duration_text(ns)})" * (
             len(set(segments["operator"][own])) > 1
         )
-        remedy = "launches" if on_device else "operators"
+        remedy = "launches" if has_device else "operators"
         target = Target("host", "dispatch")
         yield scaled(segments, what, "host", target, own, cause="dispatch", remedy=remedy, is_named=False)
+
+
+def _device_operators(workload: Workload) -> set[str]:
+    """Return the operators with work that is not the host's."""
+    found: set[str] = set()
+    for graph in workload.graphs:
+        operators = graph.node_columns["operator"]
+        working = texts_where(graph.node_columns, "kind", _WORK.__contains__)
+        found.update(operators.texts[number] for number in np.unique(operators.numbers[working]).tolist())
+    return found
 
 
 def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns: int) -> Iterator[Candidate]:

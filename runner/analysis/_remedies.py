@@ -27,9 +27,12 @@ REMEDIES: Mapping[str, str] = {
     "launches": "fewer launches, as the device waits for them: torch.compile, CUDA graphs, larger batches",
     "operators": "fewer and larger operators: batched or foreach variants, torch.compile, larger batches",
     "stall": "move what runs there out of the step, or to another thread: the host thread stops here",
+    "host_operator": "compute it on the device, where its tensors are needed, or before the step: it "
+    "launches no work of the device",
     "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or do it less often: the "
     "host cannot launch ahead while it waits",
-    "input_pipeline": "more data loader workers, prefetching, and cheaper loading and transforms of samples",
+    "input_pipeline": "more data loader workers if processor cores are free, prefetching, and cheaper "
+    "loading and transforms of samples",
     "worker_wait": "more data loader workers, a larger prefetch_factor, persistent_workers=True, or cheaper "
     "transforms: the workers cannot keep up",
     "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
@@ -39,7 +42,8 @@ REMEDIES: Mapping[str, str] = {
     "descheduled": "free processor cores: fewer threads and processes a core, or a larger CPU quota",
     "sleep": "remove the sleep, or wait for an event instead",
     "io": "do files and network beside the step: another thread, local or cached files, larger requests",
-    "checkpoint": "asynchronous checkpoints (torch.distributed.checkpoint.async_save), or fewer of them",
+    "checkpoint": "fewer checkpoints, or asynchronous ones (torch.distributed.checkpoint.async_save) by "
+    "another process on a free core: a thread shares the GIL, which pickling holds",
     "validation": "validate less often or on fewer batches, or in another job",
     "logging": "log less often, and format and write in another thread",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "

@@ -139,6 +139,13 @@ def test_bytes_count_what_is_read_and_written():
         ("aten::convolution", [[2, 3, 9, 9], [5, 3, 3, 3]], [0, 0, 0, [2, 2], [1, 1], [1, 1]], [2, 5, 5, 5]),
         ("aten::cudnn_convolution", [[2, 3, 9], [5, 3, 3]], [0, 0, [0], [3], [1]], [2, 5, 3]),
         ("aten::cudnn_convolution", [[2, 3, 9], [5, 3, 3]], [], [2, 5, 9]),
+        (
+            "aten::_slow_conv2d_forward",
+            [[2, 99, 9, 9], [99, 99, 3, 3]],
+            [0, 0, [3, 3], 0, [2, 2], [1, 1]],
+            [2, 99, 5, 5],
+        ),
+        ("aten::some_convolution", [[2, 99, 9, 9], [99, 99, 3, 3]], [], [2, 99, 9, 9]),
         ("aten::cat", [[[2, 3], [4, 3]], []], [], [18]),
         ("aten::relu", [[2, 3]], [], [2, 3]),
         ("fbgemm::embedding_codegen_lookup", [[10_000, 64]], [], []),

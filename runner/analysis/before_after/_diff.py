@@ -352,10 +352,10 @@ class StepDiff:
             return ""
         is_sure = part["verdict"] in ("more", "less") and not self.layout.exact
         suffix = " beyond the noise" * is_sure
-        text = f" The largest contribution{suffix} is {part['key']}, {_signed(int(part['delta_ns']))}"
-        text += " on the critical path"
+        text = f" The largest contribution to the critical path{suffix} is {part['key']}"
+        text += f", {_signed(int(part['delta_ns']))}"
         if by_class is not None:
-            text += f"; the largest class of operators is {by_class['key']}"
+            text += f"; by class of operators it is {by_class['key']}"
             text += f", {_signed(int(by_class['delta_ns']))}"
         return f"{text}."
 

@@ -93,6 +93,29 @@ def test_a_stall_of_the_host_is_named_and_gains_what_it_cost(tmp_path):
     assert run.node(first.rank, first.node_id)["duration_ns"] == 5 * MS + 10_000
 
 
+@pytest.mark.parametrize(
+    ("operator", "what"),
+    [
+        ("aten::normal_", "aten::normal_, computed by the host"),  # and nothing of it on the device
+        ("aten::op1", "Host stall in aten::op1"),
+        ("aten::empty", "Host stall in aten::empty"),  # computes nothing
+    ],
+)
+def test_an_operator_that_the_host_computes_is_no_stall(tmp_path, operator, what):
+    more = host(80, 5 * MS, [78], name=operator, operator=operator)
+    first = analysed(tmp_path, launched(more=[more])).advices()[0]
+    assert (first.what, first.key) == (what, f"stall:{operator}=inf")
+
+
+def test_a_stalling_operator_of_the_device_is_a_stall(tmp_path):
+    nodes = [
+        host(80, 5 * MS, [78], name="aten::mul", operator="aten::mul"),
+        kernel(81, 10, [80], operator="aten::mul"),
+    ]
+    first = analysed(tmp_path, launched(more=nodes)).advices()[0]
+    assert first.what == "Host stall in aten::mul"
+
+
 def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
     run = analysed(tmp_path, launched(slow_ns=500_000))
     first = run.advices()[0]
