@@ -81,6 +81,15 @@ def test_compilation_owns_the_operators_that_it_traces(tmp_path):
     assert host_us(converted(tmp_path, thread))["compilation"] == 70_000
 
 
+def test_a_stack_of_anomaly_detection_is_not_its_operators(tmp_path):
+    thread = Thread(0)
+    thread.op("aten::tanh", START, END, 1)
+    thread.mark("chakrascope::anomaly detection", START + 5_000, START + 25_000, "cpu_op")
+    graph = converted(tmp_path, thread)
+    assert host_us(graph) == {"anomaly_detection": 20_000}
+    assert graph.nodes.loc[graph.nodes["kind"] == "compute", "duration_ns"].sum() == 80_000_000
+
+
 def test_fetching_values_one_by_one_is_synchronisation(tmp_path):
     thread = Thread(0)
     for number in range(1_000):
