@@ -25,7 +25,8 @@ def buffers_of(ops: Ops) -> list[str]:
     """Return the place of each operator that copies to or from a collective's buffer, "" of others."""
     places = [""] * len(ops)
     for collective, place in BUFFERS.items():
-        named = which(ops.trace.texts, lambda text, of=collective: _BUFFER_COPIES.get(text) == of)[ops.name]
+        copying = {name for name, of in _BUFFER_COPIES.items() if of == collective}
+        named = which(ops.trace.texts, copying.__contains__)[ops.name]
         for row in np.flatnonzero(_inside(ops, named)).tolist():
             places[row] = place
     return places
