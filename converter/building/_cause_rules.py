@@ -25,15 +25,20 @@ _T = TypeVar("_T")
 
 
 class Mark(NamedTuple):
-    """The *cause* that a range on a host thread shows; *covers*: the operators inside belong to it."""
+    """The *cause* that a range on a host thread shows.
+
+    *covers*: the operators inside belong to it. *is_inside*: it belongs to no operator around it.
+    """
 
     cause: str
     covers: bool = True
+    is_inside: bool = False
 
 
 # Annotations: PyTorch's own (torch/utils/data/dataloader.py, torch/optim/optimizer.py), those of Lightning's
 # PyTorchProfiler ("[pl]..."), and what users commonly call their ranges.
 _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
+    (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
     (r"chakrascope::", None),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),

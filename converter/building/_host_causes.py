@@ -103,7 +103,8 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
     for start, end, number in zip(starts, ends, which, strict=True):
         mark = marks[number]
         assert mark is not None
-        spans.append(Span(start, end, mark.cause, "", OPERATIONS if mark.covers else GAPS))
+        claims = MOMENTS if mark.is_inside else OPERATIONS if mark.covers else GAPS
+        spans.append(Span(start, end, mark.cause, "", claims))
     return _flat(spans)
 
 

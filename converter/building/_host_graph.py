@@ -15,7 +15,6 @@ from ...tracer import Evidence
 from .._columns import which
 from ..chakra import (
     COMM_LANE,
-    GRADIENT_BUCKETS,
     HOST_BEFORE,
     HOST_END,
     MESSAGE_LANE,
@@ -44,6 +43,7 @@ from ..readers import (
     lost_communications,
     with_inferred_groups,
 )
+from ._buffers import buffers_of
 from ._cause_rules import OPERATORS, is_python_operator
 from ._costs import counted_operators, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
@@ -64,11 +64,6 @@ LEFT_OUT = (
 )
 # Whose operators start communications or wait for them: they compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
-# The ranges of torch/csrc/distributed/c10d/reducer.cpp in which gradients are copied to and from buckets.
-_BUCKET_COPIES = (
-    "torch::distributed::reducer::mul_out",
-    "torch.distributed.ddp.reducer::copy_bucket_to_grad",
-)
 # A later piece of an operator this short is added to its first one instead of becoming a node.
 _MERGED_BELOW_NS = 2_000
 
@@ -176,7 +171,7 @@ class _Builder:
 
     *names*, *modules* and *phases* are those of operators, *works_of_op* their nodes that compute; *costs*
     are by piece, *computes* marks those that are their operator's own time, *places* are in the script.
-    *copies_buckets* marks operators that copy gradients to or from buckets; its last is none.
+    *buffers* is the place of operators that copy to or from a collective's buffer, else ""; its last is none.
     """
 
     window: Window
@@ -187,7 +182,7 @@ class _Builder:
     phases: list[str]
     causes: HostCauses
     computes: list[bool]
-    copies_buckets: list[bool]
+    buffers: list[str]
     places: list[str]
     built: GraphBuilder = field(default_factory=GraphBuilder)
     node_of_op: dict[int, int] = field(default_factory=dict)
@@ -267,8 +262,8 @@ class _Builder:
     def _host_node(self, piece: _Piece, part: Part) -> dict[str, Any]:
         about = piece.op if piece.op >= 0 else piece.next_op
         node: dict[str, Any] = {"type": NodeType.COMP, "stream": 0, "num_ops": 1, "tensor_size_bytes": 1}
-        if part.place or self.copies_buckets[piece.op]:
-            node["place"] = GRADIENT_BUCKETS if self.copies_buckets[piece.op] else part.place
+        if part.place or self.buffers[piece.op]:
+            node["place"] = self.buffers[piece.op] or part.place
         if about >= 0:
             node |= {"module": self.modules[about], "phase": self.phases[about]}
         if piece.op < 0:
@@ -390,18 +385,9 @@ def _builder(
         phases=[PHASES[number] for number in ops.phase.tolist()],
         causes=causes,
         computes=computes.tolist(),
-        copies_buckets=[*_inside(ops, which(names, _BUCKET_COPIES.__contains__)[ops.name]).tolist(), False],
+        buffers=[*buffers_of(ops), ""],
         places=causes.places((pieces.start_ns + pieces.end_ns) // 2),
     )
-
-
-def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
-    """Return which of *ops* are *chosen* or have a chosen operator around them."""
-    inside, outer = np.zeros_like(chosen), chosen
-    while (outer & ~inside).any():
-        inside = inside | outer
-        outer = (ops.parent >= 0) & inside[ops.parent]
-    return inside
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:

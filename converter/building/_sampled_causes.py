@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...tracer import Evidence
-from ..readers import PHASES, DeviceTrace, Ops, Threads
+from ..readers import DeviceTrace, Ops, Threads
 from ._cause_rules import ACTIVITIES, CALLS, SYSTEM_CALLS, frame_cause
 from ._host_causes import (
     GAPS,
@@ -26,6 +26,7 @@ from ._host_causes import (
     marked_spans,
     model_calls,
 )
+from ._sections import Elements, phase_edges, section_edges
 from ._steps import Window
 
 __all__ = ["SampledCauses", "host_causes"]
@@ -34,6 +35,8 @@ __all__ = ["SampledCauses", "host_causes"]
 _BUSY = 0.5
 # A run delay that is shorter, or a smaller share of the time between samples, comes from ordinary scheduling.
 _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
+# A thread that slept for a smaller share of a step only ran, or waited for a processor.
+_SLEPT = 0.02
 # A collection that is shorter does not matter.
 _COLLECTION_NS = 100_000
 # Causes in which a thread takes no processor time.
@@ -45,6 +48,8 @@ _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
 # Functions that call into C++ and wait there, in jobs of several ranks for the ranks' gradients and buffers.
 _AWAITING_PEERS = re.compile(r"torch/(autograd/graph\.py:_engine_run_backward$|nn/parallel/distributed\.py:)")
+# The causes and the module of data loaders, whose ranges the profiler marks.
+_OF_LOADERS, _LOADER_FILE = ("input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
 # The activity in which the model runs, too.
 _ACROSS_THE_MODEL = "validation"
 
@@ -59,9 +64,9 @@ def host_causes(
         threads = Threads(trace)
 
         def phases_of(step: tuple[int, int]) -> list[int]:
-            return _phase_edges(threads.operators(own, *step), *step)
+            return phase_edges(threads.operators(own, *step), *step)
 
-        spans = layered(SampledCauses(evidence).spans(ops, window, phases_of), marked)
+        spans = layered(SampledCauses(evidence).spans(ops, window, phases_of, marked), marked)
     return HostCauses(spans, model_calls(trace, own, window))
 
 
@@ -82,17 +87,24 @@ class SampledCauses:
         self._evidence = evidence
         self._rows = [row for row, thread in enumerate(evidence.samples.thread) if thread == 0]
         self._times = [evidence.samples.time_ns[row] for row in self._rows]
+        self._delays_ns = _delays_at_samples(evidence, self._rows)
         self.about = cache(self._about)
 
     def spans(
-        self, ops: Ops, window: Window, phases_of: Callable[[tuple[int, int]], Sequence[int]]
+        self,
+        ops: Ops,
+        window: Window,
+        phases_of: Callable[[tuple[int, int]], Sequence[int]],
+        marked: Sequence[Span] = (),
     ) -> list[Span]:
         """Return disjoint spans within *window*; *ops* are the operators of the thread.
 
-        *phases_of* returns the `_phase_edges` of a captured step by its start and end.
+        *phases_of* returns the `phase_edges` of a captured step by its start and end. *marked* are the
+        spans of the profiler's ranges: data loaders run there alone.
         """
-        edges = _section_edges(ops)
-        own = [*self._states(window.start_ns, window.end_ns)]
+        edges = section_edges(ops)
+        loads = [span for span in marked if span.cause in _OF_LOADERS]
+        own = [*self._states(window.start_ns, window.end_ns, loads)]
         others = [(phases_of(step), [*self._states(*step)]) for step in self._other_steps(window)]
         steps = [phases_of((step.start_ns, step.end_ns)) for step in window.steps] if others else []
         states = [*own, *_of_other_steps(own, others, edges, steps)]
@@ -101,7 +113,7 @@ class SampledCauses:
         of_steps = [[*group] for _, group in groupby(states, lambda one: bisect_right(begins, one.time_ns))]
         lines = _lines_of_loops([*of_steps, *(group for _, group in others)])
         states = [one._replace(place=lines.get(one.place, one.place)) for one in states]
-        spans = [*_around(states, _Elements.of(ops, window), edges, window)]
+        spans = [*_around(states, Elements.of(ops, window), edges, window)]
         return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
@@ -117,16 +129,32 @@ class SampledCauses:
             )
         return shares
 
-    def _states(self, start_ns: int, end_ns: int) -> Iterator[_State]:
-        """Yield spans from the samples between two times and the next one; none without samples between."""
+    def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[_State]:
+        """Yield spans from the samples between two times and the next one; none without samples between.
+
+        What a sample shows of a data loader holds in its range alone, one of *loads*: the sampler often gets
+        the interpreter lock as the thread enters it.
+        """
         samples, rows, times = self._evidence.samples, self._rows, self._times
         first, after = bisect_left(times, start_ns), bisect_left(times, end_ns)
         for number in range(max(first, 1), min(after + 1, len(rows)) if after > first else 0):
             row, before = rows[number], rows[number - 1]
             cause, place = self._cause(before, row)
             time = samples.time_ns[row]
-            changed_ns = self._changed_ns(before, row)
+            entered_ns = self._entered_loader_ns(row, loads) if loads else 0
+            if entered_ns < 0:
+                continue
+            changed_ns = self._changed_ns(before, row) or (entered_ns > samples.time_ns[before]) * entered_ns
             yield _State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+
+    def _entered_loader_ns(self, row: int, loads: Sequence[Span]) -> int:
+        """Return the start of the range of *loads* around a sample of a loader: -1 for none, 0 for others."""
+        frames = self._evidence.frames_of(self._evidence.samples.stack[row])
+        if not any(frame.path.endswith(_LOADER_FILE) for frame in frames):
+            return 0
+        time_ns = self._evidence.samples.time_ns[row]
+        around = (span.start_ns for span in loads if span.start_ns <= time_ns < span.end_ns)
+        return next(around, -1)
 
     def _other_steps(self, window: Window) -> Iterator[tuple[int, int]]:
         """Yield start and end of the captured steps that are not in *window*."""
@@ -147,7 +175,7 @@ class SampledCauses:
         if ran_ns < 0 or was_blocked == is_blocked:
             return 0
         earlier, later = samples.time_ns[before], samples.time_ns[row]
-        ran_ns = min(ran_ns + max(0, _since(samples.delay_ns, before, row)), later - earlier)
+        ran_ns = min(ran_ns + max(0, _since(self._delays_ns, before, row)), later - earlier)
         return earlier + ran_ns if is_blocked else later - ran_ns
 
     def _blocking_call(self, row: int) -> str:
@@ -172,7 +200,7 @@ class SampledCauses:
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
         # What it waited for a processor says nothing of what it would have done with one.
-        wall -= min(max(0, _since(samples.delay_ns, before, row)), wall - max(0, busy))
+        wall -= min(max(0, _since(self._delays_ns, before, row)), wall - max(0, busy))
         if busy < 0 or busy > _BUSY * wall:
             return "python" if mechanism in ("", *_BLOCKED) else mechanism, place
         holder = self._holder(before, row, wall - busy)
@@ -249,7 +277,7 @@ class SampledCauses:
             and end > window.start_ns
         ]
         delayed: list[Span] = []
-        pieces = _Elements.of(ops, window, nested=True)
+        pieces = Elements.of(ops, window, nested=True)
         for before, row in pairwise(self._scheduled_rows()):
             start, end = samples.time_ns[before], samples.time_ns[row]
             if end <= window.start_ns or start >= window.end_ns:
@@ -270,7 +298,7 @@ class SampledCauses:
         """
         samples = self._evidence.samples
         wall = samples.time_ns[row] - samples.time_ns[before]
-        delay = min(_since(samples.delay_ns, before, row), wall)
+        delay = min(_since(self._delays_ns, before, row), wall)
         busy = _since(samples.cpu_ns, before, row)
         waits = any(self.about(samples.stack[one])[1] in _WAITING for one in (before, row))
         lost = delay if busy < 0 or waits else max(delay, wall - busy)
@@ -282,9 +310,9 @@ class SampledCauses:
         samples, steps = self._evidence.samples, self._evidence.steps
         first, after = (bisect_right(steps.time_ns, samples.time_ns[one]) for one in (before, row))
         readings = [
-            (samples.time_ns[before], samples.delay_ns[before]),
+            (samples.time_ns[before], self._delays_ns[before]),
             *((steps.time_ns[end], steps.delay_ns[end]) for end in range(first, after)),
-            (samples.time_ns[row], samples.delay_ns[row]),
+            (samples.time_ns[row], self._delays_ns[row]),
         ]
         read = [reading for reading in readings if reading[1] >= 0]
         return [
@@ -299,60 +327,36 @@ class SampledCauses:
         """
         samples, waits, rows = self._evidence.samples, self._evidence.waits, self._rows[:1]
         for row in self._rows[1:]:
-            used = max(_since(column, rows[-1], row) for column in (samples.cpu_ns, samples.delay_ns))
+            used = max(_since(column, rows[-1], row) for column in (samples.cpu_ns, self._delays_ns))
             if used or waits[samples.wait[row]] != "running":
                 rows.append(row)
         return rows
 
 
+def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
+    """Return the run delay until each sample; *rows* are those of the stepping thread.
+
+    The kernel adds a delay when it ends. In a step in which the thread never slept, though, all time without
+    a processor is one.
+    """
+    steps, samples = evidence.steps, evidence.samples
+    delays = list(samples.delay_ns)
+    for row in rows:
+        time_ns, after = samples.time_ns[row], bisect_right(steps.time_ns, samples.time_ns[row])
+        if not 0 < after < len(steps) or min(samples.cpu_ns[row], delays[row]) < 0:
+            continue
+        wall, used, delay = (
+            _since(column, after - 1, after) for column in (steps.time_ns, steps.cpu_ns, steps.delay_ns)
+        )
+        if min(used, delay) >= 0 and wall - used - delay <= _SLEPT * wall:
+            own = time_ns - steps.time_ns[after - 1] - samples.cpu_ns[row] + steps.cpu_ns[after - 1]
+            delays[row] = steps.delay_ns[after - 1] + min(max(0, own), delay)
+    return delays
+
+
 def _since(column: Sequence[int], before: int, row: int) -> int:
     """Return how much a counter grew from row *before* to *row*, -1 if it was not read."""
     return column[row] - column[before] if min(column[row], column[before]) >= 0 else -1
-
-
-class _Elements(NamedTuple):
-    """The outermost operators of a thread and the gaps between them, each by its start and end."""
-
-    edges: list[int]
-
-    @classmethod
-    def of(cls, ops: Ops, window: Window, *, nested: bool = False) -> _Elements:
-        """Return the elements of *window*; of *nested* operators each one's own pieces."""
-        outer = (ops.parent < 0) | nested
-        edges = np.unique(
-            np.concatenate([ops.start_ns[outer], ops.end_ns[outer], [window.start_ns, window.end_ns]])
-        )
-        return cls(edges.tolist())
-
-    def longest(self, start_ns: int, end_ns: int, delay_ns: int) -> list[tuple[int, int]]:
-        """Return the place of a delay in an interval, in order: at the ends of its longest elements.
-
-        A thread that loses a processor gets it back milliseconds later, so that short elements were not
-        delayed. Without the delay the long ones are equally long.
-        """
-        inner = self.edges[bisect_right(self.edges, start_ns) : bisect_left(self.edges, end_ns)]
-        elements = sorted(pairwise([start_ns, *inner, end_ns]), key=lambda one: one[0] - one[1])
-        total_ns, level_ns = -delay_ns, 0
-        for number, (begin, end) in enumerate(elements, 1):
-            if end - begin <= level_ns:
-                break
-            total_ns += end - begin
-            level_ns = max(0, -(-total_ns // number))
-        return sorted((begin + level_ns, end) for begin, end in elements if end - begin > level_ns)
-
-    def boundary(self, earlier_ns: int, since_ns: int, later_ns: int) -> int:
-        """Return the time at which a state sampled at *earlier_ns* changed to one sampled at *later_ns*.
-
-        The first state began at *since_ns* at the latest. States begin and end with operators if
-        possible.
-        """
-        middle = min((earlier_ns + later_ns) // 2, max(since_ns, earlier_ns))
-        at = bisect_left(self.edges, middle)
-        if not 0 < at < len(self.edges):
-            return middle
-        start, end = self.edges[at - 1], self.edges[at]
-        inside = [edge for edge in (start, end) if earlier_ns <= edge <= max(later_ns, middle)]
-        return min(inside, key=lambda edge: abs(edge - middle)) if inside else middle
 
 
 def _of_other_steps(
@@ -431,28 +435,8 @@ def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
     return joined
 
 
-def _phase_edges(ops: Ops, start_ns: int, end_ns: int) -> list[int]:
-    """Return the start and end of a step on a thread, and those of its phases except modules."""
-    inner = [edge for edge in _section_edges(ops, has_modules=False) if start_ns < edge < end_ns]
-    return [start_ns, *inner, end_ns]
-
-
-def _section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
-    """Return the starts and ends of modules, backward passes, optimizers and data loaders on the thread."""
-    outer = ops.parent < 0
-    phases, starts, ends = ops.phase[outer], ops.start_ns[outer], ops.end_ns[outer]
-    outside = len(PHASES)
-    is_forward = phases == PHASES.index("forward")
-    kinds = np.where(is_forward & ((ops.module[outer] == 0) | (not has_modules)), outside, phases)
-    first = np.flatnonzero(np.diff(kinds, prepend=outside) != 0)
-    last = np.append(first[1:], len(kinds))[: len(first)] - 1
-    inside = kinds[first] != outside
-    edges: list[int] = np.unique(np.concatenate([starts[first][inside], ends[last][inside]])).tolist()
-    return edges
-
-
 def _around(
-    states: Sequence[_State], elements: _Elements, edges: Sequence[int], window: Window
+    states: Sequence[_State], elements: Elements, edges: Sequence[int], window: Window
 ) -> Iterator[Span]:
     """Yield a span around each run of equal *states*: a state only applies to its section between *edges*.
 

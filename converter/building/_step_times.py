@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from ...support import duration_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
+from ._cause_rules import ACTIVITIES
 from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
@@ -223,6 +224,7 @@ def _explained(
     """Return *times* with the cause that takes more time in the *long* steps than in the others."""
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
     excess: Counter[tuple[str, str]] = Counter()
+    loading_ns = 0.0
     for index, step in steps.items():
         sign, count = (1, len(long)) if index in long else (-1, len(steps) - len(long))
         own = evidence[step.rank].steps
@@ -231,19 +233,25 @@ def _explained(
         shares[_DELAYED, ""] += step.delay_ns
         if min(own.gc_ns[step.begin], own.gc_ns[step.end]) >= 0:
             shares[_COLLECTING, ""] += own.gc_ns[step.end] - own.gc_ns[step.begin]
+        if min(own.loader_ns[step.begin], own.loader_ns[step.end]) >= 0:
+            loading_ns += sign * (own.loader_ns[step.end] - own.loader_ns[step.begin]) / count
         for key, taken in shares.items():
             excess[key] += round(sign * taken / count)
     causes: Counter[str] = Counter()
     for (cause, _), taken in excess.items():
         causes[cause] += taken
+    has_workers = any(loader.workers for own in evidence.values() for loader in own.loaders)
+    loading = _WORKER_WAIT if has_workers else "input_pipeline"
+    causes[loading] = max(causes[loading], round(loading_ns))
     longer_ns = times.long_ns - times.median_ns
     # Without a period it may be the machine, whatever ran meanwhile.
     counted = [one for one in (_COLLECTING, _DELAYED) if causes[one] >= longer_ns / 2 and not times.every]
+    owning = [one for one in ACTIVITIES if causes[one] >= longer_ns / 2][:1]
     sampled = [one for one in causes if one != _DELAYED or not times.every]
-    cause = max(counted or sampled, key=causes.__getitem__, default="")
+    cause = max(counted or owning or sampled, key=causes.__getitem__, default="")
     if causes[cause] < longer_ns / 4:
         return times
-    place = max((key for key in excess if key[0] == cause), key=excess.__getitem__)[1]
+    place = max((key for key in excess if key[0] == cause), key=excess.__getitem__, default=("", ""))[1]
     return times._replace(cause=cause, place=place)
 
 

@@ -19,10 +19,10 @@ from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
 from ._graph import TextColumn as TextColumn
+from ._kinds import BUFFERS as BUFFERS
 from ._kinds import COMM_LANE as COMM_LANE
 from ._kinds import DEVICE_LANE as DEVICE_LANE
 from ._kinds import GAP as GAP
-from ._kinds import GRADIENT_BUCKETS as GRADIENT_BUCKETS
 from ._kinds import HOST_BEFORE as HOST_BEFORE
 from ._kinds import HOST_CAUSES as HOST_CAUSES
 from ._kinds import HOST_END as HOST_END
@@ -52,7 +52,6 @@ __all__ = [
     "DEVICE_LANE",
     "EDGE_COLUMNS",
     "GAP",
-    "GRADIENT_BUCKETS",
     "HOST_BEFORE",
     "HOST_CAUSES",
     "HOST_END",

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from ._graph import Column, TextColumn
 
 __all__ = [
+    "BUFFERS",
     "COMM_LANE",
     "DEVICE_LANE",
     "GAP",
-    "GRADIENT_BUCKETS",
     "HOST_BEFORE",
     "HOST_CAUSES",
     "HOST_END",
@@ -68,8 +68,12 @@ HOST_CAUSES: Mapping[str, str] = {
 COMM_LANE, MESSAGE_LANE = 100, 500
 # Stream s of device d is lane DEVICE_LANE x (d + 1) + s.
 DEVICE_LANE = 1000
-# The place of what copies gradients to and from the buckets that DistributedDataParallel reduces.
-GRADIENT_BUCKETS = "gradient buckets of DistributedDataParallel"
+BUFFERS: Mapping[str, str] = {
+    "all_reduce": "gradient buckets of DistributedDataParallel",
+    "all_gather": "gathered parameters of FSDP",
+    "reduce_scatter": "reduced gradients of FSDP",
+}
+"""The place of what copies to and from the buffers of each type of collective."""
 # The time between the collectives of production logs.
 GAP = "gap between collectives, not profiled"
 # Before the name of the operator that follows host work outside any operator.

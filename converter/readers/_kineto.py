@@ -42,7 +42,8 @@ CATEGORIES = ("kernel", "memcpy", "memset")
 # Annotations, but made in the profiler's quick way, which files them as operators.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
-OWN_RANGES = (MODULE_RANGE, CALL_RANGE)
+ANOMALY_RANGE = "chakrascope::anomaly detection"
+OWN_RANGES = (MODULE_RANGE, CALL_RANGE, ANOMALY_RANGE)
 # How the profiler's Python frames (with_stack) name calls of modules.
 MODULE_FRAME = "nn.Module: "
 # The mark of a step: before its number in the profiler's annotation.

@@ -27,7 +27,7 @@ from ...support.table import Columns, Table
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
-from ._candidate import HALF, Candidate
+from ._candidate import HALF, Candidate, sum_ns
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._host_time import DELAYED, cause_ns, contention
@@ -163,23 +163,24 @@ def advise(
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
-    least_ns = _LEAST_SHARE * max(1, path.makespan_ns)
+    # What runs beside the script makes none of its causes smaller.
+    delayed_ns = sum_ns(path.columns, np.flatnonzero(path.columns["cause"] == DELAYED))
+    least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delayed_ns)
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
         one for one in found if one.is_advised and one.bound_ns >= least_ns and one.cause not in machines
     ]
     halves = _halves(path, simulate, result)
     chosen = _distinct(mattering)[:_MOST_REPLAYED]
-    total = max(1, path.makespan_ns)
     replayed = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
-    helpful = [(one, item) for one, item in replayed if item.gain_ns / total >= _LEAST_SHARE]
+    helpful = [(one, item) for one, item in replayed if item.gain_ns >= least_ns]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
     shown = [
         (one, _of_the_whole(one, item, result, workload, simulate))
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
     shown = [(one, _over_the_run(one, item, result, workload)) for one, item in shown]
-    shown = [(one, item) for one, item in shown if item.share >= _LEAST_SHARE]
+    shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
     of_the_run = {item.cause for _, item in shown if not item.key}
     recurring = [item for item in _recurring(result, workload) if item.cause not in of_the_run]
     items = [*recurring, *_with_overlaps(shown, path)]

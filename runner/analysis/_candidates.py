@@ -12,7 +12,7 @@ import numpy as np
 
 from ...converter import Workload
 from ...converter.building import computed_on_host
-from ...converter.chakra import GAP, GRADIENT_BUCKETS, HOST_CAUSES
+from ...converter.chakra import BUFFERS, GAP, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
@@ -43,7 +43,7 @@ from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, 
 from ._path_facts import copy_direction
 from ._remedies import REMEDIES
 from ._repeated import REPEATED, copies_of_nodes
-from ._what_if import BUCKETED, Excess, Target, late_ranks
+from ._what_if import Excess, Target, late_ranks
 
 __all__ = ["candidates"]
 
@@ -254,10 +254,9 @@ def _communications(
 ) -> Iterator[Candidate]:
     """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages.
 
-    Copies of gradients to and from buckets are proportional to the reduced bytes, and part of the cause.
+    Copies to and from the buffers of a collective are proportional to its bytes, and part of the cause.
     """
     labels = segments["collective"]
-    buckets = computed[segments["place"][computed] == GRADIENT_BUCKETS]
     types = labels[rows].mapped(_type_of)
     kernels = types == ""
     for name, own in grouped(rows[kernels], segments["name"][rows[kernels]]):
@@ -279,8 +278,10 @@ def _communications(
         if slow and about_backend(result.backend).network:
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
-        copies = buckets if name == BUCKETED else buckets[:0]
-        what += ", with the copies of gradients" * bool(len(copies))
+        copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
+        what += f", with the copies of {'parameters' if name == 'all_gather' else 'gradients'}" * bool(
+            len(copies)
+        )
         yield scaled(segments, what, "communication", target, _union(own, copies), remedy=remedy)
 
 

@@ -81,6 +81,15 @@ def test_compilation_owns_the_operators_that_it_traces(tmp_path):
     assert host_us(converted(tmp_path, thread))["compilation"] == 70_000
 
 
+def test_a_stack_of_anomaly_detection_is_not_its_operators(tmp_path):
+    thread = Thread(0)
+    thread.op("aten::tanh", START, END, 1)
+    thread.mark("chakrascope::anomaly detection", START + 5_000, START + 25_000, "cpu_op")
+    graph = converted(tmp_path, thread)
+    assert host_us(graph) == {"anomaly_detection": 20_000}
+    assert graph.nodes.loc[graph.nodes["kind"] == "compute", "duration_ns"].sum() == 80_000_000
+
+
 def test_fetching_values_one_by_one_is_synchronisation(tmp_path):
     thread = Thread(0)
     for number in range(1_000):
@@ -308,6 +317,37 @@ def test_a_delay_is_divided_where_steps_end(tmp_path, before_us):
     write_trace_set(tmp_path, [thread.write(tmp_path, [(begin, begin + 100_000)]) | files])
     delayed = host_us(convert(tmp_path, step=0).graphs[0]).get("descheduled", 0)
     assert delayed == 40_000 - before_us
+
+
+@pytest.mark.parametrize(("slept_us", "delayed_us"), [(0, 80_000), (10_000, 60_000)])
+def test_a_delay_that_has_not_ended_counts_in_a_step_without_sleep(tmp_path, slept_us, delayed_us):
+    """The thread waits for a processor from 10 to 40 ms, and from 50 ms to the end of the step."""
+    thread, evidence, ran_us = Thread(0), EvidenceFile(), 10_000 - slept_us
+    thread.op("aten::mm", START, END, 1)
+    evidence.step(0, START)
+    evidence.sample(START, STEP, cpu=0, wait="running")
+    evidence.sample(START + 30_000, STEP, cpu=ran_us, wait="running")
+    evidence.sample(START + 70_000, STEP, cpu=ran_us + 10_000, delay=30_000, wait="running")
+    evidence.step(1, END, cpu=ran_us + 10_000, delay=80_000, recorded=1)
+    evidence.sample(END + 10_000, STEP, cpu=ran_us + 20_000, delay=80_000, wait="running")
+    delayed = host_us(converted(tmp_path, thread, evidence)).get("descheduled", 0)
+    assert delayed == pytest.approx(delayed_us, abs=1)
+
+
+def test_a_sample_at_the_entry_of_a_loader_says_nothing_of_the_time_before(tmp_path):
+    """The sampler gets the interpreter lock there, after 70 ms of other Python code."""
+    evidence = EvidenceFile()
+    frames = [("__next__", "/env/torch/utils/data/dataloader.py", 721, "library"), STEP]
+    evidence.sample(START, STEP, cpu=0)
+    evidence.sample(START + 12_000, ("audit", "train.py", 9, "script"), STEP, cpu=12_000)
+    evidence.sample(80_010, *frames, cpu=79_010)
+    evidence.sample(END, STEP, cpu=END - START)
+    thread = training_thread()
+    thread.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 80_000, 90_000)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    nodes = nodes[(nodes["place"] == "audit (train.py:9)") & (nodes["kind"] == "host")]
+    assert set(nodes["cause"]) == {"python"}
+    assert nodes["duration_ns"].sum() == pytest.approx(69_000_000, abs=1_000_000)
 
 
 def test_a_step_between_two_samples_is_not_what_the_one_after_it_shows(tmp_path):

@@ -14,10 +14,13 @@ VALIDATE = (("Net.forward", "net.py", 4, "script"), ("validate", "train.py", 80,
 
 
 def run(
-    folder, durations, frames_of=lambda _: (TRAIN,), *, collected=lambda _: 0, delayed=lambda _: 0, samples=()
-):
+    folder, durations, frames_of=lambda _: (TRAIN,), *,
+    collected=lambda _: 0, delayed=lambda _: 0, samples=(),
+    loaded=lambda _: 0, workers=0,
+):  # fmt: skip
     """Convert a run whose unprofiled steps took *durations* and were sampled every 10 ms in *frames_of*."""
-    evidence, time, gc, delay = EvidenceFile(), START, 0, 0
+    evidence, time, gc, delay, loader = EvidenceFile(), START, 0, 0, 0
+    evidence.loader("Images.__getitem__", "data.py", 7, workers)
     evidence.step(0, time)
     for sampled, frames in samples:
         evidence.sample(sampled, *frames, cpu=sampled)
@@ -27,7 +30,8 @@ def run(
         time += duration
         gc += collected(number)
         delay += delayed(number)
-        evidence.step(number + 1, time, gc=gc, delay=delay)
+        loader += loaded(number)
+        evidence.step(number + 1, time, gc=gc, delay=delay, loader=loader)
     thread = Thread(0)
     thread.op("aten::mm", START, START + 9_000, 1)
     entry = thread.write(folder, [(START, START + 10_000)]) | {"process_groups": []}
@@ -87,6 +91,23 @@ def test_validation_is_placed_at_the_function_that_validates(tmp_path):
     durations = [300_000 if number % 4 == 3 else 30_000 for number in range(24)]
     times = run(tmp_path, durations, lambda number: VALIDATE if number % 4 == 3 else (TRAIN,))
     assert (times.every, times.cause, times.place) == (4, "validation", "validate (train.py:80)")
+
+
+@pytest.mark.parametrize(("workers", "cause"), [(2, "worker_wait"), (0, "input_pipeline")])
+def test_a_loader_that_is_not_sampled_is_counted(tmp_path, workers, cause):
+    """While workers start, nothing is sampled: the sample after them has the time."""
+
+    def starts(number):
+        return number % 3 == 2
+
+    times = run(
+        tmp_path,
+        [60_000 if starts(number) else 10_000 for number in range(24)],
+        lambda number: (("step", "torch/optim/adam.py", 1, "library"), TRAIN) if starts(number) else (TRAIN,),
+        loaded=lambda number: 45_000 if starts(number) else 100,
+        workers=workers,
+    )
+    assert (times.every, times.cause) == (3, cause)
 
 
 def test_collections_at_no_period_are_counted(tmp_path):

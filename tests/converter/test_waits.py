@@ -66,6 +66,23 @@ def test_operators_that_copy_gradients_to_and_from_buckets_have_their_place(tmp_
     assert not {"aten::div", "c10d::allreduce_"} & {*nodes["operator"]}
 
 
+@pytest.mark.parametrize(
+    ("operator", "place"),
+    [
+        ("fsdp::all_gather_copy_in", {"gathered parameters of FSDP"}),
+        ("fsdp::chunk_cat", {"reduced gradients of FSDP"}),
+        ("aten::chunk_cat", {""}),
+    ],
+)
+def test_operators_that_copy_to_and_from_buffers_of_fsdp_have_their_place(tmp_path, operator, place):
+    thread = Thread(0)
+    thread.op(operator, 1050, 1300, 5)
+    thread.op("aten::copy_", 1100, 1250, 5)
+    thread.all_reduce(1500, 1510, 5, closes=2500)
+    graph, _ = converted(tmp_path, thread, peer_entered=[1500])
+    assert {*graph.nodes.loc[graph.nodes["operator"].isin([operator, "aten::copy_"]), "place"]} == place
+
+
 def test_nobody_waits_before_the_last_rank_has_entered(tmp_path):
     """What was taken at 1900 is a view of a result that rank 1 did not let be there before 2400."""
     thread = Thread(0)

@@ -3,6 +3,9 @@
 import gzip
 import json
 import sys
+import threading
+import time
+import types
 
 import command_line
 import pytest
@@ -399,3 +402,49 @@ def test_a_script_that_records_an_execution_trace_itself_is_told_to_convert_its_
     assert "the script records an execution trace of its own" in done.stderr
     assert "`chakrascope convert STUDY --device-trace FOLDER`" in done.stderr
     assert json.loads((tmp_path / "own.et.json").read_bytes())["nodes"]
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+def test_stacks_of_anomaly_detection_are_marked(is_on):
+    import torch
+
+    from chakrascope.tracer._agent.modules import mark_anomaly_detection
+
+    module = types.SimpleNamespace(format_stack=torch.fx.traceback.format_stack)
+    mark_anomaly_detection(module)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        torch.ones(1)
+        with torch.autograd.set_detect_anomaly(is_on):
+            stack = module.format_stack()
+    names = [event.name for event in profiler.events()]
+    assert names.count("chakrascope::anomaly detection") == is_on
+    assert "module.format_stack()" in stack[-1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_start_of_an_epoch_is_marked_as_a_part_of_its_loader(workers):
+    import torch
+    from torch.utils.data import dataloader
+
+    from chakrascope.tracer._agent.loaders import LoaderWatch
+    from chakrascope.tracer._agent.phases import PHASES
+
+    classes = [dataloader.DataLoader, dataloader._BaseDataLoaderIter]
+    classes += [dataloader._utils.fetch._IterableDatasetFetcher, dataloader._utils.fetch._MapDatasetFetcher]
+    originals = [(owner, dict(vars(owner))) for owner in classes]
+    PHASES.thread, before = threading.get_ident(), PHASES.end_step(time.time_ns())[0]
+    try:
+        LoaderWatch().install(dataloader, lambda: None)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            iterator = iter(dataloader.DataLoader([1, 2], num_workers=workers))
+        assert PHASES.end_step(time.time_ns())[0] > before
+        assert len([*iterator]) == 2
+    finally:
+        PHASES.thread = None
+        for owner, members in originals:
+            for name in ("__init__", "__iter__", "__next__", "fetch"):
+                if name in members:
+                    setattr(owner, name, members[name])
+    kind = "MultiProcessing" if workers else "SingleProcess"
+    name = f"enumerate(DataLoader)#_{kind}DataLoaderIter.__iter__"
+    assert [event.name for event in profiler.events()].count(name) == 1

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from . import fake_run, fake_world, optimizers, phases, profilers
+from . import fake_run, fake_world, modules, optimizers, phases, profilers
 from .agent import Agent, current_agent, existing_agent
 from .forwards import ForwardCounter
 from .loaders import LOADERS
@@ -159,6 +159,7 @@ _OF_CAPTURES: Mapping[str, Callable[[Any], None]] = {
     "torch._dynamo.utils": spare_the_compiler,
     "torch.autograd.profiler": watch_profilers,
     "torch.distributed.distributed_c10d": watch_the_world,
+    "torch.fx.traceback": modules.mark_anomaly_detection,
     "torch.nn.parallel.distributed": watch_the_reduction,
     "torch.optim.optimizer": count_steps,
     "torch.profiler.profiler": watch_profiled_steps,

@@ -22,7 +22,7 @@ _WRAPPERS = ("Subset", "ConcatDataset")
 
 
 class LoaderWatch:
-    """Times the calls of ``__next__`` in the training thread, and of ``fetch`` here and in forked workers.
+    """Times ``__iter__`` and ``__next__`` in the training thread, and ``fetch`` here and in forked workers.
 
     Workers write into memory that they share with the process that forked them.
     """
@@ -42,8 +42,9 @@ class LoaderWatch:
         if self._fetched is not None:
             return
         self._fetched = memoryview(mmap.mmap(-1, SLOTS * 8)).cast("q")
-        iterator_class = dataloader_module._BaseDataLoaderIter
+        iterator_class, loader_class = dataloader_module._BaseDataLoaderIter, dataloader_module.DataLoader
         construct, advance = iterator_class.__init__, iterator_class.__next__
+        loader_class.__iter__ = _timed_start(loader_class.__iter__)
 
         @functools.wraps(construct)
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -86,6 +87,23 @@ class LoaderWatch:
             self._unseen_workers = True
         if described not in self.listed and len(self.listed) < MOST_LISTED:
             self.listed.append(described)
+
+
+def _timed_start(iterate: Callable[..., Any]) -> Callable[..., Any]:
+    """Time and mark the start of an epoch, which may start workers, as the profiler marks its batches."""
+
+    @functools.wraps(iterate)
+    def timed(loader: Any) -> Any:
+        kind = "MultiProcessing" if loader.num_workers else "SingleProcess"
+        before = PHASES.enter(LOADER)
+        try:
+            profiler = sys.modules["torch"].autograd.profiler
+            with profiler.record_function(f"enumerate(DataLoader)#_{kind}DataLoaderIter.__iter__"):
+                return iterate(loader)
+        finally:
+            PHASES.leave(before)
+
+    return timed
 
 
 def _worker_slot() -> int:

@@ -1,7 +1,9 @@
-"""Mark every module's forward pass in the trace, and the script's calls of models without gradients."""
+"""Mark in the trace what PyTorch does not: forward passes of modules, calls of models, anomaly detection."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Iterator
@@ -9,7 +11,7 @@ from typing import Any
 
 from .sources import script_place
 
-__all__ = ["ModuleRanges", "module_names"]
+__all__ = ["ModuleRanges", "mark_anomaly_detection", "module_names"]
 
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
@@ -101,6 +103,22 @@ def _quick_range() -> Any:
 
     quick = getattr(torch._C._profiler, "_RecordFunctionFast", None)
     return quick or torch.autograd.profiler.record_function
+
+
+def mark_anomaly_detection(traceback_module: Any) -> None:
+    """Mark each stack that autograd's anomaly detection stores as ``chakrascope::anomaly detection``."""
+    import torch  # noqa: PLC0415
+
+    format_stack, quick_range = traceback_module.format_stack, _quick_range()
+
+    @functools.wraps(format_stack)
+    def marked() -> list[str]:
+        is_on = torch.is_anomaly_enabled()
+        with quick_range("chakrascope::anomaly detection") if is_on else contextlib.nullcontext():
+            stack: list[str] = format_stack()
+        return stack[:-1] if stack and __file__ in stack[-1] else stack
+
+    traceback_module.format_stack = marked
 
 
 def _compiled_code_is_running() -> bool:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from ....support import exports_of
 
 if TYPE_CHECKING:
-    from ._changed import BUCKETED as BUCKETED
     from ._simulate import sensitivity as sensitivity
     from ._simulate import simulate_faster as simulate_faster
     from ._simulate import what_if as what_if
@@ -17,7 +16,6 @@ else:
     __getattr__ = exports_of(__name__, __file__)
 
 __all__ = [
-    "BUCKETED",
     "Excess",
     "Target",
     "late_ranks",

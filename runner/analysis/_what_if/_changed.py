@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ....converter import CollectiveType, Graph, NodeType, Workload
-from ....converter.chakra import EDGE_COLUMNS, GRADIENT_BUCKETS
+from ....converter.chakra import BUFFERS, EDGE_COLUMNS
 from ....errors import UsageError, did_you_mean
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
@@ -24,10 +24,8 @@ from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
 from ._target import Target
 
-__all__ = ["BUCKETED", "with_faster_network", "with_faster_nodes", "without_edge"]
+__all__ = ["with_faster_network", "with_faster_nodes", "without_edge"]
 
-BUCKETED = "all_reduce"
-"""The collective to and from whose buffers DistributedDataParallel copies gradients."""
 _LINK = re.compile(r"(\d+)-(\d+)")
 
 
@@ -237,6 +235,8 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == "kind:communication":
         is_message: Flags = types >= NodeType.COMM_SEND
+        is_message |= texts_where(nodes, "place", {*BUFFERS.values()}.__contains__)
+        is_message |= texts_where(nodes, "cause", "communication_call".__eq__)
         return is_message | texts_where(nodes, "kind", is_it)
     if target.what == "place":
         return texts_where(nodes, "place", lambda place: target.name in (place, function_of(place)))
@@ -286,8 +286,8 @@ def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Fla
     mask: Flags = np.zeros(len(types), bool)
     for facts, rows in _collectives(graph, metadata):
         mask[rows] = name in facts
-    if name == BUCKETED and mask.any():
-        mask |= texts_where(graph.node_columns, "place", GRADIENT_BUCKETS.__eq__)
+    if name in BUFFERS and mask.any():
+        mask |= texts_where(graph.node_columns, "place", BUFFERS[name].__eq__)
     return mask
 
 

@@ -479,6 +479,13 @@ def waiting_for_a_processor(delay_ns, work_ns):
     ]
 
 
+@pytest.mark.parametrize(("cause", "is_advised"), [("descheduled", True), ("sleep", False)])
+def test_on_a_busy_machine_causes_are_compared_with_what_the_script_does(tmp_path, cause, is_advised):
+    nodes = [comp(0, MS), host(1, 300 * MS, (0,), cause=cause)]
+    causes = {item.cause for item in analysed(tmp_path, workload(nodes)).advices()}
+    assert causes == ({cause, ""} if is_advised else {cause})
+
+
 @pytest.mark.parametrize(("work_ns", "first"), [(8 * MS, ""), (4 * MS, "descheduled")])
 def test_a_busy_machine_comes_after_what_takes_the_script_more_time(tmp_path, work_ns, first):
     """Necessary work is worth half of its time, which would put it second."""

@@ -196,8 +196,11 @@ def advised(folder, ranks):
     return analyse_run(study_of(folder, workload(*ranks), semantics="trace")).advices()
 
 
-def step(*batches):
-    """Return two ranks with a chain of nodes: a forward pass with its collectives, then a backward pass."""
+def step(*batches, copied=""):
+    """Return two ranks with a chain of nodes: a forward pass with its collectives, then a backward pass.
+
+    Before each collective, its operands are *copied*, a place, and the host is inside the call.
+    """
     nodes = []
 
     def add(node, *arguments, **facts):
@@ -208,6 +211,9 @@ def step(*batches):
         for phase, messages in (("forward", forward), ("backward", backward)):
             add(comp, MS, phase=phase)
             for kind, size in messages:
+                if copied:
+                    add(comp, MS, place=copied, phase=phase)
+                    add(comp, MS, kind="host", module="", cause="communication_call")
                 add(coll, size, comm_type=kind, duration_ns=4 * MS, phase="communication")
     add(comp, MS, phase="optimizer", module="")
     return [nodes, nodes]
@@ -230,6 +236,12 @@ def test_gradients_need_to_be_reduced_once_a_step(tmp_path, batch, what, key, wa
     assert (first.what, first.key, first.is_bound) == (what, key, False)
     assert first.gain_ns == pytest.approx(waits * 4 * MS * 3 / 4, rel=0.01)
     assert "no_sync()" in first.how
+
+
+@pytest.mark.parametrize(("place", "gain_ms"), [("gathered parameters of FSDP", 6), ("elsewhere", 5)])
+def test_calls_and_copies_are_part_of_repeated_communication(tmp_path, place, gain_ms):
+    first = advised(tmp_path, step(*[SHARDED] * 4, copied=place))[0]
+    assert first.gain_ns == pytest.approx(12 * gain_ms * MS * 3 / 4, rel=0.01)
 
 
 @pytest.mark.parametrize(
