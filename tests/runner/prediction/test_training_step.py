@@ -635,6 +635,15 @@ def test_memory_is_within_a_tenth_of_what_torchtitan_reserves(model: str, change
     assert fullest_memory(find_model(model), plan).total / GIB == pytest.approx(gib, rel=0.1)
 
 
+@pytest.mark.parametrize(("ranks", "gib"), [(32, 47.96), (64, 46.97)])
+def test_a_compiled_loss_holds_logits_and_their_gradient(ranks: int, gib: float):
+    """As torchtitan has it since 2025 (its benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md)."""
+    model = replace(find_model("llama3-8b"), loss_bytes=4)
+    plan = Plan(dp=ranks, micro_batch=2, global_batch=2 * ranks, sequence=8192, zero=3, eager=True,
+                recompute="selective", precision="fp8")  # fmt: skip
+    assert rank_memory(model, plan, 0).total / GIB == pytest.approx(gib, rel=0.05)
+
+
 def test_fsdp_reserves_buffers_of_collectives():
     """The embedding is larger than a layer here: both have a buffer for their all-gather."""
     model = replace(TINY, vocab=1000)
