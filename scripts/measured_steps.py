@@ -6,7 +6,7 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chakrascope.runner import NetworkConfig
@@ -281,30 +281,88 @@ _TORCHTITAN: tuple[tuple[str, str, dict[str, int], int, int, str, int, float], .
 )  # fmt: skip
 
 
+# Without pipeline stages: chip, model, recomputation and so on as above, and whether tensor parallelism is
+# asynchronous; the peak if it is published. docs/performance.md of 2024-08 (3faaa1a; the network of the A100
+# is not stated), asyncTP_llama3_h100_2025-06_torchtitan.md, and llama3-8b_h200_202506_trainy-whitefiber.md,
+# whose loss is compiled.
+_Published = tuple[str, str, str, dict[str, int], int, int, str, bool, float, float | None]
+_TORCHTITAN_OTHERS: tuple[_Published, ...] = (
+    ("a100-80", "llama3-8b", "selective", {"dp": 64}, 8192, 1, "bf16", False, 2973, None),
+    ("a100-80", "llama3-70b", "full", {"dp": 64}, 8192, 1, "bf16", False, 331, None),
+    ("a100-80", "llama2-13b", "none", {"dp": 64}, 4096, 2, "bf16", False, 2162, None),
+    ("a100-80", "llama2-13b", "selective", {"dp": 64}, 4096, 2, "bf16", False, 1904, None),
+    ("a100-80", "llama2-70b", "selective", {"dp": 64}, 4096, 1, "bf16", False, 355, None),
+    ("a100-80", "llama2-70b", "full", {"dp": 64}, 4096, 2, "bf16", False, 353, None),
+    ("h100-96", "llama3-405b", "full", {"dp": 16, "tp": 8}, 8192, 2, "bf16", False, 109, None),
+    ("h100-96", "llama3-405b", "full", {"dp": 16, "tp": 8}, 8192, 2, "fp8", False, 177, None),
+    ("h100-96", "llama3-405b", "full", {"dp": 16, "tp": 8}, 8192, 2, "fp8", True, 185, None),
+    ("h100-96", "llama3-70b", "full", {"dp": 32, "tp": 8}, 8192, 16, "bf16", False, 597.3, None),
+    ("h100-96", "llama3-70b", "full", {"dp": 32, "tp": 8}, 8192, 16, "bf16", True, 652.4, None),
+    ("h100-96", "llama3-70b", "full", {"dp": 32, "tp": 8}, 8192, 16, "fp8", False, 809.8, None),
+    ("h100-96", "llama3-70b", "full", {"dp": 32, "tp": 8}, 8192, 16, "fp8", True, 942.4, None),
+    ("h100-96", "llama3-8b", "selective", {"dp": 8, "tp": 8}, 8192, 12, "bf16", False, 4378, None),
+    ("h100-96", "llama3-8b", "selective", {"dp": 8, "tp": 8}, 8192, 12, "bf16", True, 4809.4, None),
+    ("h100-96", "llama3-8b", "selective", {"dp": 8, "tp": 8}, 8192, 12, "fp8", False, 5078.1, None),
+    ("h100-96", "llama3-8b", "selective", {"dp": 8, "tp": 8}, 8192, 12, "fp8", True, 5570.1, None),
+    ("h200", "llama3-8b", "selective", {"dp": 32}, 8192, 2, "fp8", False, 10938, 47.96),
+    ("h200", "llama3-8b", "selective", {"dp": 64}, 8192, 2, "fp8", False, 10753, 46.97),
+)  # fmt: skip
+
+
 def _torchtitan_steps() -> Iterator[Step]:
     for name, how, degrees, sequence, batch, precision, speed, memory in _TORCHTITAN:
-        stages = degrees.get("pp", 1)
-        plan = Plan(
-            **degrees,  # type: ignore[arg-type]
-            # A batch is cut into as many micro-batches as there are stages.
-            micro_batch=batch // stages,
-            global_batch=batch * degrees["dp"],
-            sequence=sequence,
-            schedule="interleaved" if "chunks" in degrees else "1f1b",
-            sequence_parallel="tp" in degrees,
-            tensor_overlap=how == "async TP",
-            zero=3,
-            eager=True,
-            recompute="selective" if sequence == 8192 and name == "llama3-8b" else "full",
-            precision=precision,
-        )
-        sizes = " ".join(f"{key}{size}" for key, size in degrees.items() if key != "dp" and size > 1)
-        label = f"{name} FSDP {sizes} on {plan.world}, {sequence} tokens, {how}, {precision}".replace(
-            "  ", " "
-        )
-        tokens = plan.global_batch * sequence / plan.world
-        yield Step("H100 torchtitan", label, name, "h100-96", "fsdp", "h100", find_model(name), plan,
-                   tokens / speed * 1e9, memory)  # fmt: skip
+        recompute = "selective" if sequence == 8192 and name == "llama3-8b" else "full"
+        plan = _torchtitan_plan(degrees, sequence, batch, precision, recompute)
+        plan = replace(plan, tensor_overlap=how == "async TP")
+        yield _torchtitan_step("H100 torchtitan", "h100-96", find_model(name), plan, how, speed, memory)
+    for (
+        chip,
+        name,
+        recompute,
+        degrees,
+        sequence,
+        batch,
+        precision,
+        is_async,
+        speed,
+        memory,
+    ) in _TORCHTITAN_OTHERS:
+        plan = _torchtitan_plan(degrees, sequence, batch, precision, recompute)
+        plan = replace(plan, tensor_overlap=is_async)
+        model = replace(find_model(name), loss_bytes=4 if chip == "h200" else 0)
+        how = f"recomputation {recompute}{', async TP' * is_async}"
+        data = f"{chip.split('-')[0].upper()} torchtitan, others"
+        yield _torchtitan_step(data, chip, model, plan, how, speed, memory)
+
+
+def _torchtitan_plan(
+    degrees: Mapping[str, int], sequence: int, batch: int, precision: str, recompute: str
+) -> Plan:
+    stages = degrees.get("pp", 1)
+    return Plan(
+        **degrees,  # type: ignore[arg-type]
+        # A batch is cut into as many micro-batches as there are stages.
+        micro_batch=batch // stages,
+        global_batch=batch * degrees["dp"],
+        sequence=sequence,
+        schedule="interleaved" if "chunks" in degrees else "1f1b",
+        sequence_parallel="tp" in degrees,
+        zero=3,
+        eager=True,
+        recompute=recompute,
+        precision=precision,
+    )
+
+
+def _torchtitan_step(  # noqa: PLR0917 - in the order of the tables
+    data: str, chip: str, model: Transformer, plan: Plan, how: str, speed: float, memory: float | None
+) -> Step:
+    degrees = {"tp": plan.tp, "pp": plan.pp, "cp": plan.cp, "chunks": plan.chunks}
+    sizes = "".join(f" {key}{size}" for key, size in degrees.items() if size > 1)
+    label = f"{model.name} FSDP{sizes} on {plan.world}, {plan.sequence} tokens, {how}, {plan.precision}"
+    tokens = plan.global_batch * plan.sequence / plan.world
+    fabric = "dgx-a100" if chip == "a100-80" else "h100"
+    return Step(data, label, model.name, chip, "fsdp", fabric, model, plan, tokens / speed * 1e9, memory)
 
 
 # What the launch scripts (nemotron/launch.sh of 25.07, grok1/launch.sh of 25.10) start, with NeMo's defaults

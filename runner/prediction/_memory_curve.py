@@ -34,15 +34,16 @@ _POINTS = 400  # that a curve has at most when it is written
 class MemoryCurve:
     """The memory of a rank of *stage*: bytes at *times_ns*, linear between them.
 
-    *weights*, *gradients* and *optimizer* are constant. *activations* grow with each forward pass, and are
-    released by its backward pass. *workspace* holds the logits, or gathered layers of sharded weights and
-    recomputed activations.
+    *weights*, *gradients*, *optimizer* and *buffers* are constant. *activations* grow with each forward pass,
+    and are released by its backward pass. *workspace* holds the logits, or gathered layers of sharded weights
+    and recomputed activations.
     """
 
     stage: int
     weights: int
     gradients: int
     optimizer: int
+    buffers: int
     times_ns: tuple[int, ...]
     activations: tuple[int, ...]
     workspace: tuple[int, ...]
@@ -50,7 +51,7 @@ class MemoryCurve:
     @property
     def total(self) -> tuple[int, ...]:
         """The total bytes at each of the times."""
-        fixed = self.weights + self.gradients + self.optimizer
+        fixed = self.weights + self.gradients + self.optimizer + self.buffers
         return tuple(fixed + kept + work for kept, work in zip(self.activations, self.workspace, strict=True))
 
     @property
@@ -66,6 +67,7 @@ class MemoryCurve:
             "weights_bytes": self.weights,
             "gradients_bytes": self.gradients,
             "optimizer_bytes": self.optimizer,
+            "buffers_bytes": self.buffers,
             "peak_bytes": self.peak,
             "times_ns": [self.times_ns[place] for place in chosen],
             "activations_bytes": [self.activations[place] for place in chosen],
@@ -134,6 +136,5 @@ def _curve(plan: Plan, memory: Memory, turns: Sequence[tuple[Turn, int, int]], e
             points.append((end, after, 0))
     points.append((end_ns, 0, 0))
     times, activations, workspace = zip(*points, strict=True)
-    return MemoryCurve(
-        memory.stage, memory.weights, memory.gradients, memory.optimizer, times, activations, workspace
-    )
+    parts = memory.weights, memory.gradients, memory.optimizer, memory.buffers
+    return MemoryCurve(memory.stage, *parts, times, activations, workspace)

@@ -25,12 +25,16 @@ _MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and 
 
 @dataclass(frozen=True)
 class Memory:
-    """The peak memory of a rank of *stage*, in bytes by category."""
+    """The peak memory of a rank of *stage*, in bytes by category.
+
+    *buffers* are those that PyTorch reserves for collectives and messages during the whole step.
+    """
 
     stage: int
     weights: int
     gradients: int
     optimizer: int
+    buffers: int
     activations: int
     output: int
     working: int
@@ -38,7 +42,7 @@ class Memory:
     @property
     def total(self) -> int:
         """The total; the output is released before the first layer's backward pass."""
-        held = self.weights + self.gradients + self.optimizer + self.activations
+        held = self.weights + self.gradients + self.optimizer + self.buffers + self.activations
         return held + max(self.output, self.working)
 
 
@@ -53,15 +57,21 @@ def rank_memory(
     layers = _Layers(model, single, recomputation, kinds)
     kept = layers.activations(stage) * plan.micro_batch * in_flight(plan, stage)
     output = fixed.output * plan.micro_batch + fixed.ends
-    working = fixed.gathered + layers.recomputed * plan.micro_batch
-    return Memory(stage, *(round(part) for part in (*fixed[:3], kept, output, working)))
+    working = fixed.gathered + (layers.recomputed + _gathered_bytes(model, single)) * plan.micro_batch
+    buffers = fixed.buffers + _pipeline_buffers(model, plan, stage)
+    gradients = fixed.gradients
+    if plan.zero == 3 and plan.chunks > 1 and plan.micro_batches <= plan.pp:
+        # FSDP reduces the gradients of a part before the backward passes of the next one begin.
+        gradients /= plan.chunks
+    parts = fixed.weights, gradients, fixed.optimizer, buffers, kept, output, working
+    return Memory(stage, *map(round, parts))
 
 
 class _Fixed(NamedTuple):
     """Bytes that do not depend on the micro-batch, and the *output* of one sequence.
 
-    *ends* are the weights of the embedding and the output that PyTorch leaves whole, *gathered* those of two
-    layers.
+    *ends* are the weights that PyTorch leaves whole at the loss, *gathered* those of the layers that a
+    backward pass needs, with their gradients. *buffers* are held by other streams than that of computation.
     """
 
     weights: float
@@ -70,6 +80,7 @@ class _Fixed(NamedTuple):
     output: float
     ends: float
     gathered: float
+    buffers: float
 
 
 @lru_cache(1 << 12)
@@ -83,14 +94,59 @@ def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
     last = stage == plan.pp - 1
     if last and not (model.tied and plan.pp == 1):
         ends += (model.classes or model.vocab) * model.hidden / plan.tp
-    gathered = whole_ends = 0.0
-    if plan.zero == 3 and plan.shards_each_pass:  # two layers are whole at a time
-        largest = max(_params(model, plan, kind.layer) for kind in kinds)
-        gathered = 2 * max(largest, ends) * plan.element_bytes
-        whole_ends = ends * plan.element_bytes * plan.eager
     layers = sum(kind.layers for kind in kinds)
     state = _state(model, plan, params + ends, experts, layers)
-    return _Fixed(*state, _output_bytes(model, plan) if last else 0.0, whole_ends, gathered)
+    shards = 0.0, 0.0, 0.0
+    if plan.zero == 3:
+        largest = max(_params(model, plan, kind.layer) for kind in kinds)
+        sharded = state[1] if plan.shards_each_pass else state[1] / plan.degree(*plan.data_axes)
+        shards = _sharding(plan, ends, largest, sharded)
+    return _Fixed(*state, _output_bytes(model, plan) if last else 0.0, *shards)
+
+
+def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[float, float, float]:
+    """Return the `_Fixed.ends`, `gathered` and `buffers` of weights that are sharded, in bytes.
+
+    *ends* and *layer* are the parameters of the embedding and the output, and of the largest layer, *sharded*
+    the bytes of the gradients of a rank.
+
+    As `torch.distributed.fsdp.fully_shard` does it: an all-gather has a buffer on a stream of its own, which
+    is released when the next one is read. The ends and the last layer are whole at the loss. A reduce-scatter
+    copies the gradients of a layer in single precision, while those of the one before are on their way.
+    The caching allocator never uses the memory of one stream for another.
+    """
+    size = plan.element_bytes
+    if not plan.eager:
+        return 0.0, 2 * max(layer, ends) * size * plan.shards_each_pass, 0.0
+    buffers = (max(layer, ends) + layer) * size
+    gradients = 0.0 if plan.frozen else layer * size
+    if not plan.shards_each_pass:
+        return 0.0, gradients, buffers + sharded
+    return (ends + layer) * size, (ends + layer) * size + gradients * (1 + 2 * _MASTER / size), buffers
+
+
+def _gathered_bytes(model: Transformer, plan: Plan) -> float:
+    """Return the size of a sequence-parallel layer's whole input and its gradient, for one sequence."""
+    if not plan.sequence_parallel or plan.tp == 1:
+        return 0.0
+    return 2 * (plan.sequence or model.sequence) / plan.cp * model.hidden * plan.element_bytes
+
+
+def _pipeline_buffers(model: Transformer, plan: Plan, stage: int) -> float:
+    """Return the bytes that `torch.distributed.pipelining` holds for messages and outputs of *stage*.
+
+    Each micro-batch has buffers of its own for the input and the gradient that a part receives, and the
+    logits of all are held until the step ends. The outputs in flight are as many as the inputs in flight that
+    are also activations of a layer.
+    """
+    if plan.pp == 1 or not plan.eager:
+        return 0.0
+    last = stage == plan.pp - 1
+    tokens = plan.micro_batch * (plan.sequence or model.sequence) / plan.cp
+    message = tokens * model.hidden / (plan.tp if plan.sequence_parallel else 1)
+    received = 2 * plan.chunks - (stage == 0) - last
+    logits = tokens * (model.classes or model.vocab) / plan.tp * last * (plan.micro_batches - 1)
+    return (plan.micro_batches * received * message + logits) * plan.element_bytes
 
 
 def _state(
@@ -242,8 +298,9 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
 
     As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
     10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
-    frameworks that shard weights also keep what norms and positions compute in single precision, and the
-    gate apart from its activation. Experts keep a copy of a token each. Products of a low precision keep
+    frameworks that shard weights also keep what norms compute in single precision, the gate separate from its
+    activation, and inputs that sequence parallelism gathered. Experts keep a copy of a
+    token each. Products of a low precision keep
     their operands in it, that of attention's output in addition to the output. Products with *frozen* weights
     keep no inputs: behind the norm and the activation of a feed-forward part.
     """
@@ -272,7 +329,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
             "qkv": (model.query_size + 2 * kv_size) / tp,
             "projection": hidden * kept,
             "up": wide * (model.matrices - 1) / tp,
-            "down": hidden * kept,
+            "down": 0.0,  # only the next layer needs it, which keeps its input
         }
         return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.saved))
     heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and what comes out
@@ -283,8 +340,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     if recompute == "selective" and plan.fused_attention:
         products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
         return tokens * hidden * 2 * products * (kept if tp > 1 else 1)
-    # Norms and positions in single precision; fused attention comes without dropout, whose masks are two
-    # bytes.
+    # Norms in single precision; fused attention comes without dropout, whose masks are two bytes.
     eager = plan.eager and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * ((4 if eager else 3) if model.gated else 2)
@@ -296,7 +352,9 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
         whole -= operand
         split -= operand * wide / hidden
     if eager:
-        split += 6 * (model.query_size + kv_size) / hidden + 4 * (model.query_size - kv_size) / hidden
+        split += 4 * (model.query_size - kv_size) / hidden  # keys and values for each head
+        if plan.sequence_parallel:
+            split += operand * (1 + (not model.is_expert_layer(layer))) * (tp - 1)
     scores = 0.0
     if not plan.fused_attention and recompute == "none":
         scores = 5 * model.heads * sequence / hidden

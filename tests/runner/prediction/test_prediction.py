@@ -146,7 +146,7 @@ def test_memory_over_time_has_the_peak_of_the_verdict(change: dict[str, object])
         assert rises == found.setting.plan.micro_batches * found.setting.plan.chunks
         told = curve.to_json()
         assert max(map(sum, zip(told["activations_bytes"], told["workspace_bytes"], strict=True))) == (
-            curve.peak - curve.weights - curve.gradients - curve.optimizer
+            curve.peak - curve.weights - curve.gradients - curve.optimizer - curve.buffers
         )
         assert len(told["times_ns"]) <= 400
 
