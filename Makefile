@@ -61,7 +61,7 @@ check: lint
 fuzz: .stamps/dev .stamps/ns3
 	$(BIN)/python tests/fuzz/commands.py --calls $(CALLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) $(if $(READERS),--only $(READERS)) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/fuzz/programs.py --mutants $(MUTANTS) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/fuzz/programs.py --mutants $(MUTANTS) --seconds $(SECONDS) --processes $(JOBS) $(if $(SEED),--seed $(SEED))
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(WORKERS) $(TESTS)
 
 lint: .stamps/dev
