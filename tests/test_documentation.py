@@ -254,3 +254,22 @@ def test_the_changelog_has_one_line_a_change():
     assert all(line.startswith(("#", "* ")) and len(line) <= 120 for line in lines if line)
     groups = {line[4:] for line in lines if line.startswith("### ")}
     assert groups <= {"Added", "Changed", "Deprecated", "Removed", "Fixed"}
+
+
+def test_the_newest_release_of_the_changelog_is_the_version():
+    """While changes are under Unreleased, the version is that of the release to come."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    (version,) = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)
+    releases = re.findall(r"^## (\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)$", text, re.MULTILINE)
+    headings = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert len(headings) - len(releases) == (headings[0] == "Unreleased")
+    assert releases == sorted(set(releases), key=_numbers, reverse=True)
+    if headings[0] == "Unreleased":
+        assert _numbers(version) > _numbers(releases[0])
+    else:
+        assert version == releases[0]
+
+
+def _numbers(version):
+    return [int(part) for part in version.split(".")]

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from itertools import product
 from xml.etree import ElementTree as ET
 
@@ -526,3 +527,45 @@ def test_a_python_of_the_path_comes_first(release_wheels, tmp_path, monkeypatch)
     first = program(tmp_path / "shims/python9.1", 0)
     program(tmp_path / "pyenv/versions/9.1.4/bin/python9.1", 0)
     assert release_wheels.found("python9.1") == first
+
+
+# What a wheel may hold.
+
+
+@pytest.fixture
+def wheel_check(module_of):
+    return module_of("wheel_check")
+
+
+def wheel_of(folder, *extra, licences=("LICENSE", "runner/backends/ns3/tcp/LICENSE")):
+    """Write a wheel of these files and of what every wheel has."""
+    information = "chakrascope-9.1.dist-info"
+    path = folder / "chakrascope-9.1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("chakrascope/__init__.py", "chakrascope/runner/backends/ns3/tcp/wire.h", *extra):
+            archive.writestr(name, "")
+        for name in ("METADATA", *(f"licenses/{licence}" for licence in licences)):
+            archive.writestr(f"{information}/{name}", "")
+    return path
+
+
+def test_a_wheel_with_our_package_and_its_licences_passes(wheel_check, tmp_path):
+    wheel_check.check_contents(wheel_of(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("tracer/__init__.py", r"top-level names \['tracer'\]"),
+        ("chakrascope/runner/engine/src/config.h", "nothing installed needs"),
+        ("chakrascope/tests/test_x.py", "nothing installed needs"),
+    ],
+)
+def test_a_wheel_with_other_files_is_refused(wheel_check, tmp_path, name, words):
+    with pytest.raises(SystemExit, match=words):
+        wheel_check.check_contents(wheel_of(tmp_path, name))
+
+
+def test_a_wheel_without_a_licence_is_refused(wheel_check, tmp_path):
+    with pytest.raises(SystemExit, match="no licenses/runner/backends/ns3/tcp/LICENSE"):
+        wheel_check.check_contents(wheel_of(tmp_path, licences=["LICENSE"]))

@@ -41,7 +41,7 @@ def capture(
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
     With 0 *steps*, only the times of all steps are recorded. The first *warmup* steps are not profiled.
-    Unless *stacks* is off, the Python stacks of all threads are sampled during the whole capture. Every
+    Otherwise, unless *stacks* is off, the Python stacks of all threads are sampled all the time. Every
     rank uses the same *out*. The last rank to leave writes the manifest, or the last to end if one
     died. Under ``chakrascope trace`` the launcher's folder and options apply instead, and the launcher
     writes the manifest.

@@ -192,6 +192,14 @@ def test_recorded_steps_name_the_cause_alone(capfd, tmp_path, planted, sentence)
     assert of_folder == out
 
 
+def test_a_recording_that_has_not_ended_is_named(capfd, tmp_path):
+    recording = data_parallel_job(Study.create(tmp_path / "job").new_trace_dir())
+    (recording / "manifest.json").unlink()
+    code, _, err = run(capfd, "diagnose", tmp_path / "job")
+    assert code == 20
+    assert "capture-1 has no manifest yet: its job is running" in " ".join(err.split())
+
+
 def test_a_run_is_explained_where_it_is_named(capfd, tmp_path):
     Study.create(tmp_path / "study")
     data_parallel_job(tmp_path / "study" / "traces" / "capture-1")

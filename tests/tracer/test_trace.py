@@ -113,6 +113,7 @@ train(40, at_step)
     trace_set = TraceSet.load(tmp_path / "out")
     assert any("rank 1 died" in reason for reason in trace_set.reasons)
     assert [rank.device_trace for rank in trace_set.ranks] == [None, None]
+    assert read(trace_set, 0, "evidence")["sampling"]["samples"] == 0  # no stacks, whatever they cost
     found = find_stragglers(recorded_operations(trace_set))
     # How many steps were written before the end, and which other causes there are, depends on the machine.
     assert set(found.layout.steps) >= set(range(2, 7))

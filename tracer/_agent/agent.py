@@ -104,7 +104,7 @@ class Agent:
         self._threads: set[int] = set()
         self._other_thread_trained = False
         self._busy = threading.Lock()
-        self._observation = Observation(stacks=stacks)
+        self._observation = Observation(stacks=stacks and steps > 0)
         self._begin_level = -1
 
     @classmethod

@@ -14,6 +14,7 @@ from ....converter.readers import (
     read_operation_table,
     recorded_operations,
 )
+from ....errors import TraceError
 from ....support import change_text, duration_text, share_text
 from ....tracer import MANIFEST_NAME, TraceSet
 from ..._memory import check_operations
@@ -136,13 +137,15 @@ def operations_of(target: Path) -> OperationTable | None:
     """Return the operations of many steps at *target*, or None where there are none.
 
     *target* is a table, a trace set of `trace --steps 0`, or a study of either: then its newest one. Raises
-    the errors of `read_operation_table`, `recorded_operations` and `check_operations`.
+    `TraceError` for an unfinished recording, and the errors of `read_operation_table`, `recorded_operations`
+    and `check_operations`.
     """
     if is_operation_table(target):
         return _table(target)
     if Study.is_study(target):
         study = Study.open(target)
         if not study.trace_sets():
+            _refuse_unfinished(study.traces_dir)
             file = study.operations_file
             return _table(file) if file.is_file() else None
         target = study.latest_trace_set()
@@ -150,6 +153,15 @@ def operations_of(target: Path) -> OperationTable | None:
         return None
     trace_set = TraceSet.load(target)
     return recorded_operations(trace_set) if any(entry.step_times for entry in trace_set.ranks) else None
+
+
+def _refuse_unfinished(folder: Path) -> None:
+    """Raise `TraceError` for a recording in *folder*, as none there has a manifest."""
+    for file in sorted(folder.glob("*/rank*.steps.json.gz")):
+        raise TraceError(
+            f"{file.parent} has no manifest yet: its job is running, or `chakrascope trace` was killed. "
+            "Next: ask again when the job has ended."
+        )
 
 
 def _table(path: Path) -> OperationTable:
