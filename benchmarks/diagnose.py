@@ -6,9 +6,9 @@
 Four hosts are namespaces of this machine, joined by a switch over links of 400 Mbit/s; each runs one rank of
 a job of about a second, whose steps compute and then communicate. The seed chooses the collective, its size,
 the compute time, and which host has what: a NIC at 25 to 75 % of its rate, in both directions or in one, or
-two such NICs; a host whose computations take 1.25 to 2 times what was asked for, or that stops 30 ms of every
-60; or a link that stands still (at 2 % of its rate) for 50 ms. Named is what the first anomaly says, of two
-NICs what the first two say; a sound run must have none.
+two such NICs; a host whose computations take 1.25 to 2 times what was asked for, or whose processes are
+stopped for 30 ms of every 60; or a link that stands still (at 2 % of its rate) for 50 ms. Named is what the
+first anomaly says, of two NICs what the first two say; a sound run must have none.
 
 A machine that does anything else has anomalies of its own: measure on one that does nothing.
 """
@@ -19,12 +19,13 @@ import argparse
 import multiprocessing
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +42,7 @@ HOSTS, LINK_BPS, GIB = 4, 400_000_000, 1 << 30
 SPLITS = 4  # of each collective, by the default system
 BURST = "6k"
 STALL_S, STALLED_SHARE = 0.05, 0.02
-STOP_NS, PERIOD_NS = 30_000_000, 60_000_000
+STOP_S, PERIOD_S = 0.03, 0.06
 HIDDEN = ("nic", "host", "stall", "two", "direction", "pause")
 KINDS = ("sound", *HIDDEN)
 OPERATIONS = (CollectiveType.ALL_REDUCE, CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER)
@@ -93,12 +94,11 @@ def job(case: Case, *, as_run: bool) -> Workload:
     graphs = []
     for rank in range(HOSTS):
         slow = case.factor if as_run and case.kind == "host" and rank == case.host else 1.0
-        stops = as_run and case.kind == "pause" and rank == case.host
         nodes, edges = [], []
         for step in range(case.steps):
             compute = {
                 "node_id": 2 * step, "name": f"compute {step}", "type": NodeType.COMP, "kind": "compute",
-                "duration_ns": stopped_ns(step, case.compute_ns) if stops else int(case.compute_ns * slow),
+                "duration_ns": int(case.compute_ns * slow),
             }  # fmt: skip
             collective = {
                 "node_id": 2 * step + 1, "name": f"collective {step}", "type": NodeType.COMM_COLL,
@@ -112,11 +112,37 @@ def job(case: Case, *, as_run: bool) -> Workload:
     return Workload(tuple(graphs), np.arange(HOSTS, dtype=np.int32), {}, {})
 
 
-def stopped_ns(step: int, compute_ns: int) -> int:
-    """Return how long a computation takes on a host that stops `STOP_NS` of every `PERIOD_NS`."""
-    runs = PERIOD_NS - STOP_NS
-    before, after = step * compute_ns // runs, (step + 1) * compute_ns // runs
-    return compute_ns + (after - before) * STOP_NS
+@contextmanager
+def stopping(namespace: str) -> Iterator[None]:
+    """Stop the processes in *namespace* for `STOP_S` of every `PERIOD_S`."""
+    over = threading.Event()
+    inode = os.stat(namespace).st_ino
+
+    def processes() -> list[int]:
+        inside = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (entry / "ns/net").stat().st_ino == inode:
+                    inside.append(int(entry.name))
+        return inside
+
+    def stop() -> None:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(2))  # of this thread
+        while not over.wait(PERIOD_S - STOP_S):
+            stopped = processes()
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for pid in stopped:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                time.sleep(STOP_S if number == signal.SIGSTOP else 0)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def experiment(case: Case, *, as_run: bool) -> Experiment:
@@ -183,6 +209,8 @@ def cluster(case: Case) -> Iterator[tuple[Setup, Cable]]:
             cables[(case.host + 1) % HOSTS].carry(LINK_BPS * case.factor)
         if case.kind == "direction":
             cables[case.host].carry(LINK_BPS * case.factor, (case.seed % 2,))
+        if case.kind == "pause":
+            stack.enter_context(stopping(net.path(case.host)))
         names = {f"host{host}": net.path(host) for host in range(HOSTS)}
         agent = multiprocessing.Process(target=_serve, args=(port, token, names))
         agent.start()

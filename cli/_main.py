@@ -209,7 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as end:
+        if isinstance(end.__cause__, EOFError):  # click takes any for the end of a prompt's input
+            error_console.print(f"[bold red]error:[/] {_escaped(_cut_short(end.__cause__))}", soft_wrap=True)
+            sys.exit(1)
         error_console.print("Cancelled.")
         sys.exit(130)
     except OSError as error:
@@ -228,6 +231,14 @@ def _elsewhere(error: click.ClickException) -> str:
         return ""
     command = _ELSEWHERE.get((error.ctx.info_name or "", error.option_name))
     return f"Next: {command}\n" if command else ""
+
+
+def _cut_short(error: EOFError) -> str:
+    """Return a sentence on a file that ends too early; Python's cached byte code does after a full disk."""
+    return (
+        f"A file ends too early: {error}. Next: if no file of yours is cut short, remove the folders "
+        f"__pycache__ in {Path(__file__).parents[1]}."
+    )
 
 
 def _sentence(error: OSError) -> str:

@@ -101,9 +101,11 @@ def ended_with_us() -> Iterator[None]:
 @contextmanager
 def files_up_to(size_bytes: int) -> Iterator[None]:
     """Let this process write no file beyond *size_bytes*, which ends like a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, wrote_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # Python leaves the part that fits, and reads it next time
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = wrote_none

@@ -195,7 +195,7 @@ def test_recorded_steps_name_the_cause_alone(capfd, tmp_path, planted, sentence)
 def test_a_recording_that_has_not_ended_is_named(capfd, tmp_path):
     recording = data_parallel_job(Study.create(tmp_path / "job").new_trace_dir())
     (recording / "manifest.json").unlink()
-    code, _, err = run(capfd, "diagnose", tmp_path / "job")
+    code, _, err = run_and_read(capfd, "diagnose", tmp_path / "job")
     assert code == 20
     assert "capture-1 has no manifest yet: its job is running" in " ".join(err.split())
 

@@ -376,7 +376,7 @@ def test_a_full_disk_names_the_file_and_leaves_no_part_of_a_set(tmp_path):
     prefix = tmp_path / "set"
     asked = ["algorithm", "export", "ring", "--collective", "all-reduce", "--ranks", "8", "-o", str(prefix)]
     done = subprocess.run(
-        [sys.executable, "-c", code, *asked], capture_output=True, text=True, check=False, cwd=tmp_path
+        [sys.executable, "-B", "-c", code, *asked], capture_output=True, text=True, check=False, cwd=tmp_path
     )
     assert done.returncode == 1
     assert str(prefix) in done.stderr
@@ -416,3 +416,16 @@ def test_a_study_whose_name_is_no_text_breaks_no_list(made, tmp_path):
     table = Workspace(tmp_path).table()
     assert table["name"].tolist() == ["s\ufffd"]
     assert table["problem"].tolist() == [""]
+
+
+def test_byte_code_cut_short_by_a_full_disk_is_an_error(tmp_path):
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+    asked = [sys.executable, "-m", "chakrascope.cli", "presets"]
+    assert subprocess.run(asked, capture_output=True, check=False, env=environment).returncode == 0
+    (code,) = (path for path in tmp_path.rglob("_presets.*.pyc") if path.parent.name == "cli")
+    code.write_bytes(code.read_bytes()[:600])
+    done = subprocess.run(asked, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "ends too early" in done.stderr
+    assert "__pycache__" in done.stderr
+    assert "Cancelled" not in done.stderr

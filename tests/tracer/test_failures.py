@@ -12,7 +12,10 @@ from chakrascope.tracer import TraceSet, trace
 
 pytestmark = pytest.mark.torch
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)); "
+LIMITED = (
+    "import resource, sys; sys.dont_write_bytecode = True; "
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)); "
+)
 
 
 def test_a_script_that_exits_3_keeps_its_exit_code_and_its_steps(tmp_path, script, run_ranks):

@@ -15,13 +15,15 @@ __all__ = ["SlowHost", "slow_hosts"]
 
 LEAST_SLOWER = 0.15
 """How much longer computations must last for a host to be named."""
-_TIMES = 16
+_TIMES = 16  # intervals, of which a host that is always slow is slow in most
+_TIMES_OF_STOPS = 64  # more, as an interval with a stop and one without must both occur
 _FEW = 1  # computations in a interval
 _DRAWS = 1000
+_MOST_PERMUTED = 1_000_000  # intervals of hosts in all draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
-_FEWEST_LATE, _MUCH_OFTENER = 3, 2  # intervals in which a host that stops now and then is slow
-_SIGNIFICANT_STOPS = 0.02  # four stops of one of four hosts happen by chance once in 64 times
+_FEWEST, _LEAST_SHARE = 3, 0.1  # intervals in which a host that stops now and then is slow, and is not
+_MUCH_MORE = 2.0  # time lost than on any other host
 _SAME = 1e-3  # a simulation gives what was asked for, but for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
@@ -62,14 +64,14 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
     )
     if len(hosts) < 2:
         return [], ["No computation of several hosts can be compared, so slow hosts cannot be detected."]
-    logs = _by_time(compute, hosts)
+    logs, short = (_by_time(compute, hosts, most) for most in (_TIMES, _TIMES_OF_STOPS))
     if logs.shape[0] < 2:
         return [], ["There are too few computations to detect slow hosts."]
     rng = np.random.default_rng(len(compute))
     result: list[SlowHost] = []
     while len(result) < max(1, len(hosts) // 2):
         named = {one.host for one in result}
-        slow = _slowest(rng, logs, hosts, (compute, against), named) or _intermittent(
+        slow = _intermittent(rng, short, hosts, (compute, against), named) or _slowest(
             rng, logs, hosts, (compute, against), named
         )
         if slow is None:
@@ -96,10 +98,10 @@ def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return compute[enough], "the same computations of other ranks"
 
 
-def _by_time(compute: pd.DataFrame, hosts: list[str]) -> Floats:
-    """Return the logarithm of the slowdown of computations, by interval and host."""
+def _by_time(compute: pd.DataFrame, hosts: list[str], most: int) -> Floats:
+    """Return the logarithm of the slowdown of computations, in at most *most* intervals, by host."""
     fewest = int(compute.groupby("host").size().min())
-    times = int(np.clip(fewest // _FEW, 1, _TIMES))
+    times = int(np.clip(fewest // _FEW, 1, most))
     place = compute.groupby("host")["start_ns"].rank(method="first") - 1
     count = compute.groupby("host")["start_ns"].transform("size")
     sums = compute.assign(time=(place * times // count).astype(int)).groupby(["time", "host"])
@@ -148,25 +150,30 @@ def _intermittent(
     compared: tuple[pd.DataFrame, str],
     named: set[str],
 ) -> SlowHost | None:
-    """Return the host that is slow in far more intervals than any other, even if not in most; or None."""
+    """Return the host that loses far more time than any other, even if not in most intervals; or None."""
     compute, against = compared
     sound = [place for place, host in enumerate(hosts) if host not in named]
-    late = _excess(logs[:, sound]) > np.log1p(LEAST_SLOWER)
-    counts = late.sum(axis=0)
-    worst = int(np.argmax(counts))
-    share = float(counts[worst] / len(late))
-    if counts[worst] < _FEWEST_LATE or counts[worst] <= _MUCH_OFTENER * np.delete(counts, worst).max(
-        initial=0
-    ):
+    excess = _excess(logs[:, sound])
+    late = excess > np.log1p(LEAST_SLOWER)
+    lost = np.where(late, np.expm1(excess), 0.0)
+    losses = lost.sum(axis=0)
+    worst = int(np.argmax(losses))
+    share = float(late[:, worst].mean())
+    others = np.delete(losses, worst).max(initial=0.0)
+    sound_times = int((excess[:, worst] < np.log1p(LEAST_SLOWER / 2)).sum())
+    fewest = max(_FEWEST, _LEAST_SHARE * len(late))
+    if late[:, worst].sum() < _FEWEST or sound_times < fewest or losses[worst] <= _MUCH_MORE * others:
         return None
-    reached = sum(int(rng.permuted(late, axis=1).sum(axis=0).max() >= counts[worst]) for _ in range(_DRAWS))
-    chance = (reached + 1) / (_DRAWS + 1)
+    draws = int(np.clip(_MOST_PERMUTED // lost.size, _DRAWS, 10 * _DRAWS))
+    permuted = (rng.permuted(lost, axis=1).sum(axis=0).max() for _ in range(draws))
+    reached = sum(float(most) >= losses[worst] * (1 - 1e-9) for most in permuted)
+    chance = (reached + 1) / (draws + 1)
     host = hosts[sound[worst]]
     own = compute[compute["host"] == host]
     rest = compute[compute["host"].isin([hosts[place] for place in sound]) & (compute["host"] != host)]
-    draws = _mean_factors(rng, own) / (rest["took_ns"].sum() / rest["should_ns"].sum())
-    factor, low, high = (float(value) for value in np.quantile(draws, (0.5, 0.05, 0.95)))
-    if factor < 1 + LEAST_SLOWER / 2 or chance > _SIGNIFICANT_STOPS:
+    factors = _mean_factors(rng, own) / (rest["took_ns"].sum() / rest["should_ns"].sum())
+    factor, low, high = (float(value) for value in np.quantile(factors, (0.5, 0.05, 0.95)))
+    if factor < 1 + LEAST_SLOWER / 2 or chance > 1 - _LEAST_CONFIDENCE:
         return None
     return replace(_slow_host(own, (factor, low, high), (1 - chance, chance), against), share=share)
 

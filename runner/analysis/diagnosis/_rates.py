@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ._attained import slow_group
 from ._messages import Floats, Ints, Messages
 from ._sharing import Sharing
-from ._suspects import Flags, Suspect, likely_pairs, suspects_of
+from ._suspects import Flags, Suspect, suspects_of
 
 __all__ = ["LEAST_SLOWER", "Rates", "SlowPart", "measure_rates", "slow_parts"]
 
@@ -156,7 +157,9 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
     alarms.
     """
     suspects = suspects_of(rates.messages, rates.sharing.ways)
-    parts: list[SlowPart] = []
+    parts = _slow_together(rates, suspects)
+    if parts:
+        return parts, rates.with_slow([(part.suspect, part.factor) for part in parts])
     while suspects and len(parts) < _MOST_SLOW:
         part = _slowest(rates, suspects)
         if part is None:
@@ -164,64 +167,61 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
         parts.append(part)
         rates = rates.with_slow([*rates.applied, (part.suspect, part.factor)])
         suspects = [one for one in suspects if one.name != part.suspect.name]
-    if not parts:
-        parts = _slow_pair(rates, suspects)
-        rates = rates.with_slow([(part.suspect, part.factor) for part in parts])
     return parts, rates
 
 
-def _slow_pair(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
-    """Return two slow NICs, each of which is significant given the other; None if there are none.
+def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
+    """Return the NICs that are slow together, the slowest first; none if no group of NICs differs.
 
     With half of a small network slow, no single suspect differs from the rest.
     """
-    ways = _ways_rates(_nanmedian(rates.medians(), 0), np.zeros(len(rates.sharing.ways), bool))
-    for pair in likely_pairs(ways, suspects, LEAST_SLOWER):
-        one, other = (suspects[place] for place in pair.places)
-        parts: list[SlowPart] = []
-        known = (other, _refined_pair(rates, (one, other), pair.factors)[1])
-        # The factors of both depend on each other: the first is measured again once the second is.
-        for suspect in (one, other, one):
-            rest = [each for each in suspects if each.name != known[0].name]
-            part = _as_part_of(suspect, known[0], _slowest(rates.with_slow([*rates.applied, known]), rest))
-            if part is None:
-                break
-            parts = [*parts[-1:], part]
-            known = (part.suspect, part.factor)
-        else:
-            return sorted(parts, key=lambda part: part.factor)
-    return []
+    group = slow_group(rates.messages, rates.time)
+    if (
+        group is None
+        or group.gap < -np.log1p(-LEAST_SLOWER) / 2
+        or group.confidence < _LEAST_CONFIDENCE
+        or group.chance > _SIGNIFICANT
+    ):
+        return []
+    slow = [one for one in suspects if one.kind == "NIC" and {*one.sends, *one.receives} <= {*group.nics}]
+    if len(slow) != len(group.nics) or np.logical_or.reduce([one.on for one in slow]).all():
+        return []
+    factors, errors = _refined_together(rates, slow)
+    if max(factors) > 1 - LEAST_SLOWER:
+        return []
+    parts = []
+    for suspect, factor, error in zip(slow, factors, errors, strict=True):
+        low, high = (float(value) for value in factor * np.exp(np.quantile(error, (0.05, 0.95))))
+        low, high = min(low, factor) * (1 - _MODEL_ERROR), max(high, factor) * (1 + _MODEL_ERROR)
+        evidence = rates.messages.row[rates.large & suspect.on[rates.sharing.way_of]]
+        parts.append(SlowPart(suspect, factor, low, high, group.confidence, group.chance, evidence))
+    return sorted(parts, key=lambda part: part.factor)
 
 
-def _refined_pair(
-    rates: Rates, pair: tuple[Suspect, Suspect], factors: tuple[float, float]
-) -> tuple[float, float]:
-    """Return the factors with which messages through one of the *pair* are as fast as those through neither.
+def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float], Floats]:
+    """Return the factors of *slow* NICs, and the logarithms of their errors in draws of intervals.
 
-    Messages through neither gain bandwidth that slow NICs leave unused, so that the first factors are
-    too low.
+    With the factors, messages through one slow NIC are as fast as those through none. Messages through
+    none gain bandwidth that slow NICs leave unused, so that the first factors are too low.
     """
-    either = pair[0].on | pair[1].on
-    for _ in range(_ROUNDS):
-        changed = rates.with_slow([*rates.applied, *zip(pair, factors, strict=True)])
-        ways = _ways_rates(_nanmedian(changed.medians(), 0), either)
-        steps = (_median(ways[pair[0].on & ~pair[1].on]), _median(ways[pair[1].on & ~pair[0].on]))
-        one, other = (
-            float(np.clip(factor * np.exp(step), 1e-4, 1.0))
-            for factor, step in zip(factors, steps, strict=True)
-        )
-        factors = (one, other)
-    return factors
+    ons = np.array([one.on for one in slow])
+    crossed = ons.sum(axis=0)
 
+    def steps(table: Floats) -> list[float]:
+        ways = _ways_rates(table, crossed > 0)
+        return [_median(ways[on & (crossed == 1)]) for on in ons]
 
-def _as_part_of(suspect: Suspect, known: Suspect, part: SlowPart | None) -> SlowPart | None:
-    """Return *part* for *suspect* if all its paths are slow except those of *known* parts; else None."""
-    if part is None or part.suspect.name == suspect.name:
-        return part
-    if (part.suspect.on & ~suspect.on).any() or (suspect.on & ~part.suspect.on & ~known.on).any():
-        return None
-    others = tuple(dict.fromkeys((*suspect.others, part.suspect.name)))
-    return dataclasses.replace(part, suspect=dataclasses.replace(suspect, others=others))
+    factors = [1.0] * len(slow)
+    for _ in range(2 * _ROUNDS):
+        tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
+        factors = [
+            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # in full, steps overshoot
+            for factor, step in zip(factors, steps(_nanmedian(tables, 0)), strict=True)
+        ]
+    tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
+    rng = np.random.default_rng(len(rates.messages))
+    draws = rng.integers(len(tables), size=(_DRAWS, len(tables)))
+    return factors, np.array([steps(_nanmedian(tables[draw], 0)) for draw in draws]).T
 
 
 def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:

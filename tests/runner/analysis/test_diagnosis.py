@@ -16,8 +16,10 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import Result
 from chakrascope.runner._result import empty_table
 from chakrascope.runner.analysis.diagnosis import _diagnosis
+from chakrascope.runner.analysis.diagnosis._attained import slow_group
 from chakrascope.runner.analysis.diagnosis._cost import Cost, Replay
 from chakrascope.runner.analysis.diagnosis._diagnosis import _without_echoes
+from chakrascope.runner.analysis.diagnosis._hosts import slow_hosts
 from chakrascope.runner.analysis.diagnosis._messages import messages_of
 from chakrascope.runner.analysis.diagnosis._rates import SlowPart, measure_rates, slow_parts
 from chakrascope.runner.analysis.diagnosis._sharing import Sharing
@@ -76,6 +78,37 @@ def test_two_slow_nics_of_four_are_both_named(hosts, factor, seed):
     assert {(one.what, one.where) for one in first} == {("slow NIC", f"NIC of rank {host}") for host in hosts}
     for one in first:
         assert one.factor == pytest.approx(factor, rel=0.2)
+
+
+@pytest.mark.parametrize(("slow", "group"), [((0, 2), (0, 2)), ((1,), None), ((), None)])
+def test_nics_that_attain_less_than_the_others_are_a_group(slow, group):
+    """Each of four NICs sends alone, the slow ones at half the rate, and all receive alike."""
+    rng = np.random.default_rng(1)
+    begin = np.arange(400) * 100
+    took = np.where(np.isin(np.arange(400) % 4, slow), 80, 40) + rng.integers(0, 8, 400)
+    rows = [(turn % 4, (turn + 1) % 4, 4096, at, at + took[turn]) for turn, at in enumerate(begin)]
+    messages = messages_of(flows(*rows))
+    found = slow_group(messages, np.arange(400) // 25)
+    assert (found.nics if found and found.gap > 0.1 else None) == group
+
+
+@pytest.mark.parametrize(
+    ("late", "what"), [(2, []), (3, ["intermittent"]), (7, ["intermittent"]), (12, ["slow"])]
+)
+def test_a_host_that_is_late_in_some_of_twelve_computations_stops(late, what):
+    nodes = pd.DataFrame(
+        [(rank, turn, NodeType.COMP, 1000, turn * 9000, turn * 9000 + 1000 + rank + turn % 3)
+         for rank in range(4) for turn in range(12)],
+        columns=["rank", "node_id", "type", "duration_ns", "start_ns", "end_ns"],
+    )  # fmt: skip
+    stops = (nodes["rank"] == 2) & (nodes["node_id"] * late % 12 < late)
+    nodes.loc[stops, "end_ns"] += 2000
+    assert int(stops.sum()) == late
+    found, remarks = slow_hosts(nodes, {rank: f"host{rank}" for rank in range(4)})
+    assert [(one.host, "slow" if one.share == 1 else "intermittent") for one in found] == [
+        ("host2", each) for each in what
+    ]
+    assert remarks == []
 
 
 @given(seeds, st.integers(0, 3), st.sampled_from([2, 3]))
