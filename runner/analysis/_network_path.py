@@ -40,7 +40,8 @@ def _facts(path: CriticalPath, workload: Workload) -> dict[tuple[int, int], dict
     """Return `_COMM_FACTS` of the nodes on *path*, by rank and id."""
     places = path.unreasoned[["rank", "node_id"]].drop_duplicates()
     facts = said_of(workload, places[places["node_id"] >= 0], *_COMM_FACTS)
-    return facts.set_index(["rank", "node_id"]).to_dict("index")
+    by_place: dict[tuple[int, int], dict[str, int]] = facts.set_index(["rank", "node_id"]).to_dict("index")
+    return by_place
 
 
 def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
