@@ -48,6 +48,7 @@ from ._tables import write_graph as write_graph
 from ._workload import Workload as Workload
 
 __all__ = [
+    "BUFFERS",
     "COMM_LANE",
     "DEVICE_LANE",
     "EDGE_COLUMNS",

@@ -163,7 +163,7 @@ def advise(
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
-    # What runs beside the script makes none of its causes smaller.
+    # Other processes make no cause of the script smaller.
     delayed_ns = sum_ns(path.columns, np.flatnonzero(path.columns["cause"] == DELAYED))
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delayed_ns)
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
