@@ -109,6 +109,17 @@ def test_a_body_that_no_page_sends_is_refused(study, body):
     )
 
 
+def test_a_callback_of_the_browser_is_not_asked_of_the_server(study):
+    client = create_app(study).server.test_client()
+    client.application.config["PROPAGATE_EXCEPTIONS"] = False
+    own = [one for one in client.get("/_dash-dependencies").get_json() if one["clientside_function"]]
+    assert own
+    for one in own:
+        given = {name: [each | {"value": None} for each in one[name]] for name in ("inputs", "state")}
+        body = {"output": one["output"], "outputs": {"id": "nav", "property": "children"}} | given
+        assert client.post("/_dash-update-component", json=body).status_code == 400
+
+
 def test_unknown_node_is_not_found(study):
     client = create_app(study).server.test_client()
     assert client.get("/api/node?rank=0&node=999").status_code == 404
