@@ -31,6 +31,7 @@ _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 # A number with an exponent as in YAML 1.2; PyYAML requires a point and a sign, and reads ``1e30`` as text.
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
+_OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]")
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -97,13 +98,26 @@ class _Loader(yaml.SafeLoader):
         node.value = [pair for pairs in reversed(merged) for pair in pairs] + own
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return an integer in any base, with at most as many digits as Python reads and prints."""
+        """Return an integer of base 10, 16 or 2, with at most as many digits as Python reads and prints."""
         if len(node.value) > _MOST_DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
+        _refuse_old_bases(node)
         return int(super().construct_yaml_int(node))
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        """Return a number of base 10."""
+        _refuse_old_bases(node)
+        return float(super().construct_yaml_float(node))
+
+
+def _refuse_old_bases(node: yaml.ScalarNode) -> None:
+    """Raise an error for 1:30 and 010, which are 90 and 8 in YAML 1.1, and something else in YAML 1.2."""
+    if ":" in node.value or _OCTAL.fullmatch(node.value):
+        raise yaml.YAMLError(f"the number {node.value} is of base 60 or 8 in YAML 1.1 {node.start_mark}")
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.0123456789"))
 
 

@@ -119,6 +119,9 @@ def test_system_conversions_are_astra_sims(tmp_path):
         (load_groups, '{"1": [0, 1], "1": [2, 3]}', "'1' occurs twice"),
         (load_groups, '{"1": [0, 1], "01": [2, 3]}', "group 1 occurs twice"),
         (NetworkConfig.load, NETWORK + "comment: {1: a, '1': b}\n", "'1' occurs twice"),
+        (NetworkConfig.load, NETWORK + "comment: 1:30\n", r"number 1:30 is of base 60.*line"),
+        (NetworkConfig.load, NETWORK + "comment: -1:30.5\n", r"number -1:30\.5 is of base 60"),
+        (NetworkConfig.load, NETWORK + "comment: 010\n", "number 010 is of base 60 or 8"),
     ],
 )  # fmt: skip
 def test_unknown_and_repeated_keys_are_errors(tmp_path, load, content, message):

@@ -100,6 +100,17 @@ def test_a_body_that_no_page_sends_is_refused(study, body):
     )
 
 
+def test_a_callback_of_the_browser_is_not_asked_of_the_server(study):
+    client = create_app(study).server.test_client()
+    client.application.config["PROPAGATE_EXCEPTIONS"] = False
+    own = [one for one in client.get("/_dash-dependencies").get_json() if one["clientside_function"]]
+    assert own
+    for one in own:
+        given = {name: [each | {"value": None} for each in one[name]] for name in ("inputs", "state")}
+        body = {"output": one["output"], "outputs": {"id": "nav", "property": "children"}} | given
+        assert client.post("/_dash-update-component", json=body).status_code == 400
+
+
 def test_script_of_the_charts_is_sent_packed_to_whoever_takes_it_so(study):
     client = create_app(study).server.test_client()
     address = "/charts/plotly-cartesian-4.1.1.min.js"
