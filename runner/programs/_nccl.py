@@ -30,9 +30,9 @@ _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
 # Of the warps of a part that sends, one only fences and signals (src/device/prims_simple.h).
 _NVLS_SYNC_WARPS = 1
-# 16-byte loads in flight per thread that reduces (ncclNvlsUnrollBytes, src/include/device.h). A thread
-# has one on the GPU model, so there are as many more of them.
-_NVLS_LOADS = 4
+# 16-byte loads in flight per thread that reduces: COLL_UNROLL in src/device/all_reduce.h, from ncclCollUnroll
+# in src/include/device.h. A thread has one on the GPU model, so there are as many more of them.
+_NVLS_LOADS = 8
 _WARP_THREADS = 32
 _MOST_CHANNELS = 64
 

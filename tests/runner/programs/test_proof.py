@@ -416,9 +416,9 @@ def test_rings_are_exported():
     assert 'proto="LL128"' in write_msccl(nccl_program("ring", "all-gather", 4, "LL128", 2))
 
 
-@pytest.mark.parametrize(("ranks", "warps"), [(8, (7, 4 * 4, 7)), (7, (7, 4 * 4, 7)), (6, (6, 6 * 4, 6))])
+@pytest.mark.parametrize(("ranks", "warps"), [(8, (7, 4 * 8, 7)), (7, (7, 4 * 8, 7)), (6, (6, 6 * 8, 6))])
 def test_thread_blocks_of_nvls_share_the_warps_of_a_channel(ranks, warps):
-    """Copy in, reduce with four loads in flight per thread, copy out; two of NCCL's 20 warps only signal."""
+    """Copy in, reduce with eight loads in flight per thread, copy out; two of NCCL's 20 warps only signal."""
     blocks = nccl_program("nvls", "all-reduce", ranks, channels=2).ranks[0].thread_blocks
     assert [block.threads // 32 for block in blocks] == [*warps, *warps]
 
