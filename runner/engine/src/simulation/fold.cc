@@ -72,9 +72,9 @@ bool foldable(const Config& config) {
                         !config.per_node_custom_implementation.empty() || !config.collective_programs.empty();
     const bool shared_memory =
         config.memory_type != MemoryType::None && config.memory_type != MemoryType::PerNpu;
-    return config.fold && config.sync_members.empty() && config.begin_ns.empty() && config.never_queues() && !config.rendezvous &&
-           config.model_shared_bus != 1 && !custom && !shared_memory && config.message_cost_ns == 0 &&
-           !config.messages_on_request;
+    return config.fold && config.sync_members.empty() && config.begin_ns.empty() && config.never_queues() &&
+           !config.rendezvous && config.model_shared_bus != 1 && !custom && !shared_memory &&
+           config.message_cost_ns == 0 && !config.messages_on_request;
 }
 
 }  // namespace
