@@ -97,8 +97,8 @@ class SlowestRank:
         """The answer to "which rank is slow?" as a sentence."""
         more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
         work = (
-            f"Slowest rank: rank {self.rank} works {duration_text(self.work_ns)}, {share_text(more)} more "
-            f"than the median of its peers ({duration_text(self.median_ns)})"
+            f"Slowest rank: rank {self.rank} works {duration_text(self.work_ns)}, {share_text(abs(more))} "
+            f"{'less' if more < 0 else 'more'} than the median of its peers ({duration_text(self.median_ns)})"
         )
         if not self.collectives:
             return f"{work}. The ranks share no collective, so none waits for it there."

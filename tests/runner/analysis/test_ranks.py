@@ -53,6 +53,11 @@ def test_the_rank_that_the_others_wait_for_is_the_slowest():
     assert found.sentence.endswith("4.7 % of the step.")
 
 
+def test_a_rank_that_is_waited_for_may_work_less():
+    found = slowest_rank(Recorded([8_000, 5_000], [[10, 900]]))
+    assert "rank 1 works 5.00 µs, 37.5 % less than the median of its peers (8.00 µs)" in found.sentence
+
+
 def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
     found = slowest_rank(Recorded([8_000, 9_000] * 2 + [8_000], [[10, 300, 10, 300, 10]]))
     assert (found.rank, found.last_at, found.waited_ns) == (1, 1, 290)
