@@ -47,16 +47,11 @@ class SyncPoints:
         """Return those of *result*, in which every node takes its measured time from *workload*."""
         finish_ns = result.columns("ranks")["finish_ns"].astype(np.int64)
         members = _joined([_of_calls(result.columns("collectives")), *_messages(result, workload)])
-        ranks, points = members["rank"], members["point"]
         ahead = _ahead(members, _began(workload, len(finish_ns)))
-        arrivals, leaves = members["start_ns"] - ahead[ranks], members["end_ns"] - ahead[ranks]
-        last = _last_of(arrivals, ranks, points)[points] if len(points) else points
-        waited = arrivals[last] - arrivals
-        has_left = members["may_leave"] & (leaves < arrivals[last])
-        wait_ns = np.where(has_left, -1, np.minimum(waited, leaves - arrivals))
-        spread_ns = np.where(members["is_message"] | members["may_leave"], 0, _spreads(leaves, points))
-        began_ns = ahead.max(initial=0) - ahead
-        return cls(ranks, members["node_id"], points, wait_ns, last, spread_ns, began_ns, finish_ns)
+        wait_ns, last, spread_ns = _waits(members, ahead)
+        rank, node_id, point = (members[name] for name in ("rank", "node_id", "point"))
+        begin_ns = ahead.max(initial=0) - ahead
+        return cls(rank, node_id, point, wait_ns, last, spread_ns, begin_ns, finish_ns)
 
     def waits_of(self, rank: int, node_ids: Ints) -> Ints:
         """Return how long each of *node_ids* (ascending) of *rank* waited, 0 for those that are no member."""
@@ -88,21 +83,24 @@ def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
 def arrivals_on_one_clock(calls: Columns) -> Ints:
     """Return when each of *calls*, the measured collectives of all ranks, started, on one clock."""
     members = _of_calls(calls)
-    ahead = _ahead(members, np.zeros(int(members["rank"].max(initial=-1)) + 1, np.int64))
-    return members["start_ns"] - ahead[members["rank"]]
+    return members["start_ns"] - _ahead(members)[members["rank"]]
 
 
 def with_measured_waits(calls: Columns) -> Columns:
     """Return *calls* with the time from a rank's arrival to the last one's as wait, not as transfer."""
-    if not len(calls["start_ns"]):
-        return calls
-    arrivals = arrivals_on_one_clock(calls)
-    _, numbers = np.unique(calls["collective"], return_inverse=True)
-    last = np.full(int(numbers.max()) + 1, np.iinfo(np.int64).min)
-    np.maximum.at(last, numbers, arrivals)
-    lasted = calls["end_ns"] - calls["start_ns"]
-    wait_ns = np.minimum(last[numbers] - arrivals, lasted)
-    return calls | {"wait_ns": wait_ns, "transfer_ns": lasted - wait_ns}
+    members = _of_calls(calls)
+    wait_ns = np.maximum(_waits(members, _ahead(members))[0], 0)
+    return calls | {"wait_ns": wait_ns, "transfer_ns": calls["end_ns"] - calls["start_ns"] - wait_ns}
+
+
+def _waits(members: Columns, ahead: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return how long each member waited, the row of the last arrival, and how much the ends differ."""
+    ranks, points = members["rank"], members["point"]
+    arrivals, leaves = members["start_ns"] - ahead[ranks], members["end_ns"] - ahead[ranks]
+    last = _last_of(arrivals, ranks, points)[points]
+    has_left = members["may_leave"] & (leaves < arrivals[last])
+    wait_ns = np.where(has_left, -1, np.minimum(arrivals[last], leaves) - arrivals)
+    return wait_ns, last, np.where(members["is_message"] | members["may_leave"], 0, _spreads(leaves, points))
 
 
 def _of_calls(calls: Columns) -> Columns:
@@ -190,14 +188,14 @@ def _began(workload: Workload, ranks: int) -> Ints:
     return relative
 
 
-def _ahead(members: Columns, began_ns: Ints) -> Ints:
+def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
     """Return how far each rank's own time is ahead of one clock (ns).
 
     All ranks leave a collective together, so that a rank is ahead by the median of what its collectives end
     later there than on the median rank. Ranks without a common collective began at *began_ns*, unless a
     message between them would be received before it was sent.
     """
-    ahead = -began_ns
+    ahead = np.zeros(int(members["rank"].max(initial=-1)) + 1, np.int64) if began_ns is None else -began_ns
     together = np.flatnonzero(~members["is_message"])
     ranks, points = members["rank"][together], members["point"][together]
     ends = members["end_ns"][together]
