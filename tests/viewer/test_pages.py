@@ -69,7 +69,7 @@ def test_frame_stands_while_the_run_is_being_read(page, study, monkeypatch):
 @pytest.mark.browser
 def test_selected_segment_is_shown_by_every_page(visit, made):
     page = visit("/critical-path", f"?run={made.run_a}")
-    page.locator("#segments-table .ag-row[row-id='5'] [col-id='name']").click()
+    page.locator("#segments-table .ag-row[row-id='4'] [col-id='name']").click()
     page.wait_for_url("**rank=1&node=4*")
     page.wait_for_selector("#selected:has-text('rank 1 · node 4')")
     page.locator("#nav").get_by_role("link", name="Timeline").click()
@@ -77,7 +77,7 @@ def test_selected_segment_is_shown_by_every_page(visit, made):
     page.locator("#nav").get_by_role("link", name="Graph").click()
     page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
     page.locator("#nav").get_by_role("link", name="Critical path").click()
-    page.wait_for_selector("#segments-table .ag-row-selected[row-id='5']")
+    page.wait_for_selector("#segments-table .ag-row-selected[row-id='4']")
     page.locator("[id*='clear']").click()
     page.wait_for_selector("[id*='clear']", state="detached")
     assert page.complaints == []
