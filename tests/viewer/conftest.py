@@ -108,6 +108,7 @@ def _tab(context, served):
 @pytest.fixture
 def visit(_tab):
     """Go to an address as a link on a page does, without loading the scripts again, and return the page."""
+    size = _tab.viewport_size
 
     def go(path, search):
         _tab.complaints.clear()
@@ -116,7 +117,9 @@ def visit(_tab):
             _tab.wait_for_selector("#notice", state="attached" if target == "/nonsense" else "detached")
         return _tab
 
-    return go
+    yield go
+    if _tab.viewport_size != size:
+        _tab.set_viewport_size(size)
 
 
 def follow(page, path, search=""):
