@@ -286,7 +286,8 @@ def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: 
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
     if delays is not None:
         usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
-        which = f"{duration_text(round(one.path_ns * usual_ns / shown_ns))} in the median step"
+        waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))
+        which = f"{duration_text(waited_ns)} in the median step"
     elif one.remedy == "skew":
         usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
         which = f"{duration_text(usual_ns)} in the median step"
@@ -297,6 +298,8 @@ def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: 
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
     gain_ns, half_ns = (round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns))
+    if delays is not None:  # another rank than the slowest may have waited longer in the shown step
+        gain_ns = min(gain_ns, usual_ns)
     share = item.share if shown_ns == result.makespan_ns else gain_ns / max(gain_ns, result.makespan_ns)
     return replace(item, what=f"{item.what}, {which}", gain_ns=gain_ns, half_ns=half_ns, share=share)
 

@@ -17,7 +17,7 @@ from ._critical_path import CriticalPath, critical_path
 
 __all__ = ["advised_beside", "path_beside", "table_beside"]
 
-_VERSION = 6
+_VERSION = 7
 # What reading raises of a file that is none, cut off, or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
