@@ -64,8 +64,8 @@ def main() -> None:
             print(f"{wheel.name}: {wheel.stat().st_size / _MIB:.1f} MiB, sha256 {digest}", flush=True)
             if asked.twice:
                 with tempfile.TemporaryDirectory() as folder:
-                    again = release(program, processor, sources, Path(folder))
-                    if _digest(again) != digest:
+                    second = release(program, processor, sources, Path(folder))
+                    if _digest(second) != digest:
                         sys.exit(f"{wheel.name} is not reproducible: a second build differs")
                 print(f"{wheel.name}: a second build is the same to the byte", flush=True)
 

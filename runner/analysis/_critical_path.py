@@ -216,10 +216,11 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
             f"The result of '{result.backend}' has no node times, so there is no critical path; "
             "use another backend, such as 'analytical-unaware'."
         )
-    joint, ends_ns = bool(result.provenance.get("joint")), result.columns("ranks")["finish_ns"]
-    if joint:  # the result has the time of a step that repeats
+    ends_ns = result.columns("ranks")["finish_ns"]
+    records_waits = not about_backend(result.backend).replays or result.provenance.get("waits_for_peers")
+    if result.provenance.get("waits_for_peers"):  # the result has the time of a step that repeats
         result = dataclasses.replace(result, makespan_ns=int(ends_ns.max()))
-    if about_backend(result.backend).replays and not joint and len(ends_ns) > 1:
+    if not records_waits and len(ends_ns) > 1:
         captured = workload.metadata.get("steps")
         repeats = isinstance(captured, list) and len(captured) == 1
         steps = path_steps(result, SyncPoints.of(result, workload), repeats=repeats)

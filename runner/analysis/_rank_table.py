@@ -56,8 +56,8 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     same: dict[int, tuple[int, int]] = {}
     for rank, own in result.table("nodes").by_rank(["start_ns", "end_ns"], shared.__contains__):
         classes = kinds.setdefault(int(programs[rank]), [])
-        apart = ((other, _apart_ns(own, its)) for other, its in classes)
-        like = next((pair for pair in apart if 0 <= pair[1] <= _SAME_SHARE * result.makespan_ns), None)
+        differences = ((other, _apart_ns(own, its)) for other, its in classes)
+        like = next((pair for pair in differences if 0 <= pair[1] <= _SAME_SHARE * result.makespan_ns), None)
         same[rank] = like or (rank, 0)
         if like is None and len(classes) < _MOST_KINDS:
             classes.append((rank, own))

@@ -161,7 +161,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         "overtaking": int(output.overtaking),
         "overtaken": int(output.overtaken),
         "folded": bool(output.folded),
-        "joint": experiment.sync is not None,
+        "waits_for_peers": experiment.sync is not None,
         "ranks_simulated": len(np.unique(output.rank_representative)),
         "finish_order": output.finish_order.tolist(),
     }

@@ -323,9 +323,9 @@ def test_what_cannot_be_is_told_in_a_sentence(made, arguments, code, message, ca
     scheduler = made.parent / "scheduler.json"
     scheduler.write_text("[" * 5000)
     files = {"STUDY": made, "SCHEDULER": scheduler}
-    ended, _, said = run_and_read(capsys, *(files.get(word, word) for word in arguments))
+    ended, _, err = run_and_read(capsys, *(files.get(word, word) for word in arguments))
     assert ended == code
-    assert message in said
+    assert message in err
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,9 @@ def _split(node):
 @settings(max_examples=40)
 def test_all_that_protobuf_reads_is_read_and_kept(written):
     graph = decode_graph(HEAD + b"".join(framed(node.SerializeToString()) for node in written))
-    again = [Node.FromString(body) for body in messages(encode_graph(graph))][1:]
+    decoded = [Node.FromString(body) for body in messages(encode_graph(graph))][1:]
     in_order = sorted(written, key=lambda node: node.id)
-    for row, (before, after) in enumerate(zip(in_order, again, strict=True)):
+    for row, (before, after) in enumerate(zip(in_order, decoded, strict=True)):
         for field in ("id", "name", "type", "start_time_micros", "inputs", "outputs"):
             assert getattr(before, field) == getattr(after, field)
         assert set(after.data_deps) == set(before.data_deps)

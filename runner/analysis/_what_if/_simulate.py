@@ -42,20 +42,20 @@ def what_if(
     if that gives about the measured time without a change. Raises `UsageError` for a target that the
     experiment does not have, or that cannot change its result.
     """
-    sync, joint_ns = _joint(experiment) if about_backend(experiment.backend).replays else (None, 0)
+    sync, unchanged_ns = _unchanged(experiment) if about_backend(experiment.backend).replays else (None, 0)
     changed = experiment
     for target, times in changes:
         changed = _changed(changed, target, times, sync)
-    if sync is not None and joint_ns:
+    if sync is not None and unchanged_ns:
         with suppress(SimulationStalled):  # what is faster overtakes what its peers wait for
             result, period_ns = _repeated(changed, sync, progress)
-            gain_ns = joint_ns - period_ns
+            gain_ns = unchanged_ns - period_ns
             return dataclasses.replace(result, makespan_ns=max(0, int(sync.finish_ns.max()) - gain_ns))
     return get_backend(experiment.backend).run(changed, progress)
 
 
 @functools.lru_cache(maxsize=2)
-def _joint(experiment: Experiment) -> tuple[SyncPoints | None, int]:
+def _unchanged(experiment: Experiment) -> tuple[SyncPoints | None, int]:
     """Return where the ranks of a replay wait for each other, and how long a step takes if they do (ns).
 
     There are no points of one rank, or of ranks that are all the same; the time is 0 if it is far from the
