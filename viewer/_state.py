@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ import numpy.typing as npt
 from ..converter import NodeType, Workload
 from ..errors import ChakrascopeError, StudyError
 from ..runner import REPLAY, Result, RunInfo, Study, Workspace
-from ..runner.analysis import ComputedOnce, RunAnalysis, chrome_trace, measured_result, named_nodes
-from .timeline import RankedIndex, SliceIndex
+from ..runner.analysis import RunAnalysis, measured_result
+from .timeline import TimelineIndex
 
 __all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
 
@@ -68,11 +68,10 @@ OPTIONS = (
 )
 _OPTION_LENGTH = 200
 _LONG_OPTIONS = {"aim": 1_200, "over": 2_000, "setup": 6_000, "sql": 4_000}
-_OPEN_RUNS, _KEPT_TEXTS, _FEW_RANKS, _FIRST_RANKS = 4, 8, 4, 16
+_OPEN_RUNS, _FEW_RANKS, _FIRST_RANKS = 4, 4, 16
 _NOBODY_COMES_S, _FETCHED_S = 30.0, 3.0
 
 Ints = npt.NDArray[np.int64]
-Sought = tuple[npt.NDArray[np.bool_], Ints]
 
 
 @dataclass(frozen=True)
@@ -136,50 +135,37 @@ class OpenRun(RunAnalysis):
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
         super().__init__(view.study, info, result, workload)
         self.view = view
-        self._sought: OrderedDict[str, Sought] = OrderedDict()
-        self._indices: dict[str, RankedIndex] = {}
+        self._indices: dict[str, TimelineIndex] = {}
 
     @property
     def _path_kinds(self) -> list[str]:
         """The kinds of work on the critical path."""
         return [str(kind) for kind in self.path.breakdown("kind")["key"]]
 
-    @ComputedOnce
-    def slices(self) -> SliceIndex:
-        """Return the timeline's index of :attr:`nodes`."""
-        return SliceIndex(self.nodes, kinds=self._path_kinds)
-
-    @ComputedOnce
-    def measured_slices(self) -> SliceIndex:
-        """Return the timeline's index of :attr:`nodes`, measured above simulated."""
-        return SliceIndex(self.nodes, kinds=self._path_kinds, measured=True)
-
-    @ComputedOnce
-    def nested_slices(self) -> SliceIndex:
-        """Return :attr:`slices` below their phases, modules and operators."""
-        return SliceIndex(self.nodes, kinds=self._path_kinds, nested=True)
-
-    @ComputedOnce
-    def measured_nested_slices(self) -> SliceIndex:
-        """Return :attr:`measured_slices` below their phases, modules and operators."""
-        return SliceIndex(self.nodes, kinds=self._path_kinds, measured=True, nested=True)
-
-    def _ranked(self, *, measured: bool, nested: bool) -> RankedIndex:
-        """Return the timeline's index that reads a rank when it becomes visible."""
-        key = f"ranked {measured} {nested}"
+    def rows(self, *, measured: bool, nested: bool) -> TimelineIndex:
+        """Return the timeline's index with the requested rows."""
+        key = f"rows {measured} {nested}"
         with self.lock_of(key):
             if key not in self._indices:
-                self._indices[key] = RankedIndex(
-                    self.coded_nodes_of,
-                    self._lane_facts,
-                    self.result.columns("ranks")["rank"].tolist(),
-                    self.result.makespan_ns,
-                    kinds=self._path_kinds,
-                    measured=measured,
-                    nested=nested,
-                    calls_of=self.calls.of_rank if measured and nested and self.calls else None,
-                )
+                self._indices[key] = self._index(measured=measured, nested=nested)
             return self._indices[key]
+
+    def _index(self, *, measured: bool, nested: bool) -> TimelineIndex:
+        ranks = self.result.columns("ranks")["rank"].tolist()
+        # Calls are read rank by rank, when a rank becomes visible.
+        calls_of = self.calls.of_rank if measured and nested and self.calls else None
+        by_rank = self.is_large or calls_of is not None
+        return TimelineIndex(
+            self.coded_nodes_of if by_rank else lambda *_: self.nodes,
+            self._lane_facts,
+            [[rank] for rank in ranks] if by_rank else [ranks],
+            self.result.makespan_ns,
+            kinds=self._path_kinds,
+            measured=measured,
+            nested=nested,
+            calls_of=calls_of,
+            words=None if by_rank else lambda: self.words,
+        )
 
     def _lane_facts(self, ranks: Ints, node_ids: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
         facts = self.facts_of(ranks, node_ids, "type", "stream")
@@ -189,37 +175,6 @@ class OpenRun(RunAnalysis):
     def has_few_ranks(self) -> bool:
         """Whether few enough ranks differ for rows to be nested by default."""
         return bool(self.standings["same_as"].nunique() <= _FEW_RANKS)
-
-    def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
-        """Yield `RunAnalysis.trace` from the existing lanes."""
-        if self.is_large:
-            return super().trace(ranks)
-        return chrome_trace(self.nodes, self.slices, self.path)
-
-    def rows(self, *, measured: bool, nested: bool) -> SliceIndex | RankedIndex:
-        """Return the timeline's index with the requested rows."""
-        # Calls are read rank by rank, when a rank comes into sight.
-        if self.is_large or (measured and nested and self.calls):
-            return self._ranked(measured=measured, nested=nested)
-        if nested:
-            return self.measured_nested_slices if measured else self.nested_slices
-        return self.measured_slices if measured else self.slices
-
-    def sought(self, text: str) -> Sought:
-        """Return the :attr:`nodes` that match *text*, as a mask and as indices in order of time.
-
-        The latest texts are cached.
-        """
-        key = text.strip().lower()
-        with self.lock:
-            if key not in self._sought:
-                flags = named_nodes(self.words, key)
-                places = np.flatnonzero(flags)
-                order = np.lexsort((places, self.nodes["start_ns"].to_numpy(np.int64)[places]))
-                self._sought[key] = flags, places[order]
-                while len(self._sought) > _KEPT_TEXTS:
-                    self._sought.popitem(last=False)
-            return self._sought[key]
 
 
 @dataclass(frozen=True)
@@ -269,8 +224,8 @@ class StudyView:
                     time.sleep(_FETCHED_S)
                 rows = run.rows(measured=False, nested=run.has_few_ranks)
                 rows.colours("kind")
-                if isinstance(rows, RankedIndex):
-                    rows.prepare(rows.ranks[:_FIRST_RANKS])
+                if run.is_large:
+                    rows.prepare(_FIRST_RANKS)
                     run.check_columns()
                     run.layers  # noqa: B018 - reads every node, so it comes last
                 else:

@@ -25,7 +25,7 @@ from ._exports import export, table_file
 from ._state import OpenRun, StudyView
 from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details, open_beside
-from .timeline import COLOURED_BY, Colours, Hits, RankedIndex, SliceIndex
+from .timeline import COLOURED_BY, Colours, TimelineIndex
 
 __all__ = ["area_asked_for", "index_asked_for", "open_asked_for", "register_timeline", "source_asked_for"]
 
@@ -53,13 +53,9 @@ def register_timeline(server: Flask, view: StudyView) -> None:
         index, text = index_asked_for(run), request.args.get("seek", "")[:_MOST_TEXT]
         pixels = min(_MAX_PIXELS, max(1, _integer("px", 1000)))
         span = _integer("t0", 0), _integer("t1", index.makespan_ns)
-        if isinstance(index, RankedIndex):
-            ranked, lanes = index.colours(_colour(), _like(view)), _ids("lanes", 0)
-            batch = index.window(*span, pixels, lanes, colours=ranked, sought=text.strip())
-        else:
-            colours, lanes = index.colours(_colour(), _like(view)), _ids("lanes", len(index.table))
-            found = run.sought(text)[0] if text.strip() else None
-            batch = index.window(*span, pixels, lanes, colours=colours, found=found)
+        lanes = _ids("lanes", 0) if "lanes" in request.args else None
+        colours = index.colours(_colour(), _like(view))
+        batch = index.window(*span, pixels, lanes, colours=colours, sought=text.strip())
         return Response(batch.encode(), mimetype="application/octet-stream")
 
     @server.get("/api/seek")
@@ -154,7 +150,7 @@ def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
         abort(404)
 
 
-def _like(view: StudyView) -> SliceIndex | RankedIndex | None:
+def _like(view: StudyView) -> TimelineIndex | None:
     """Return the lanes whose colours are requested, if they differ from the default."""
     return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
@@ -171,11 +167,10 @@ def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> p
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     """Return nodes, their parts in the requested area, and the number of omitted ranks."""
-    index, area = index_asked_for(run), (_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
-    return index.area(*area) if isinstance(index, RankedIndex) else (run.nodes, index.area(*area), 0)
+    return index_asked_for(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
 
 
-def index_asked_for(run: OpenRun) -> SliceIndex | RankedIndex:
+def index_asked_for(run: OpenRun) -> TimelineIndex:
     """Return the requested lanes: simulated, or with the measured ones above, nested or not."""
     return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
 
@@ -204,7 +199,7 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     Without a number, it is the first one at or after a time, or else the first.
     """
     wanted = _ids("ranks", run.info.num_ranks)
-    hits = _hits(run, text.strip(), wanted)
+    hits = index_asked_for(run).seek(text.strip(), wanted if text.strip() else [])
     partial = {"ranks": hits.ranks} if hits.ranks < hits.of else {}
     if not len(hits.rank):
         return {"count": 0, **partial}
@@ -214,18 +209,6 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
     at %= len(hits.rank)
     place = {"at": at, "rank": int(hits.rank[at]), "node": int(hits.node_id[at])}
     return {"count": len(hits.rank), **place, **partial}
-
-
-def _hits(run: OpenRun, text: str, ranks: list[int]) -> Hits:
-    """Return the matches of *text* in *ranks*, in order of time; for a large run, in the first of them."""
-    index = index_asked_for(run)
-    if isinstance(index, RankedIndex):
-        return index.seek(text, ranks if text else [])
-    places = run.sought(text)[1] if text else np.zeros(0, np.int64)
-    of_rank = run.nodes["rank"].to_numpy(np.int64)[places]
-    places, of_rank = places[np.isin(of_rank, ranks)], of_rank[np.isin(of_rank, ranks)]
-    node_id, start_ns = (run.nodes[name].to_numpy(np.int64)[places] for name in ("node_id", "start_ns"))
-    return Hits(of_rank, node_id, start_ns, len(ranks), len(ranks))
 
 
 def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
@@ -271,15 +254,13 @@ def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> l
     return [asdict(near) for near in neighbours(edges, name_of, node_id, _MOST_NEIGHBOURS)]
 
 
-def _lanes(run: OpenRun, index: SliceIndex | RankedIndex, colours: Colours) -> dict[str, Any]:
-    ranked = isinstance(index, RankedIndex)
-    lanes = (index.table.reset_index(names="lane") if ranked else index.table).to_dict("records")
+def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, Any]:
     path = _path(run, index)
     return {
         "makespan_ns": max(1, int(run.result.makespan_ns), index.makespan_ns),
         "nested": _is_nested(run),
-        "edition": index.edition if isinstance(index, RankedIndex) else 0,
-        "lanes": lanes,
+        "edition": index.edition,
+        "lanes": index.table.reset_index(names="lane").to_dict("records"),
         "ranks": _ranks(run),
         "palette": colours.palette,
         "legend": colours.legend,
@@ -301,7 +282,7 @@ def _ranks(run: OpenRun) -> list[dict[str, Any]]:
     ]
 
 
-def _path(run: OpenRun, index: SliceIndex | RankedIndex) -> dict[str, Any]:
+def _path(run: OpenRun, index: TimelineIndex) -> dict[str, Any]:
     segments = run.path.unreasoned.assign(shift_ns=run.path.steps["shift_ns"])
     shown = segments.nlargest(_MAX_PATH_BARS, "duration_ns").sort_values("start_ns")
     lanes = index.lanes_of(shown["rank"].to_numpy(np.int64), shown["node_id"].to_numpy(np.int64))

@@ -18,7 +18,7 @@ from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._site import Site
 from chakrascope.viewer._state import Surroundings
 from chakrascope.viewer.queries import Sides
-from chakrascope.viewer.timeline import SliceIndex
+from chakrascope.viewer.timeline import TimelineIndex
 
 from .conftest import follow, serving, watched
 from .test_accessibility import KEY_MS, serious, tab_to
@@ -82,7 +82,7 @@ def test_names_keep_the_colours_they_have_in_the_run_shown(run, colour):
         end_ns=nodes["start_ns"] + nodes["end_ns"].max() // (1 + nodes["end_ns"] - nodes["start_ns"])
     )
     changed.loc[changed.index[0], colour] = "new"
-    shown, beside = SliceIndex(nodes), SliceIndex(changed)
+    shown, beside = TimelineIndex.whole(nodes), TimelineIndex.whole(changed)
     known = dict(shown.colours(colour).legend)
     alone, alike = dict(beside.colours(colour).legend), dict(beside.colours(colour, shown).legend)
     assert {name: hue for name, hue in alike.items() if name in known} == known

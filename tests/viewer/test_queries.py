@@ -33,7 +33,7 @@ from chakrascope.viewer.pages import _programs as programs
 from chakrascope.viewer.queries import Sides, placed_groups, placed_nodes
 from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _network as network
-from chakrascope.viewer.timeline import _slices as slices
+from chakrascope.viewer.timeline import TimelineIndex
 
 from .conftest import serving, watched
 from .test_accessibility import serious
@@ -52,15 +52,19 @@ def test_any_two_steps_of_a_capture_are_compared(tmp_path):
     assert "Captures, one step" not in {group["group"] for group in sides.options()}
 
 
+def timeline_of(run):
+    return run.rows(measured=False, nested=False)
+
+
 def test_window_over_everything_covers_every_node(run):
     nodes = run.nodes
-    batch = slices.SliceIndex(nodes).window(0, int(nodes["end_ns"].max()), 10_000)
+    batch = TimelineIndex.whole(nodes).window(0, int(nodes["end_ns"].max()), 10_000)
     assert batch.count.sum() == len(nodes)
 
 
 def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
     nodes = run.nodes
-    index = slices.SliceIndex(nodes)
+    index = TimelineIndex.whole(nodes)
     batch = index.window(0, index.makespan_ns, 1)
     assert len(batch.start_ns) == len(index.table)
     assert batch.count.sum() == len(nodes)
@@ -69,7 +73,7 @@ def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
 
 def test_encoded_batch_has_the_layout_the_script_reads(run):
     nodes = run.nodes
-    batch = slices.SliceIndex(nodes).window(0, 10**9, 2000)
+    batch = TimelineIndex.whole(nodes).window(0, 10**9, 2000)
     data = batch.encode()
     count, _ = struct.unpack_from("<II", data)
     columns = 8 + count * (3 * 8 + 3 * 4 + 2)
@@ -92,7 +96,7 @@ def test_no_slice_is_lost_at_any_zoom(durations, pixels):
             "name": "op",
         }
     )
-    index = slices.SliceIndex(nodes)
+    index = TimelineIndex.whole(nodes)
     assert index.window(-1, int(ends[-1]) + 1, pixels).count.sum() >= np.count_nonzero(durations)
 
 
@@ -115,19 +119,19 @@ def test_malformed_address_selects_no_node(search):
 
 
 def test_only_slices_with_room_carry_their_name(run):
-    wide = run.slices.window(0, run.slices.makespan_ns, 2000)
+    wide = timeline_of(run).window(0, timeline_of(run).makespan_ns, 2000)
     named = wide.name >= 0
     assert {wide.names[place] for place in wide.name[named]} == {"aten::mm", "c10d::allreduce_"}
-    assert ((wide.end_ns - wide.start_ns)[named] >= 30 * run.slices.makespan_ns / 2000).all()
-    assert (run.slices.window(0, run.slices.makespan_ns, 20).name < 0).all()
+    assert ((wide.end_ns - wide.start_ns)[named] >= 30 * timeline_of(run).makespan_ns / 2000).all()
+    assert (timeline_of(run).window(0, timeline_of(run).makespan_ns, 20).name < 0).all()
 
 
 def test_flows_lead_to_the_direct_neighbours(run):
     edges = run.workload.graphs[1].edges
-    found = details.flows(edges, run.slices, run.node(1, 4))
+    found = details.flows(edges, timeline_of(run), run.node(1, 4))
     assert [flow["before"] for flow in found] == [True, False]
     before, after = found
-    start, end = run.slices.lane_of(1, 4)[1:]
+    start, end = timeline_of(run).lane_of(1, 4)[1:]
     assert before["end_ns"] <= start
     assert after["start_ns"] >= end
 
@@ -137,8 +141,8 @@ def test_flows_lead_to_the_rank_that_came_late(simulated):
     waiting = simulated.node(0, 2)
     origin = (int(waiting["origin_rank"]), int(waiting["origin_node"]))
     assert origin[0] % 2 == 1
-    found = details.flows(simulated.workload.graphs[0].edges, simulated.slices, waiting)
-    lane, start, _ = simulated.slices.lane_of(*origin)
+    found = details.flows(simulated.workload.graphs[0].edges, timeline_of(simulated), waiting)
+    lane, start, _ = timeline_of(simulated).lane_of(*origin)
     assert {"lane": lane, "start_ns": start}.items() <= found[-1].items()
 
 

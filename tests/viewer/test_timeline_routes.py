@@ -8,7 +8,8 @@ import pytest
 from chakrascope.runner.analysis import _run as analysis
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer.report import write_report
-from chakrascope.viewer.timeline import _ranked as ranked
+from chakrascope.viewer.timeline import TimelineIndex
+from chakrascope.viewer.timeline import _index as timeline
 
 from .conftest import watched
 
@@ -125,7 +126,6 @@ FIELDS = ("start_ns", "end_ns", "node_id", "lane", "count", "colour", "found")
 def ways(study, made, monkeypatch):
     """Return a run as it is read whole, and as one of the large ones."""
     whole = StudyView(study).open(made.run_a)
-    whole.slices, whole.nested_slices, whole.measured_slices, whole.measured_nested_slices, whole.words  # noqa: B018
     by_rank = StudyView(study).open(made.run_a)
     assert not whole.is_large
     monkeypatch.setattr(type(by_rank), "is_large", property(lambda run: run is by_rank))
@@ -146,21 +146,22 @@ def bars(batch, lanes):
 @pytest.mark.parametrize("nested", [False, True])
 def test_bars_are_those_of_the_whole_table(ways, colour, measured, nested):
     one, other = (run.rows(measured=measured, nested=nested) for run in ways)
-    for rank in other.ranks:
-        other.prepare([rank])
-    assert other.table.reset_index(drop=True).equals(one.table[other.table.columns])
-    lanes, its = range(len(one.table)), [*other.table.index]
-    colours, theirs = one.colours(colour), other.colours(colour)
-    assert (theirs.palette, sorted(theirs.legend), theirs.more) == (
-        colours.palette,
-        sorted(colours.legend),
-        colours.more,
+    assert [len(index.parts) for index in (one, other)] == [1, 2]
+    other.prepare(2)
+    assert other.table.reset_index(drop=True).equals(one.table.reset_index(drop=True))
+    lanes, theirs = [*one.table.index], [*other.table.index]
+    shown, colours = one.colours(colour), other.colours(colour)
+    assert (colours.palette, sorted(colours.legend), colours.more) == (
+        shown.palette,
+        sorted(shown.legend),
+        shown.more,
     )
     for t0, t1, pixels in ((0, one.makespan_ns, 2000), (0, one.makespan_ns, 40), (10**6, 2 * 10**6, 500)):
-        found = ways[0].sought("mm")[0]
-        shown = one.window(t0, t1, pixels, lanes, colours=colours, found=found)
-        again = other.window(t0, t1, pixels, its, colours=theirs, sought="mm")
-        assert bars(again, its) == bars(shown, lanes)
+        drawn = (
+            bars(index.window(t0, t1, pixels, its, colours=index.colours(colour), sought="mm"), its)
+            for index, its in ((one, lanes), (other, theirs))
+        )
+        assert next(drawn) == next(drawn)
 
 
 @pytest.fixture
@@ -200,7 +201,7 @@ def test_a_node_says_the_same_but_for_its_slack(clients, made, monkeypatch):
 
 def test_lanes_of_a_rank_that_differs_are_told_once_it_is_read():
     frames = {rank: frame(rank, streams) for rank, streams in enumerate(((7,), (7,), (7, 8, 9)))}
-    index = ranked.RankedIndex(lambda rank, _: frames[rank], lambda *_: None, [*frames], 100)
+    index = TimelineIndex(lambda rank, _: frames[rank], lambda *_: None, [[rank] for rank in frames], 100)
     assert len(index.table) == 3
     known = index.edition
     lanes = [*index.table.index]
@@ -212,15 +213,15 @@ def test_lanes_of_a_rank_that_differs_are_told_once_it_is_read():
 
 
 def test_no_more_ranks_are_kept_or_answered_for_than_may_be(monkeypatch):
-    monkeypatch.setattr(ranked, "KEPT_NODES", 2)
-    monkeypatch.setattr(ranked, "RANKS_AT_ONCE", 3)
+    monkeypatch.setattr(timeline, "KEPT_NODES", 2)
+    monkeypatch.setattr(timeline, "PARTS_AT_ONCE", 3)
     read = []
 
     def frame_of(rank, _names):
         read.append(rank)
         return frame(rank, (7,))
 
-    index = ranked.RankedIndex(frame_of, lambda *_: None, range(9), 100)
+    index = TimelineIndex(frame_of, lambda *_: None, [[rank] for rank in range(9)], 100)
     nodes, inside, left_out = index.area(0, 100, [*index.table.index])
     assert (sorted(nodes["rank"].unique()), len(inside), left_out) == ([0, 1, 2], 3, 6)
     hits = index.seek("mm", range(9))

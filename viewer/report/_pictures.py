@@ -17,7 +17,7 @@ from ...support import picture as drawing
 from .._state import OpenRun
 from .._theme import KIND_LABELS, KINDS, MEMORY_PARTS, PATH_COLOUR, kind_colour
 from ..queries import fullest_curve, memory_facts, memory_verdict, strip
-from ..timeline import SliceIndex
+from ..timeline import TimelineIndex
 
 __all__ = [
     "LABEL_WIDTH",
@@ -93,13 +93,12 @@ def timeline_note(run: OpenRun) -> str:
     return f"A row per stream{some}{pale}. The line is the critical path."
 
 
-def _shown(run: OpenRun) -> tuple[SliceIndex, list[int]]:
+def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
     """Return the drawn lanes: with measured ones if all fit, else as many ranks as fit, the path's first."""
-    index = (
-        run.measured_slices if run.is_measured and not about_backend(run.info.backend).replays else run.slices
-    )
-    if len(index.table) > _MOST_LANES:
-        index = run.slices
+    beside = run.is_measured and not about_backend(run.info.backend).replays
+    index = run.rows(measured=beside, nested=False)
+    if beside and len(index.table) > _MOST_LANES:
+        index = run.rows(measured=False, nested=False)
     on_path = run.path.segments.groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
     order = [*on_path.index, *(rank for rank in index.table["rank"].unique() if rank not in on_path.index)]
     sizes = index.table.groupby("rank").size()
@@ -130,7 +129,7 @@ def _boxes(starts: np.ndarray, ends: np.ndarray, row: int) -> str:
     )
 
 
-def _path_line(run: OpenRun, index: SliceIndex, row_of: dict[int, int], scale: float) -> Svg:
+def _path_line(run: OpenRun, index: TimelineIndex, row_of: dict[int, int], scale: float) -> Svg:
     table = strip(run.path, _COLUMNS)
     lanes = index.lanes_of(table["rank"].to_numpy(np.int64), table["node_id"].to_numpy(np.int64))
     pieces, open_line = [], False

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from ._colours import COLOURED_BY as COLOURED_BY
 from ._colours import Colours as Colours
-from ._ranked import Hits as Hits
-from ._ranked import RankedIndex as RankedIndex
-from ._slices import SliceIndex as SliceIndex
+from ._index import Hits as Hits
+from ._index import TimelineIndex as TimelineIndex
 
 __all__ = [
     "COLOURED_BY",
     "Colours",
     "Hits",
-    "RankedIndex",
-    "SliceIndex",
+    "TimelineIndex",
 ]

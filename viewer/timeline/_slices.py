@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +13,8 @@ import pandas as pd
 
 from ...converter.readers import HostCalls
 from ...runner.analysis import Lanes
-from .._theme import KINDS
-from ._colours import Colours, coloured
 
-__all__ = ["Coloured", "SliceBatch", "SliceIndex"]
+__all__ = ["SliceBatch", "Slices"]
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -30,8 +27,8 @@ class SliceBatch:
     """Slices of one window as columns: times in ns, lane and colour as indices, node id of the longest.
 
     ``name`` is an index into *names*, or -1 for a slice too narrow to show one; ``found`` is whether a slice,
-    or one merged into it, is searched for. ``edition`` is that of the lanes, which a large run determines
-    one after the other.
+    or one merged into it, is searched for. ``edition`` is that of the lanes, which are determined part by
+    part.
     """
 
     start_ns: Ints
@@ -61,74 +58,43 @@ class SliceBatch:
         return head + b"".join(column.tobytes() for column in columns) + json.dumps(self.names).encode()
 
 
-class Coloured(Protocol):
-    """An object that returns the colours of a run."""
-
-    def colours(self, by: str) -> Colours:
-        """Return the colours *by* one of `COLOURED_BY`."""
-
-
-class SliceIndex(Lanes):
-    """The lanes of a run with the colours and names of their slices.
-
-    *kinds* are those of the critical path, which the legend has, too.
-    """
+class Slices(Lanes):
+    """The lanes of one or more ranks with the names of their slices."""
 
     def __init__(
         self,
         nodes: pd.DataFrame,
         *,
-        kinds: Iterable[str] = (),
         measured: bool = False,
         nested: bool = False,
         calls: Mapping[int, HostCalls] | None = None,
     ) -> None:
         super().__init__(nodes, measured=measured, nested=nested, calls=calls)
         self.nodes = nodes
-        self._kinds = frozenset(kinds)
         name, names = pd.factorize(nodes["name"])
         # Labels of what lies above nodes come first among the names.
         self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
         self._names = [*self.labels, *names]
-        self._colours: dict[tuple[str, bool], tuple[Coloured | None, Colours]] = {}
-
-    def colours(self, by: str, like: Coloured | None = None) -> Colours:
-        """Return the colour of every slice *by* ``kind``, ``operator``, ``module`` or ``stream``.
-
-        Names with a colour in the index *like* have the same colour.
-        """
-        other = None if like is self else like
-        key = (by, other is None)
-        kept = self._colours.get(key)
-        if kept is None or kept[0] is not other:
-            places = None if other is None else other.colours(by).places
-            kept = self._colours[key] = (
-                other,
-                coloured(self.nodes, self, by, KINDS, places, on_path=self._kinds),
-            )
-        return kept[1]
 
     def window(
         self,
         t0_ns: int,
         t1_ns: int,
         pixels: int,
-        lanes: Iterable[int] | None = None,
+        lanes: Iterable[int],
         *,
-        colours: Colours | None = None,
-        found: Flags | None = None,
+        colour: npt.NDArray[np.uint8],
+        matches: Flags | None = None,
     ) -> SliceBatch:
         """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
 
         Slices shorter than a pixel are merged with their neighbours in the same pixel; the merged slice takes
-        the colour and node of the longest in it. *found* marks the rows of nodes that match the search.
+        the *colour* and node of the longest in it. *matches* marks the rows of nodes that a search finds.
         """
-        index = self.inside(t0_ns, t1_ns, range(len(self.table)) if lanes is None else lanes)
+        index = self.inside(t0_ns, t1_ns, lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
         long = self.end_ns[index] - self.start_ns[index] >= pixel_ns
-        return self._merged(
-            index[~long], index[long], pixel_ns, (colours or self.colours("kind")).code, found
-        )
+        return self._merged(index[~long], index[long], pixel_ns, colour, matches)
 
     def _merged(
         self, short: Ints, long: Ints, pixel_ns: float, colour: npt.NDArray[np.uint8], found: Flags | None

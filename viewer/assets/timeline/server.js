@@ -29,11 +29,10 @@ export async function askSource(run, query) {
   if (!reply.ok) { throw new Error(`The timeline of ${run} cannot be read: the server answered ${reply.status}. Reload the page, or choose another run.`); }
   const data = await reply.json(), lanesOf = new Map(), lanes = [];
   // Lanes of a large run have numbers with room between those of one rank and the next.
-  data.lanes.forEach((lane, i) => {
-    const number = lane.lane === undefined ? i : lane.lane;
-    lanes[number] = lane;
+  data.lanes.forEach((lane) => {
+    lanes[lane.lane] = lane;
     if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); }
-    lanesOf.get(lane.rank).push(number);
+    lanesOf.get(lane.rank).push(lane.lane);
   });
   return { run, name: "this run", title: "This run", counterpart: null, ...data, lanes, makespan: data.makespan_ns, lanesOf, batch: null, shift: 0, rowOf: new Int32Array(lanes.length).fill(-1) };
 }

@@ -1,0 +1,380 @@
+"""Data of a run's timeline: read whole, or rank by rank as ranks become visible, the latest cached."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...converter import NodeType
+from ...converter.readers import HostCalls
+from ...runner.analysis import Words, named_nodes
+from .._theme import KINDS
+from ._colours import COLOURED_BY, Colours, coloured, kind_palette, name_totals, named_palette
+from ._slices import SliceBatch, Slices
+
+__all__ = ["KEPT_NODES", "NODES_AT_ONCE", "PARTS_AT_ONCE", "Hits", "TimelineIndex"]
+
+Ints = npt.NDArray[np.int64]
+_DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
+_TEXTS = ("operator", "module", "phase")
+_MEASURED = ("duration_ns", "measured_start_ns")
+KEPT_NODES = 4_000_000
+"""The cached parts have about so many nodes together: 130 bytes each."""
+NODES_AT_ONCE = 2_000_000
+"""One question is answered for parts with about so many nodes together, and for `PARTS_AT_ONCE` at most."""
+PARTS_AT_ONCE = 64
+_LEAST_STRIDE = 64
+# Colours of names go by what these take together.
+_SAMPLED_PARTS = 8
+_OF_NODES = "slice"
+_NO_CODE = np.zeros(0, np.uint8)
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class IndexColours(Colours):
+    """Colours of slices that are determined when a part is read."""
+
+    by: str = "kind"
+
+
+@dataclass(frozen=True)
+class Hits:
+    """The results of a search in some ranks, in order of time; *ranks* are those searched of *of*."""
+
+    rank: Ints
+    node_id: Ints
+    start_ns: Ints
+    ranks: int
+    of: int
+
+
+@dataclass
+class _Part:
+    """The slices of one rank, or of all; *more* reads further columns of its nodes on demand."""
+
+    slices: Slices
+    more: Callable[[Sequence[str]], pd.DataFrame]
+    words: Callable[[], Words] | None = None
+    _matches: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _words: Words | None = None
+    _coloured: tuple[IndexColours, Colours] | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.slices.row) + len(self.slices.nodes)
+
+    def colours(self, wanted: IndexColours) -> Colours:
+        """Return the colours of the slices; the latest are cached."""
+        if self._coloured is None or self._coloured[0] is not wanted:
+            nodes = self.slices.nodes if wanted.by == "kind" else self.whole()
+            self._coloured = wanted, coloured(nodes, self.slices, wanted.by, KINDS, wanted.places)
+        return self._coloured[1]
+
+    def whole(self) -> pd.DataFrame:
+        """Return the nodes with all of their texts."""
+        nodes = self.slices.nodes
+        if not {*_TEXTS} <= {*nodes.columns}:
+            more = self.more(_TEXTS)
+            for name in _TEXTS:
+                nodes[name] = more[name]
+        return nodes
+
+    def matches(self, text: str) -> npt.NDArray[np.bool_]:
+        """Return which of the nodes match *text*; the result of the last text is cached."""
+        if text not in self._matches:
+            if self._words is None:
+                texts = dict.fromkeys(("name", "operator", "module"), "str")
+                self._words = self.words() if self.words else Words.of(self.whole().astype(texts))
+            self._matches = {text: named_nodes(self._words, text)}
+        return self._matches[text]
+
+
+class TimelineIndex:
+    """The timeline of a run in *parts*, lists of ranks: one part with all of them, or one for each rank.
+
+    *frame_of* returns the nodes of the part of a rank with some columns. Lane numbers leave gaps between
+    parts, as the number of a part's lanes is unknown until it is read; until then it is assumed to equal
+    that of the first part. ``edition`` is incremented if this assumption was wrong. *facts_of* returns
+    whether nodes communicate, and their streams; *kinds* are those of the critical path, *calls_of* returns
+    the calls on the host threads of one rank, if its trace is there, and *words* those of all nodes, if
+    there is one part.
+    """
+
+    def __init__(
+        self,
+        frame_of: Callable[[int, Sequence[str]], pd.DataFrame],
+        facts_of: Callable[[Ints, Ints], tuple[npt.NDArray[np.bool_], Ints]],
+        parts: Iterable[Sequence[int]],
+        makespan_ns: int,
+        *,
+        kinds: Iterable[str] = (),
+        measured: bool = False,
+        nested: bool = False,
+        calls_of: Callable[[int], HostCalls | None] | None = None,
+        words: Callable[[], Words] | None = None,
+    ) -> None:
+        self.makespan_ns = makespan_ns
+        self.edition = 1
+        self.parts = [[*ranks] for ranks in parts if len(ranks)]
+        self._place = {rank: place for place, ranks in enumerate(self.parts) for rank in ranks}
+        self._frame_of, self._facts_of, self._calls_of = frame_of, facts_of, calls_of
+        self._words = words
+        self._measured, self._nested = measured, nested
+        self._columns = (*_DRAWN, *_TEXTS * nested, *_MEASURED * measured)
+        self._cached: OrderedDict[int, _Part] = OrderedDict()
+        self._lock = threading.RLock()
+        self._tables: dict[int, pd.DataFrame] = {}
+        self._streams: dict[int, dict[tuple[bool, int], int]] = {}
+        self._kinds = [*kinds]
+        self._names: dict[str, list[str]] = {}
+        self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, IndexColours]] = {}
+        self._hits: tuple[tuple[str, list[int]], Hits] | None = None
+        self._stride = _LEAST_STRIDE
+        if self.parts:
+            self._part(0)
+
+    @classmethod
+    def whole(cls, nodes: pd.DataFrame, makespan_ns: int = 0, **options: Any) -> TimelineIndex:
+        """Return the index of *nodes*, which are in memory; *options* are those of the constructor."""
+        ranks = np.unique(nodes["rank"].to_numpy(np.int64)).tolist()
+        return cls(lambda *_: nodes, lambda *_: (np.zeros(0, bool), _NONE), [ranks], makespan_ns, **options)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The rows of `Lanes.table` for all known lanes, by their numbers."""
+        with self._lock:
+            if not self.parts:
+                nothing: pd.DataFrame = Slices(self._frame_of(0, _DRAWN)).table
+                return nothing
+            first = self._tables[0]
+            tables = [
+                self._tables[place] if place in self._tables else first.assign(rank=ranks[0])
+                for place, ranks in enumerate(self.parts)
+            ]
+            lanes = [
+                place * self._stride + lane for place, of in enumerate(tables) for lane in range(len(of))
+            ]
+            table: pd.DataFrame = pd.concat(tables, ignore_index=True).set_axis(lanes)
+            return table
+
+    def colours(self, by: str, like: TimelineIndex | None = None) -> IndexColours:
+        """Return the colours *by* one of `COLOURED_BY`, from the names of a few parts.
+
+        Names with a colour in the index *like* have the same colour.
+        """
+        other = None if like is self else like
+        with self._lock:
+            cached = self._colours.get((by, other is None))
+            if cached is None or cached[0] is not other:
+                cached = self._colours[by, other is None] = other, self._coloured_by(by, other)
+            return cached[1]
+
+    def _coloured_by(self, by: str, other: TimelineIndex | None) -> IndexColours:
+        if by not in COLOURED_BY[1:]:
+            first = {*self._part(0).slices.nodes["kind"].unique()} if self.parts else set()
+            shown = first | {*self._kinds}
+            return IndexColours(_NO_CODE, *kind_palette(KINDS, [kind for kind in KINDS if kind in shown]))
+        names = self._ordered(by)
+        known = {} if other is None else other.colours(by).places
+        new = [name for name in names if name not in known]
+        places = {**known, **{name: len(known) + number for number, name in enumerate(new)}}
+        palette, legend, more = named_palette(names, places)
+        return IndexColours(_NO_CODE, palette, legend, more, places, by)
+
+    def _ordered(self, by: str) -> list[str]:
+        """Return the names of a few parts, the longest first."""
+        if by not in self._names:
+            total: dict[str, float] = {}
+            for place in range(0, len(self.parts), -(-len(self.parts) // _SAMPLED_PARTS) or 1):
+                part = self._part(place)
+                for name, ns in name_totals(part.whole(), part.slices, by).items():
+                    total[name] = total.get(name, 0.0) + ns
+            self._names[by] = sorted(total, key=lambda name: -total[name])
+        return self._names[by]
+
+    def window(
+        self,
+        t0_ns: int,
+        t1_ns: int,
+        pixels: int,
+        lanes: Iterable[int] | None = None,
+        *,
+        colours: IndexColours | None = None,
+        sought: str = "",
+    ) -> SliceBatch:
+        """Return `Slices.window` of *lanes*, by default all; empty for parts beyond `NODES_AT_ONCE`."""
+        colours = colours or self.colours("kind")
+        batches = []
+        for place, own in self._by_part(self.table.index if lanes is None else lanes):
+            part = self._part(place)
+            matches = part.matches(sought) if sought else None
+            code = part.colours(colours).code
+            batch = part.slices.window(t0_ns, t1_ns, pixels, own, colour=code, matches=matches)
+            batches.append((place, batch))
+        with self._lock:
+            return _joined(batches, self._stride, self.edition)
+
+    def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> tuple[pd.DataFrame, pd.DataFrame, int]:
+        """Return nodes, their `Lanes.area`, and the number of omitted ranks."""
+        asked = list(lanes)
+        chosen = self._by_part(asked)
+        nodes, inside = [], []
+        for place, own in chosen or [(0, [])]:
+            part = self._part(place)
+            covered = part.slices.area(t0_ns, t1_ns, own)
+            nodes.append(part.whole().iloc[covered["row"]])
+            inside.append(covered)
+        # Parts may number their texts otherwise.
+        texts = [name for name, kind in nodes[0].dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
+        table = pd.concat([part.astype(dict.fromkeys(texts, "str")) for part in nodes], ignore_index=True)
+        places = {lane // self._stride for lane in asked if 0 <= lane // self._stride < len(self.parts)}
+        joined = pd.concat(inside, ignore_index=True)
+        return table, joined.assign(row=np.arange(len(joined))), len(places) - len(chosen)
+
+    def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
+        """Return (lane, start_ns, end_ns) of a node as simulated, or (-1, 0, 0) if it was not executed."""
+        if rank not in self._place:
+            return -1, 0, 0
+        place = self._place[rank]
+        lane, start, end = self._part(place).slices.lane_of(rank, node_id)
+        return (place * self._stride + lane if lane >= 0 else -1), start, end
+
+    def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
+        """Return the lane of each (rank, node) pair; of ranks that were not read, the first of its stream."""
+        lanes = np.full(len(ranks), -1, np.int64)
+        places = np.array([self._place.get(rank, -1) for rank in ranks.tolist()], np.int64)
+        places[node_ids < 0] = -1
+        is_read = np.isin(places, [*self._cached])
+        for place in np.unique(places[is_read]).tolist():
+            own = np.flatnonzero(places == place)
+            local = self._part(place).slices.lanes_of(ranks[own], node_ids[own])
+            lanes[own] = np.where(local >= 0, local + place * self._stride, -1)
+        rest = np.flatnonzero((places >= 0) & ~is_read)
+        if len(rest):
+            is_comm, stream = self._facts_of(ranks[rest], node_ids[rest])
+            keys = zip(places[rest].tolist(), is_comm.tolist(), stream.tolist(), strict=True)
+            of_stream = [
+                (place * self._stride, self._streams.get(place, self._streams[0]).get((comm, number), -1))
+                for place, comm, number in keys
+            ]
+            lanes[rest] = [base + lane if lane >= 0 else -1 for base, lane in of_stream]
+        return lanes
+
+    def seek(self, text: str, ranks: Iterable[int]) -> Hits:
+        """Return the matches of *text* in the first of *ranks*, as many as may be read at once."""
+        asked = [rank for rank in dict.fromkeys(ranks) if rank in self._place]
+        if self._hits is not None and self._hits[0] == (text, asked):
+            return self._hits[1]
+        by_part: dict[int, list[int]] = {}
+        for rank in asked:
+            by_part.setdefault(self._place[rank], []).append(rank)
+        columns: dict[str, list[Ints]] = {name: [_NONE] for name in ("rank", "node_id", "start_ns")}
+        searched = self._at_once(by_part)
+        for place in searched:
+            part = self._part(place)
+            rows = np.flatnonzero(part.matches(text))
+            if len(by_part[place]) < len(self.parts[place]):
+                rows = rows[np.isin(part.slices.nodes["rank"].to_numpy(np.int64)[rows], by_part[place])]
+            for name, column in columns.items():
+                column.append(part.slices.nodes[name].to_numpy(np.int64)[rows])
+        rank_of, ids, starts = (np.concatenate(column) for column in columns.values())
+        order = np.argsort(starts, kind="stable")
+        count = sum(len(by_part[place]) for place in searched)
+        hits = Hits(rank_of[order], ids[order], starts[order], count, len(asked))
+        self._hits = (text, asked), hits
+        return hits
+
+    def prepare(self, parts: int) -> None:
+        """Read the first *parts* in advance."""
+        for place in range(min(parts, len(self.parts))):
+            self._part(place)
+
+    def _by_part(self, lanes: Iterable[int]) -> list[tuple[int, list[int]]]:
+        """Return the index of each part of *lanes* and its lanes, for as many parts as may be read."""
+        own: dict[int, list[int]] = {}
+        for lane in lanes:
+            place, local = divmod(lane, self._stride)
+            if 0 <= place < len(self.parts):
+                own.setdefault(place, []).append(local)
+        return [(place, own[place]) for place in self._at_once(own)]
+
+    def _at_once(self, places: Iterable[int]) -> list[int]:
+        """Return the first of *places*, as many as may be read for one question."""
+        chosen: list[int] = []
+        nodes = 0
+        for place in places:
+            if nodes > NODES_AT_ONCE or len(chosen) >= PARTS_AT_ONCE:
+                break
+            nodes += len(self._part(place).slices.nodes)
+            chosen.append(place)
+        return chosen
+
+    def _part(self, place: int) -> _Part:
+        """Return the slices of a part; the latest are cached."""
+        with self._lock:
+            if place in self._cached:
+                self._cached.move_to_end(place)
+                return self._cached[place]
+            rank = self.parts[place][0]
+            calls = self._calls_of(rank) if self._calls_of else None
+            slices = Slices(
+                self._frame_of(rank, self._columns),
+                measured=self._measured,
+                nested=self._nested,
+                calls=None if calls is None else {rank: calls},
+            )
+            made = self._cached[place] = _Part(slices, partial(self._frame_of, rank), self._words)
+            self._note(place, slices)
+            while len(self._cached) > 1 and sum(part.size for part in self._cached.values()) > 2 * KEPT_NODES:
+                self._cached.popitem(last=False)
+            return made
+
+    def _note(self, place: int, slices: Slices) -> None:
+        """Store the lanes of a part after it is read."""
+        self.makespan_ns = max(self.makespan_ns, slices.makespan_ns)
+        if place in self._tables:
+            return
+        table = self._tables[place] = slices.table
+        of_nodes = (~table["measured"] & (table["level"] == _OF_NODES)).to_numpy(bool)
+        starts = np.searchsorted(slices.lane, np.arange(len(table)))
+        rows = slices.row[starts[of_nodes]]
+        comm = (slices.nodes["type"].to_numpy()[rows] >= int(NodeType.COMM_SEND)).tolist()
+        streams = slices.nodes["stream"].to_numpy(np.int64)[rows].tolist()
+        keys: dict[tuple[bool, int], int] = {}
+        for lane, key in zip(np.flatnonzero(of_nodes).tolist(), zip(comm, streams, strict=True), strict=True):
+            keys.setdefault(key, lane)
+        self._streams[place] = keys
+        expected = self._tables[0].assign(rank=self.parts[place][0])
+        is_as_expected = place > 0 and table.equals(expected) and len(keys) == int(of_nodes.sum())
+        while len(table) > self._stride:
+            self._stride *= 2
+        self.edition += not is_as_expected
+
+
+def _joined(parts: Sequence[tuple[int, SliceBatch]], stride: int, edition: int) -> SliceBatch:
+    """Return the batches of some parts as one, their lanes numbered as those of all parts."""
+    names: list[str] = []
+    columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
+    for place, batch in parts:
+        for name in _COLUMNS:
+            columns[name].append(getattr(batch, name))
+        columns["lane"][-1] = (batch.lane + place * stride).astype(np.int32)
+        columns["name"][-1] = np.where(batch.name < 0, -1, batch.name + len(names)).astype(np.int32)
+        names += batch.names
+    whole = {name: np.concatenate([np.zeros(0, kind), *columns[name]]) for name, kind in _COLUMNS.items()}
+    return SliceBatch(**whole, names=names, edition=edition)
+
+
+_COLUMNS: dict[str, Any] = {
+    "start_ns": np.int64, "end_ns": np.int64, "node_id": np.int64, "lane": np.int32, "count": np.int32,
+    "name": np.int32, "colour": np.uint8, "found": np.bool_,
+}  # fmt: skip
