@@ -2,5 +2,3 @@
 
 from ._main import cli as cli
 from ._main import main as main
-
-__all__ = ["cli", "main"]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..runner.programs import Inspection, Program, Proof
 
-__all__ = ["algorithm_command"]
-
 _SHOWN_PROBLEMS = 5
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{name}</title>

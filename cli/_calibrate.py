@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..runner.calibration import Calibration, Records
     from ..runner.config import SystemConfig
 
-__all__ = ["calibrate_command", "carry_over", "fit_chip"]
-
 _LEAST_LARGEST = 1024
 _SHOWN = ["operation", "size_bytes", "count", "measured_ns", "model_ns", "error", "efficiency"]
 _COLUMNS = (

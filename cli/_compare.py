@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from ..runner import Comparison, Study
 
-__all__ = ["compare_command"]
-
 VIEWS = ("settings", "overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
 # What of each table fits on a terminal, and the names there.
 _SHOWN = {

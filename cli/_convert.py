@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..converter.building import FinishedRanks
     from ..runner import Study
 
-__all__ = ["Step", "capture_option", "convert_command", "convert_latest", "kept_if_stopped", "step_option"]
-
 
 Step = int | str
 _SIDES = ("host", "device", "linked", "capture")

@@ -17,8 +17,6 @@ from ._summary import print_headline
 if TYPE_CHECKING:
     from ..runner import Summary
 
-__all__ = ["critical_path_command", "print_critical_path"]
-
 
 def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
     """Print the answer in one sentence, the breakdown of the path by kind and its longest segments."""

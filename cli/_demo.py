@@ -15,8 +15,6 @@ from ._run import Target, print_runs, simulate_study
 from ._summary import print_headline
 from ._view import serve_study
 
-__all__ = ["demo_command"]
-
 # Two ranks of examples/ddp_transformer, captured on the CPU.
 _CAPTURE = Path(__file__).with_name("demo_capture")
 _NETWORK = "cpu-cluster-16"

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..converter.readers import OperationTable
     from ..runner.analysis import Anomaly, Diagnosis, SlowestRank
 
-__all__ = ["TABLE_VIEWS", "diagnose_command", "print_stragglers"]
-
 TABLE_VIEWS = ("causes", "types", "workers", "steps", "heat-map")
 _TITLES = {
     "causes": "Causes, those that cost most first",

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ..runner import StepDiff
     from ..runner.analysis import Judgement, Side
 
-__all__ = ["LIMIT_PASSED", "UNDECIDED", "diff_command"]
-
 LIMIT_PASSED, UNDECIDED = 70, 71
 _STARTS = 4  # starts per side from which the noise between starts is estimated
 VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..converter import Finding
     from ..runner import Experiment
 
-__all__ = ["FINDING_COLUMNS", "doctor_command", "print_check", "print_findings"]
-
 FINDING_COLUMNS = ["severity", "place", "cause", "remedy"]
 
 

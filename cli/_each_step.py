@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..runner import Experiment, Result, Study
     from ..tracer import TraceSet
 
-__all__ = ["print_each_step"]
-
 _QUANTILES = (0.5, 0.9)
 
 

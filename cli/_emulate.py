@@ -24,8 +24,6 @@ from ._run import (
 if TYPE_CHECKING:
     from ..runner import Result, Study
 
-__all__ = ["emulate_agent_command", "emulate_command"]
-
 
 @click.command("emulate")
 @click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))

@@ -11,8 +11,6 @@ from ..support import count_text, parse_duration, parse_size
 from ._options import LateChoice, quantity
 from ._output import console, print_next
 
-__all__ = ["generate_command"]
-
 
 def _whole_ns(text: str) -> int:
     exact = parse_duration(text)

@@ -13,8 +13,6 @@ from ._options import LateChoice
 from ._output import format_option, print_frame, print_json
 from ._studies import of_a_run, open_run
 
-__all__ = ["graph_command"]
-
 _MOST_ROWS = 1_000_000  # that a terminal, or a program behind it, is given
 # Columns that do not fit on a terminal.
 _WIDE = ("start_ns", "kind", "hops", "band")

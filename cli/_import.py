@@ -17,8 +17,6 @@ from ._study import new_study
 if TYPE_CHECKING:
     from ..runner import ImportItem
 
-__all__ = ["import_command"]
-
 
 @click.command("import")
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))

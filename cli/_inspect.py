@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
-__all__ = ["inspect_command"]
-
 _MOST_COLUMNS = 2
 
 

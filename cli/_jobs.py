@@ -8,8 +8,6 @@ import click
 
 from ._output import console, format_option, print_frame
 
-__all__ = ["jobs_command"]
-
 _COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simulated_ns", "message", "run"]
 
 

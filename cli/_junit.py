@@ -13,8 +13,6 @@ import click
 from ..errors import UsageError
 from ..support import visible, write_file, writing
 
-__all__ = ["Case", "junit_option", "write_junit"]
-
 junit_option = click.option(
     "--junit",
     "junit_file",

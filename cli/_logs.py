@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..converter import Finding
     from ..converter.linking import MatchedLogs
 
-__all__ = ["LOG_VIEWS", "are_logs", "print_logs"]
-
 LOG_VIEWS = ("stragglers", "collectives", "speeds")
 _TITLES = {
     "stragglers": "Who comes last",

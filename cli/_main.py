@@ -20,8 +20,6 @@ from ..errors import ChakrascopeError, DependencyError, UsageError, WorkloadForm
 from ..support import visible
 from ._output import error_console, flushed_output, open_what_is_closed, write_what_the_terminal_can
 
-__all__ = ["cli", "main"]
-
 _NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
 
 EXIT_CODES = """\b

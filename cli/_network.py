@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ..runner import NetworkConfig
     from ..runner.config import NetworkFacts
 
-__all__ = ["network_command"]
-
 
 def _formats() -> Iterable[str]:
     from ..runner.backends import NETWORK_FORMATS

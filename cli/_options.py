@@ -12,8 +12,6 @@ import click
 from ..errors import ConfigError, UsageError
 from ..support import parse_bandwidth, parse_duration
 
-__all__ = ["CommandWithMore", "LateChoice", "failed_links", "link_defaults", "network_changes", "quantity"]
-
 
 class LateChoice(click.Choice[str]):
     """A choice among the values of *known*, which is called on use or for the help.

@@ -32,25 +32,6 @@ if TYPE_CHECKING:
 
     from ..converter.chakra import TextColumn
 
-__all__ = [
-    "clock",
-    "cluster_option",
-    "console",
-    "counter",
-    "error_console",
-    "flushed_output",
-    "format_option",
-    "open_what_is_closed",
-    "print_coded",
-    "print_columns",
-    "print_frame",
-    "print_json",
-    "print_next",
-    "print_rows",
-    "stage",
-    "write_what_the_terminal_can",
-]
-
 _BROKEN_PIPE = 141  # 128 plus the signal's number, as in shells
 _CELL_LENGTH = 400
 _LEAST_WIDTH = 8  # of a column of text

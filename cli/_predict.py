@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..runner.prediction import Prediction, Variation
     from ..runner.prediction.models import Plan, Transformer
 
-__all__ = ["plan_of", "plan_options", "predict_command"]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

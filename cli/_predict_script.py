@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..runner.chips import Chip
     from ..runner.prediction import RecordedPrediction
 
-__all__ = ["ScriptJob", "predict_script"]
-
 _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ..runner.chips import Chip
     from ..runner.planning import Cluster, Limits, Plans, SearchProgress
 
-__all__ = ["search_command"]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 _SHOWN = 20
 _DIGITS = 18

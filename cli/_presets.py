@@ -12,8 +12,6 @@ from ._output import console, format_option, print_frame
 if TYPE_CHECKING:
     from ..runner import NetworkConfig
 
-__all__ = ["presets_command"]
-
 _TITLES = {"network": "Networks", "system": "Systems", "memory": "Remote memories"}
 
 

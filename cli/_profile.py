@@ -13,8 +13,6 @@ from ._output import console, print_next
 from ._run import Target, choose_network, default_backends, print_runs, simulate_study, target_options
 from ._trace import capture_into, capture_options, study_option
 
-__all__ = ["profile_command"]
-
 
 @click.command("profile", context_settings={"ignore_unknown_options": True})
 @study_option

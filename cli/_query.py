@@ -12,8 +12,6 @@ from ._options import quantity
 from ._output import console, error_console, format_option, print_frame
 from ._studies import of_a_run, open_run
 
-__all__ = ["query_command"]
-
 _LONGEST_NS = 86_400 * 10**9
 
 

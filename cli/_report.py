@@ -9,8 +9,6 @@ import click
 from ._output import console
 from ._studies import open_run
 
-__all__ = ["report_command"]
-
 
 @click.command("report")
 @click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))

@@ -16,8 +16,6 @@ from ._output import console, print_next
 if TYPE_CHECKING:
     from ..converter import Workload
 
-__all__ = ["rescale_command"]
-
 _CHIPS = "roofline-"
 _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 

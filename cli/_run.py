@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from ..converter import Workload
     from ..runner import Experiment, NetworkConfig, Result, Study
 
-__all__ = [
-    "Target",
-    "choose_network",
-    "default_backends",
-    "print_foreign_compute",
-    "run_command",
-    "simulate_study",
-    "target_options",
-]
-
 # With this many different programs, a run prints why it takes long.
 _MANY_PROGRAMS = 256
 # If a run takes longer than this, it prints how to shorten it.

@@ -10,8 +10,6 @@ import click
 from ..errors import UsageError
 from ._output import console, format_option, print_frame, print_json, print_rows
 
-__all__ = ["runs_command"]
-
 
 @click.command("runs")
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..runner import RunInfo, Study
     from ..runner.analysis import RunAnalysis
 
-__all__ = ["MEASURED", "holds_traces", "of_a_run", "open_run", "open_study", "print_run", "run_option"]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

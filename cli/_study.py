@@ -13,8 +13,6 @@ from ..errors import ChakrascopeError
 if TYPE_CHECKING:
     from ..runner import Study
 
-__all__ = ["new_study"]
-
 
 @contextlib.contextmanager
 def new_study(folder: Path) -> Iterator[Study]:

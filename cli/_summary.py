@@ -16,8 +16,6 @@ from ._studies import open_run, run_option
 if TYPE_CHECKING:
     from ..runner.analysis import Summary
 
-__all__ = ["print_headline", "summary_command"]
-
 # The columns for people, within 80 columns; JSON and CSV have all.
 _KIND_COLUMNS = (
     "kind",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..runner import Sweep
     from ..runner.sweep import Goal, Range, Space, SweepProgress
 
-__all__ = ["sweep_command"]
-
 _MOST_ROWS = 20
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..runner.analysis import Lanes, RunAnalysis
 
-__all__ = ["timeline_command"]
-
 _RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 _EVER_NS = 1 << 62
 _MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10**6))

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ..runner import Study
     from ..tracer import TraceSet
 
-__all__ = ["capture_into", "capture_options", "study_option", "trace_command"]
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

@@ -14,8 +14,6 @@ from ._studies import holds_traces, open_study
 if TYPE_CHECKING:
     from ..runner import Study, Workspace
 
-__all__ = ["serve_study", "view_command"]
-
 
 def serve_study(
     study: Study | Workspace,

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..runner.analysis import RunAnalysis
 
-__all__ = ["VIEWS", "print_stacks", "print_view"]
-
 _MOST_STACKS = 40
 _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_bytes_per_ns": "bus GB/s"}
 

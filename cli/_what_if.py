@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from ..runner import Study
     from ..runner.analysis import Target
 
-__all__ = ["what_if_command"]
-
 _WITHOUT_NUMBER = ("edge", "skew")
 
 

@@ -14,8 +14,6 @@ from ._output import console, format_option, print_frame
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["studies_command"]
-
 
 @click.command("studies")
 @click.argument("folders", metavar="FOLDER...", nargs=-1, type=click.Path(path_type=Path))

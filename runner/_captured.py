@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["has_lanes", "is_captured"]
-
 
 def has_lanes(metadata: Mapping[str, object]) -> bool:
     """Return whether the streams of a workload are lanes, as those of a capture are."""

@@ -8,8 +8,6 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import StudyError
 
-__all__ = ["CHECKSUMS_FILE", "refuse_damaged", "write_checksums"]
-
 CHECKSUMS_FILE = "SHA256SUMS"
 _BLOCK = 1 << 20
 _HEX_DIGITS = 64

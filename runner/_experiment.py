@@ -36,8 +36,6 @@ from .engine import FIELDS
 from .gpu import Machine, machine_of_backend
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
-__all__ = ["Detail", "Experiment", "WorkloadSource"]
-
 # What a machine of the GPU model says about itself, which decides no result.
 _WORDS = {"name", "sources", "title"}
 # The same for messages that programs become: version 1 knew no rounds.

@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from ..support.table import CodedColumns, Columns, TextColumn, first_rows
 
-__all__ = ["changed_rows", "coded", "rows_coded", "rows_of", "sums_by", "typed"]
-
 _MOST_SPREAD = 4
 """Integers are sorted only if they spread over more than this many values per row."""
 

@@ -17,8 +17,6 @@ from ._simulate import prepare
 from .backends import get_backend
 from .study import ImportItem, Study, find_items, import_found, proposed_name, safe_name
 
-__all__ = ["clear_kept_traces", "kept_traces", "study_of_traces"]
-
 _MOST_BYTES = 4 << 30  # of all kept studies; the least recently used go first
 _MOST_READ_BYTES = 1 << 30  # what is larger is known by size and time instead of content
 _NAMED = 4

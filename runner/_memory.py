@@ -16,8 +16,6 @@ from ..support.table import ParquetFile
 if TYPE_CHECKING:
     from ._experiment import WorkloadSource
 
-__all__ = ["check_operations", "check_simulation", "check_table", "memory_limit", "within_memory"]
-
 _VARIABLE = "CHAKRASCOPE_MEMORY"
 # Measured on a hundred million nodes: what a process has before it begins, a node of a program, what is
 # recorded of a node that runs, and a row of the table of all that is known of it.

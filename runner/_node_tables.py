@@ -13,9 +13,6 @@ import numpy.typing as npt
 from ..errors import StudyError
 from ..support.table import Columns, Memory, ParquetFile, ParquetWriter, Table
 
-__all__ = ["LEAST_ROWS", "RecordedNodes", "SavedNodes", "calls_of_all", "nodes_of_all", "write_table"]
-
-
 # Ranks share a piece up to so many rows: pieces of a few rows would cost more than they spare.
 LEAST_ROWS = 1 << 16
 

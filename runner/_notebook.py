@@ -27,8 +27,6 @@ from ..support import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Bar", "Figure", "bars", "block", "html_table"]
-
 _STYLE = "font-family:system-ui,sans-serif;font-size:13px;color:inherit;background:transparent;"
 _LINE = "border-bottom:1px solid rgba(128,128,128,.35);padding:3px 10px;"
 _MOST_TEXT = 160

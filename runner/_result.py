@@ -21,8 +21,6 @@ from ._notebook import block, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "MANY_NODES", "Result", "empty_columns", "empty_table"]
-
 COLUMNS: dict[str, dict[str, str]] = {
     "ranks": {
         "rank": "int64",

@@ -24,17 +24,6 @@ from .config import (
     with_algorithms,
 )
 
-__all__ = [
-    "choose_groups",
-    "load_memory",
-    "load_network",
-    "load_source",
-    "load_system",
-    "load_workload_head",
-    "prepare",
-    "simulate",
-]
-
 
 def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
     workload: Workload | str | Path,

@@ -12,23 +12,6 @@ from typing import Any, Literal
 
 from ..support import load_plugin, plugin_names
 
-__all__ = [
-    "AWARE",
-    "DEFAULT_BACKEND",
-    "EMULATION",
-    "FAMILIES",
-    "PACKET",
-    "REPLAY",
-    "SHIPPED",
-    "BackendPlugin",
-    "Traits",
-    "about_backend",
-    "backend_plugins",
-    "backends_that",
-    "plugin_of",
-    "remember_traits",
-]
-
 DEFAULT_BACKEND = "analytical-unaware"
 AWARE = "analytical-aware"
 PACKET = "packet"

@@ -6,74 +6,38 @@ more.
 
 from __future__ import annotations
 
-from ._faces import exports_of
-from ._files import (
-    is_temporary,
-    link_or_copy,
-    new_file,
-    new_folder,
-    remove_folder,
-    remove_leftover_of,
-    remove_leftovers,
-    sync_files,
-    write_file,
-    writing,
-)
-from ._lifeline import Lifeline, end_with_parent, ends_with_us
-from ._plugins import load_plugin, package_version, plugin_names
-from ._svg import Svg, element, picture
-from ._units import (
-    bandwidth_text,
-    bytes_text,
-    change_text,
-    count_text,
-    duration_text,
-    instant_text,
-    parse_bandwidth,
-    parse_duration,
-    parse_flops,
-    parse_number,
-    parse_size,
-    ranks_text,
-    share_text,
-    spreadsheet_text,
-    visible,
-)
-
-__all__ = [
-    "Lifeline",
-    "Svg",
-    "bandwidth_text",
-    "bytes_text",
-    "change_text",
-    "count_text",
-    "duration_text",
-    "element",
-    "end_with_parent",
-    "ends_with_us",
-    "exports_of",
-    "instant_text",
-    "is_temporary",
-    "link_or_copy",
-    "load_plugin",
-    "new_file",
-    "new_folder",
-    "package_version",
-    "parse_bandwidth",
-    "parse_duration",
-    "parse_flops",
-    "parse_number",
-    "parse_size",
-    "picture",
-    "plugin_names",
-    "ranks_text",
-    "remove_folder",
-    "remove_leftover_of",
-    "remove_leftovers",
-    "share_text",
-    "spreadsheet_text",
-    "sync_files",
-    "visible",
-    "write_file",
-    "writing",
-]
+from ._faces import exports_of as exports_of
+from ._files import is_temporary as is_temporary
+from ._files import link_or_copy as link_or_copy
+from ._files import new_file as new_file
+from ._files import new_folder as new_folder
+from ._files import remove_folder as remove_folder
+from ._files import remove_leftover_of as remove_leftover_of
+from ._files import remove_leftovers as remove_leftovers
+from ._files import sync_files as sync_files
+from ._files import write_file as write_file
+from ._files import writing as writing
+from ._lifeline import Lifeline as Lifeline
+from ._lifeline import end_with_parent as end_with_parent
+from ._lifeline import ends_with_us as ends_with_us
+from ._plugins import load_plugin as load_plugin
+from ._plugins import package_version as package_version
+from ._plugins import plugin_names as plugin_names
+from ._svg import Svg as Svg
+from ._svg import element as element
+from ._svg import picture as picture
+from ._units import bandwidth_text as bandwidth_text
+from ._units import bytes_text as bytes_text
+from ._units import change_text as change_text
+from ._units import count_text as count_text
+from ._units import duration_text as duration_text
+from ._units import instant_text as instant_text
+from ._units import parse_bandwidth as parse_bandwidth
+from ._units import parse_duration as parse_duration
+from ._units import parse_flops as parse_flops
+from ._units import parse_number as parse_number
+from ._units import parse_size as parse_size
+from ._units import ranks_text as ranks_text
+from ._units import share_text as share_text
+from ._units import spreadsheet_text as spreadsheet_text
+from ._units import visible as visible

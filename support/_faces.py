@@ -9,8 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-__all__ = ["exports_of"]
-
 _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
 
@@ -18,7 +16,8 @@ def exports_of(package: str, file: str) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for *package* that imports a name from its module on first use.
 
     The imports for type checkers in *file*, the package's ``__init__.py``, map names to modules. Exports are
-    thus listed once, and a module that needs one name does not load the modules of all others.
+    thus listed once, and a module that needs one name does not load the modules of all others. Only the
+    packages that users import repeat the names in ``__all__``.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 

@@ -18,19 +18,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-__all__ = [
-    "is_temporary",
-    "link_or_copy",
-    "new_file",
-    "new_folder",
-    "remove_folder",
-    "remove_leftover_of",
-    "remove_leftovers",
-    "sync_files",
-    "write_file",
-    "writing",
-]
-
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
 _NAME_BYTES = 200  # of the name; with the suffix it stays below the 255 bytes that file systems allow
 _SYNCED_AT_ONCE = 16  # file systems write concurrent requests together: 2,000 files take 0.4 s instead of 8 s

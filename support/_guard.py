@@ -13,8 +13,6 @@ import subprocess
 import sys
 import threading
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> int:
     """Run the command in *arguments* and return its exit status."""

@@ -14,8 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = ["Lifeline", "end_with_parent", "ends_with_us"]
-
 _GUARD = Path(__file__).with_name("_guard.py")
 _WATCHDOG = Path(__file__).with_name("_watchdog.py")
 _POLL_S = 0.2

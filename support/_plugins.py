@@ -11,8 +11,6 @@ from ..errors import ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["load_plugin", "package_version", "plugin_names"]
-
 
 def plugin_names(group: str) -> list[str]:
     """Return the names in the entry-point group ``chakrascope.GROUP``, sorted.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-__all__ = ["Svg", "element", "picture"]
-
 
 class Svg(str):
     """Text that is already SVG, and is not escaped in other SVG."""

@@ -15,24 +15,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-__all__ = [
-    "bandwidth_text",
-    "bytes_text",
-    "change_text",
-    "count_text",
-    "duration_text",
-    "instant_text",
-    "parse_bandwidth",
-    "parse_duration",
-    "parse_flops",
-    "parse_number",
-    "parse_size",
-    "ranks_text",
-    "share_text",
-    "spreadsheet_text",
-    "visible",
-]
-
 _DURATIONS = ("ns", "µs", "ms", "s")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _RATES = {  # how many of the first unit make a byte per nanosecond, and the factor between units

@@ -13,8 +13,6 @@ import signal
 import sys
 from pathlib import Path
 
-__all__ = ["main"]
-
 
 def main(arguments: list[str]) -> None:
     """Wait for the requesting process to end, then kill the process tree of the pid in *arguments*."""

@@ -7,6 +7,7 @@ from collections import defaultdict
 
 import pytest
 
+from .public_face import PROMISED
 from .source_tree import (
     PACKAGES,
     ROOT,
@@ -177,7 +178,7 @@ def test_faces_are_sorted_and_complete():
         names = set(public_names(source)) if source.is_package else set()
         declared = declared_all(source)
         if declared is None:
-            wrong += [f"{source.file}: no __all__ for {', '.join(sorted(names))}"] if names else []
+            wrong += [f"{source.file}: no __all__"] if f"chakrascope.{source.name}" in PROMISED else []
             continue
         if declared != sorted(declared, key=sort_key):
             wrong.append(f"{source.file}: __all__ is not sorted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...support.table import TextColumn as TextColumn
 from ._builder import GraphBuilder as GraphBuilder
 from ._builder import communication as communication
 from ._codec import decode_graph as decode_graph
@@ -18,7 +19,6 @@ from ._graph import Column as Column
 from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
-from ._graph import TextColumn as TextColumn
 from ._kinds import BUFFERS as BUFFERS
 from ._kinds import COMM_LANE as COMM_LANE
 from ._kinds import DEVICE_LANE as DEVICE_LANE
@@ -46,50 +46,3 @@ from ._tables import saved_node_count as saved_node_count
 from ._tables import unchanged_files as unchanged_files
 from ._tables import write_graph as write_graph
 from ._workload import Workload as Workload
-
-__all__ = [
-    "BUFFERS",
-    "COMM_LANE",
-    "DEVICE_LANE",
-    "EDGE_COLUMNS",
-    "GAP",
-    "HOST_BEFORE",
-    "HOST_CAUSES",
-    "HOST_END",
-    "HOST_UNRECORDED",
-    "KINDS",
-    "LATENCY",
-    "MESSAGES",
-    "MESSAGE_LANE",
-    "NODE_COLUMNS",
-    "SPIN",
-    "CollectiveType",
-    "Column",
-    "EdgeKind",
-    "Graph",
-    "GraphBuilder",
-    "NodeType",
-    "Replay",
-    "TextColumn",
-    "Workload",
-    "communication",
-    "consistent",
-    "decode_graph",
-    "dependencies",
-    "encode_graph",
-    "execution_order",
-    "has_unknown_type",
-    "have_messages",
-    "other_attributes",
-    "read_et",
-    "read_graph",
-    "recognise",
-    "replay",
-    "saved_columns",
-    "saved_node_count",
-    "shortest_cycle",
-    "unchanged_files",
-    "unreachable",
-    "with_splits",
-    "write_graph",
-]

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ._graph import NODE_COLUMNS, CollectiveType, Column, EdgeKind, Graph, NodeType, TextColumn
-
-__all__ = ["GraphBuilder", "communication"]
+from ...support.table import TextColumn
+from ._graph import NODE_COLUMNS, CollectiveType, Column, EdgeKind, Graph, NodeType
 
 # So many nodes that were added one by one become columns.
 _BLOCK_NODES = 1 << 12

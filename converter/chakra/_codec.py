@@ -10,24 +10,14 @@ from typing import Any
 import numpy as np
 
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
+from ...support.table import TextColumn
 from .._columns import positions
 from .._files import UnpacksTooFar, unpacked
 from .._native import ChakraRefusal, ChakraWriter, read_attributes, read_chakra
 from ._extra import Extra, varint
-from ._graph import FILE_METADATA, Column, EdgeKind, Graph, TextColumn
+from ._graph import FILE_METADATA, Column, EdgeKind, Graph
 from ._kinds import with_current_kinds
 from ._order import dependencies
-
-__all__ = [
-    "bytes_of_messages",
-    "decode_graph",
-    "encode_graph",
-    "encoded_pieces",
-    "has_unknown_type",
-    "messages_of_bytes",
-    "other_attributes",
-    "read_et",
-]
 
 _TYPE_FIELD = b"\x18"  # prefix of the extra fields of a node with a type that is not in `NodeType`
 

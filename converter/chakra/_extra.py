@@ -13,8 +13,6 @@ from ...support.table import byte_table
 from .._columns import positions
 from ._graph import Graph
 
-__all__ = ["SPLITS", "Extra", "varint", "with_splits"]
-
 SPLITS = "comm_splits"
 # Field numbers of the schema: an attribute of a node, its name, its list of unsigned integers, and the list's
 # values.

@@ -15,19 +15,6 @@ from ...support.table import TextColumn
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "EDGE_COLUMNS",
-    "FILE_METADATA",
-    "MESSAGES",
-    "NODE_COLUMNS",
-    "CollectiveType",
-    "Column",
-    "EdgeKind",
-    "Graph",
-    "NodeType",
-    "TextColumn",
-]
-
 
 class NodeType(IntEnum):
     """The type of a node, with the numbers of the Chakra schema."""

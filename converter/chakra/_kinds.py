@@ -8,23 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ._graph import Column, TextColumn
-
-__all__ = [
-    "BUFFERS",
-    "COMM_LANE",
-    "DEVICE_LANE",
-    "GAP",
-    "HOST_BEFORE",
-    "HOST_CAUSES",
-    "HOST_END",
-    "HOST_UNRECORDED",
-    "KINDS",
-    "LATENCY",
-    "MESSAGE_LANE",
-    "SPIN",
-    "with_current_kinds",
-]
+    from ...support.table import TextColumn
+    from ._graph import Column
 
 KINDS: Mapping[str, str] = {
     "compute": "Computation",

@@ -17,17 +17,6 @@ from .._native import order_by_dependency
 from .._native import replay as replay_times
 from ._graph import EdgeKind, Graph, NodeType
 
-__all__ = [
-    "Replay",
-    "consistent",
-    "dependencies",
-    "execution_order",
-    "replay",
-    "shortest_cycle",
-    "unreachable",
-]
-
-
 # Edges that are inferred from measured times; all others are certain.
 _CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
 _SEARCHED_FROM = 200

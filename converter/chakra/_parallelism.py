@@ -9,8 +9,6 @@ import numpy as np
 
 from ._graph import MESSAGES, CollectiveType, EdgeKind, Graph, NodeType
 
-__all__ = ["Parallelism", "have_messages", "recognise"]
-
 # All-reduces and reduce-scatters of the forward pass are half of the traffic between tensor-parallel ranks. A
 # logged loss or batch-normalisation statistics are below this share of a data-parallel group's traffic.
 _TENSOR_SHARE = 0.01

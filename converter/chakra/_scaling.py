@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...errors import WorkloadError
+from ...support.table import TextColumn
 from ._extra import SPLITS
-from ._graph import MESSAGES, CollectiveType, Graph, NodeType, TextColumn
+from ._graph import MESSAGES, CollectiveType, Graph, NodeType
 from ._parallelism import Parallelism, have_messages, recognise
-
-__all__ = ["replicate"]
 
 
 def replicate(

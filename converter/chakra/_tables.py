@@ -29,18 +29,6 @@ from ...support import new_file
 from ...support.table import ParquetFile, ParquetWriter, TextColumn
 from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph
 
-__all__ = [
-    "Tables",
-    "load_tables",
-    "read_graph",
-    "save_tables",
-    "saved_columns",
-    "saved_node_count",
-    "tables_paths",
-    "unchanged_files",
-    "write_graph",
-]
-
 _KINDS = (
     {name: "text" if dtype == "str" else dtype for name, (dtype, _) in NODE_COLUMNS.items()},
     EDGE_COLUMNS,

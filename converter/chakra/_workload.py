@@ -18,16 +18,15 @@ import numpy as np
 from ...errors import UsageError, WorkloadError, WorkloadFormatError
 from ...support import link_or_copy, new_file, remove_leftovers, sync_files, write_file
 from ...support.documents import unique_keys
+from ...support.table import TextColumn
 from ._codec import bytes_of_messages, decode_graph, encode_graph, encoded_pieces, messages_of_bytes, read_et
-from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType, TextColumn
+from ._graph import EDGE_COLUMNS, Column, EdgeKind, Graph, NodeType
 from ._scaling import replicate
 from ._tables import Tables, load_tables, save_tables, tables_paths, unchanged_files
 
 if TYPE_CHECKING:
     import networkx
     import pandas as pd
-
-__all__ = ["Workload"]
 
 _MANY_PROGRAMS = 32
 

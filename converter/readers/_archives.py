@@ -19,8 +19,6 @@ from ...errors import ChakrascopeError, TraceFormatError, UsageError
 from .._files import most_unpacked_bytes
 from ._file_kinds import kind_of
 
-__all__ = ["holds_traces", "unpacked"]
-
 _MOST_BYTES = 2**34
 _MOST_MEMBERS = 20_000
 _MOST_DEPTH = 16

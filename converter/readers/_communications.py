@@ -10,23 +10,6 @@ import msgspec
 
 from ..chakra import CollectiveType, NodeType
 
-__all__ = [
-    "COMM_OPS",
-    "FUNCTIONAL",
-    "FUNCTIONAL_OPS",
-    "GLOO",
-    "MESSAGE_OPS",
-    "NCCL",
-    "CommOp",
-    "LibraryCollective",
-    "collective_named",
-    "dtype_bytes",
-    "is_floating",
-    "kernel_width",
-    "precision_of",
-    "short_type",
-]
-
 _BARRIER_BYTES = 64
 # Before the name of a collective in the annotations of its library.
 GLOO, NCCL = "gloo:", "nccl:"

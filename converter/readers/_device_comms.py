@@ -16,16 +16,6 @@ from ._host_trace import HostOp, HostTrace, tensors
 from ._kineto import CommArguments, Work
 from ._timeline import Op
 
-__all__ = [
-    "PARAMETERS",
-    "DeviceComm",
-    "describe",
-    "group_of",
-    "is_communication",
-    "parameters",
-    "peer_to_peer",
-]
-
 PARAMETERS = "record_param_comms"
 # What a kernel's name alone tells of the collective, where its size stands elsewhere.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})

@@ -12,20 +12,6 @@ from typing import Literal
 
 from ...support import load_plugin, plugin_names
 
-__all__ = [
-    "LOG_READERS",
-    "FileKind",
-    "common_name",
-    "indices_in_name",
-    "is_of_one_rank",
-    "kind_and_tool",
-    "kind_of",
-    "name_of_capture",
-    "rank_in_name",
-    "stated_process",
-    "stated_rank",
-]
-
 # What stands before a rank's number; a host may be called worker3, too, so the first counts more.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
 # A number that ends the name and stands by itself; 8 in Qwen3-8B does not, nor does a process or a time.

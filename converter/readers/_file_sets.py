@@ -27,18 +27,6 @@ from ._file_kinds import (
     stated_rank,
 )
 
-__all__ = [
-    "CAPTURE_FOLDER",
-    "HOST_DEVICES",
-    "Files",
-    "RankTraces",
-    "find_rank_traces",
-    "find_sides",
-    "host_ranks",
-    "with_archives_open",
-    "with_capture_traces",
-]
-
 CAPTURE_FOLDER = "capture_traces"
 """What vLLM's and SGLang's scripts for TraceLens call the folder."""
 

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["DescribedGroup", "described_groups", "group_labels"]
-
 # Name, description and global ranks.
 DescribedGroup = tuple[str, str, tuple[int, ...]]
 # What PyTorch calls groups that the script did not describe (torch/distributed/distributed_c10d.py).

@@ -13,8 +13,6 @@ import numpy as np
 from ...tracer import Evidence, read_evidence
 from ._kineto import DeviceTrace, read_device_trace
 
-__all__ = ["HostCalls", "host_calls", "read_host_calls"]
-
 _DEEPEST = 1_000
 _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
 

@@ -17,21 +17,6 @@ from ._communications import COMM_OPS, FUNCTIONAL, FUNCTIONAL_OPS, GLOO, MESSAGE
 from ._host_trace import HostOp, HostTrace, tensors
 from ._timeline import Op, Ops
 
-__all__ = [
-    "Communication",
-    "Entry",
-    "Flight",
-    "communication_of",
-    "communications",
-    "issuing",
-    "lost_communications",
-    "read_flight_record",
-    "shared_out",
-    "split_bytes",
-    "with_inferred_groups",
-]
-
-
 _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
 _SPECS = {**COMM_OPS, **FUNCTIONAL_OPS}

@@ -17,8 +17,6 @@ from .._files import stream
 from .._native import HostReader
 from ._group_labels import DescribedGroup, described_groups, group_labels
 
-__all__ = ["HostOp", "HostTrace", "Kinds", "Tensor", "host_trace", "read_host_trace", "tensors"]
-
 _TENSOR_FIELDS = 6
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
 

@@ -17,26 +17,6 @@ from .._files import stream
 from .._native import DeviceReader
 from ._group_labels import described_groups, group_labels
 
-__all__ = [
-    "MODULE_FRAME",
-    "MODULE_RANGE",
-    "STEP_MARK",
-    "Call",
-    "Calls",
-    "CommArguments",
-    "Comms",
-    "DeviceTrace",
-    "Event",
-    "Events",
-    "Frames",
-    "Sync",
-    "Syncs",
-    "Work",
-    "Works",
-    "device_trace",
-    "read_device_trace",
-]
-
 # What a device did, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
 # Annotations, but made in the profiler's quick way, which files them as operators.

@@ -20,8 +20,6 @@ from ._device_comms import PARAMETERS, parameters
 from ._host_trace import HostTrace, read_host_trace, tensors
 from ._kineto import OWN_RANGES, STEP_MARK, Call, DeviceTrace, Event, Work, device_trace
 
-__all__ = ["LINKED_LACKS", "read_linked", "read_linked_host"]
-
 LINKED_LACKS = (
     "linked traces were converted, which lack the runtime's calls: an operator issues its work when it "
     "returns, or when the work began; where the host waited for the device is known for copies only, and "

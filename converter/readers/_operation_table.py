@@ -20,14 +20,6 @@ from ...errors import TraceError, TraceFormatError, did_you_mean
 from ...support.table import Columns, ParquetFile
 from ...tracer import RankEntry, TraceSet, read_step_times
 
-__all__ = [
-    "OPERATION_TYPES",
-    "OperationTable",
-    "is_operation_table",
-    "read_operation_table",
-    "recorded_operations",
-]
-
 OPERATION_TYPES = (
     "input",
     "params-all-gather",

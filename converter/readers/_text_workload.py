@@ -27,8 +27,6 @@ from ..chakra import (
     communication,
 )
 
-__all__ = ["read_text_workload"]
-
 _EVERYONE, _NOBODY, _NEAR, _FAR = "everyone", "nobody", "consecutive ranks", "ranks far apart"
 _COMPUTE_LANE = 0
 

@@ -13,8 +13,6 @@ from .._native import Nesting, cut
 from ._communications import GLOO
 from ._kineto import MODULE_FRAME, MODULE_RANGE, CommArguments, DeviceTrace, Frames
 
-__all__ = ["PHASES", "Op", "Ops", "Pieces", "Threads", "cut_pieces"]
-
 # By number, those of the native part.
 PHASES = ("forward", "backward", "optimizer", "other")
 _IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)

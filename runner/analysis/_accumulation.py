@@ -13,8 +13,6 @@ from ._critical_path import CriticalPath
 from ._host_time import texts_where
 from ._what_if import Target
 
-__all__ = ["accumulation"]
-
 _REDUCTIONS = (int(CollectiveType.ALL_REDUCE), int(CollectiveType.REDUCE_SCATTER))
 _TYPES = (*_REDUCTIONS, int(CollectiveType.ALL_GATHER))
 

@@ -23,8 +23,6 @@ from ._settings import Setting, settings_of
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["attributable", "difference_by_setting", "difference_of_runs", "shapley_values"]
-
 _MOST_SETTINGS = 5
 """Settings of which every combination is simulated: 32 simulations. The others are one setting together."""
 _MACHINE = ("options", "machine")

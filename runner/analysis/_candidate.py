@@ -13,25 +13,8 @@ import numpy.typing as npt
 
 from ...support.table import Columns
 from .._framed import coded, sums_by
-from ._host_time import DELAYED
 from ._labels import function_of
 from ._what_if import Target
-
-__all__ = [
-    "CALLED_PHASES",
-    "DELAYED",
-    "GONE",
-    "HALF",
-    "MOST_OF_IT",
-    "Candidate",
-    "Ints",
-    "grouped",
-    "in_place",
-    "largest",
-    "scaled",
-    "sum_ns",
-    "where",
-]
 
 Ints = npt.NDArray[np.int64]
 

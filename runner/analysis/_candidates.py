@@ -21,7 +21,6 @@ from .._traits import about_backend
 from ._accumulation import accumulation
 from ._candidate import (
     CALLED_PHASES,
-    DELAYED,
     GONE,
     HALF,
     MOST_OF_IT,
@@ -37,7 +36,7 @@ from ._candidate import (
 from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
 from ._host_candidates import collective_loops, host_work, loop, loops, synchronisations
-from ._host_time import DIFFUSE_CAUSES
+from ._host_time import DELAYED, DIFFUSE_CAUSES
 from ._labels import function_of, short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction

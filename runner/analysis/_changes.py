@@ -7,8 +7,6 @@ from ._links import link_table
 from ._run import RunAnalysis
 from ._what_if import Target
 
-__all__ = ["changes", "drops"]
-
 _LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40
 
 

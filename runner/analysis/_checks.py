@@ -27,8 +27,6 @@ from ..config import NetworkConfig, SystemConfig, fabric_of, program_files, read
 from ..programs import Demand, choose_programs
 from ._foreign_times import cpu_times
 
-__all__ = ["Communication", "check_setup", "communication_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Communication:

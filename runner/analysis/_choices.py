@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["BREAKDOWNS", "FEW_HOPS", "FOLDS", "MOST_HOPS", "PARTS", "RUN_BREAKDOWNS"]
-
 BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phase")
 """What a critical path can be split by, in the order in which people ask."""
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")

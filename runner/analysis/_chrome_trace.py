@@ -11,8 +11,6 @@ import pandas as pd
 from ._critical_path import CriticalPath
 from ._lanes import Lanes
 
-__all__ = ["chrome_trace", "chrome_traces"]
-
 _BATCH = 5_000
 
 

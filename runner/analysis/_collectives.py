@@ -20,13 +20,6 @@ from ._stood_for import group_members
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "collective_arrivals",
-    "collective_overview",
-    "operation_name",
-    "overview_columns",
-]
-
 Ints = npt.NDArray[np.int64]
 
 

@@ -36,8 +36,6 @@ from ._settings import settings_table
 from ._store_and_forward import store_and_forward
 from ._summary import rank_times
 
-__all__ = ["Comparison", "compare"]
-
 _NODE_FACTS = ("name", "kind", "module", "phase")
 _MEANS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "overlap_ns", "copy_ns", "idle_ns")
 

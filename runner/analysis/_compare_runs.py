@@ -15,15 +15,6 @@ from ._run import RunAnalysis
 from ._settings import settings_table
 from ._store_and_forward import second_hop_ns
 
-__all__ = [
-    "backend_reasons",
-    "configuration_table",
-    "explained_collectives",
-    "run_kinds",
-    "run_overview",
-    "same_nodes",
-]
-
 
 def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
     """Return a row per run; ``delta_ns`` and ``relative`` are compared with the first of *runs*.

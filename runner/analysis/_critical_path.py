@@ -27,14 +27,6 @@ from ._path_walk import Steps, path_steps
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "SEGMENT_COLUMNS",
-    "CriticalPath",
-    "breakdown_columns",
-    "breakdown_of",
-    "critical_path",
-]
-
 SEGMENT_COLUMNS = {
     "segment": "int64",
     "rank": "int32",

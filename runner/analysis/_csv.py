@@ -13,8 +13,6 @@ import numpy.typing as npt
 from ...converter.chakra import TextColumn
 from ...support import spreadsheet_text
 
-__all__ = ["csv_pieces"]
-
 _ROWS = 1 << 16
 
 

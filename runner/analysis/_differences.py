@@ -22,20 +22,6 @@ from ._node_differences import difference_columns, worst_first
 from ._schedule import Ints
 from ._summary import rank_times
 
-__all__ = [
-    "collective_differences",
-    "error_distribution",
-    "flow_differences",
-    "measured_is_second",
-    "measures_as_many",
-    "node_difference_columns",
-    "node_differences",
-    "of_measured_ranks",
-    "rank_differences",
-    "relative_step",
-    "why_not_comparable",
-]
-
 _NODE = ["rank", "node_id"]
 _DIFFERENCE = ["base_ns", "other_ns", "delta_ns", "relative"]
 _NODE_FACTS = ["name", "kind", "module", "phase"]

@@ -18,8 +18,6 @@ from ...converter.chakra import saved_columns
 from .._traits import about_backend
 from ..config import NetworkConfig, SystemConfig
 
-__all__ = ["Load", "duration_estimate", "estimate_s", "load_of", "sends_one_by_one"]
-
 # Measured on a busy 2-core machine: what a process takes to begin, to read a node, an event of
 # our engine, a row of its result, and a packet over one link on ns-3.
 _START_S = 2.0

@@ -11,8 +11,6 @@ from .._captured import is_captured
 from .._result import Result
 from .._traits import about_backend
 
-__all__ = ["cpu_times", "foreign_compute", "measured_ranks"]
-
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
     """Return a warning on compute times of CPUs for *network* and *system*, given as in their files.

@@ -14,8 +14,6 @@ from ...converter.chakra import DEVICE_LANE
 from ._host_time import texts_where
 from ._operator_rates import written_bytes
 
-__all__ = ["FUSIBLE", "Accesses", "Chains", "accesses", "chains_of_nodes", "fusible_chains"]
-
 Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"

@@ -16,23 +16,6 @@ from ._lanes import is_communication, lane_table
 from ._layers import cut_names
 from ._run import RunAnalysis
 
-__all__ = [
-    "ON_PATH",
-    "Groups",
-    "Neighbour",
-    "Neighbourhood",
-    "causes",
-    "edges_of",
-    "folded",
-    "graph_tables",
-    "module_groups",
-    "neighbourhood",
-    "neighbours",
-    "phase_groups",
-    "rank_groups",
-    "stream_groups",
-]
-
 _PHASES = ("forward", "backward", "communication", "optimizer", "other")
 _MOST_RANKS = 256
 

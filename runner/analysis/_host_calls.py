@@ -21,8 +21,6 @@ from ..study import Study
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CapturedCalls", "host_cause"]
-
 _KEPT_RANKS = 6
 
 

@@ -15,7 +15,6 @@ from ...support.table import Columns
 from .._framed import coded, sums_by
 from ._candidate import (
     CALLED_PHASES,
-    DELAYED,
     GONE,
     MOST_OF_IT,
     Candidate,
@@ -28,7 +27,7 @@ from ._candidate import (
     where,
 )
 from ._critical_path import CriticalPath
-from ._host_time import DIFFUSE_CAUSES, STALL_TIMES, texts_where, typical_host_ns
+from ._host_time import DELAYED, DIFFUSE_CAUSES, STALL_TIMES, texts_where, typical_host_ns
 from ._labels import short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target

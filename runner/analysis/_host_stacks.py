@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from ._run import RunAnalysis
 
-__all__ = ["HOST_STACKS", "host_stack_table", "stacks_of_calls"]
-
 Ints = npt.NDArray[np.int64]
 
 HOST_STACKS = ("rank", "thread", "depth", "name", "calls", "total_ns", "self_ns", "on_path_ns")

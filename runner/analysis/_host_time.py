@@ -13,17 +13,6 @@ from ...converter.building import rank_delays
 from ...converter.chakra import TextColumn
 from ...support import duration_text
 
-__all__ = [
-    "DELAYED",
-    "DIFFUSE_CAUSES",
-    "STALL_TIMES",
-    "cause_ns",
-    "contention",
-    "diffuse_host",
-    "texts_where",
-    "typical_host_ns",
-]
-
 Flags = npt.NDArray[np.bool_]
 
 DIFFUSE_CAUSES = ("", "dispatch", "python")

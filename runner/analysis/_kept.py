@@ -15,8 +15,6 @@ from .._result import Result
 from ._advice import Advised
 from ._critical_path import CriticalPath, critical_path
 
-__all__ = ["advised_beside", "path_beside", "table_beside"]
-
 _VERSION = 7
 # What reading raises of a file that is none, cut off, or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
-__all__ = ["EDGE_LABELS", "KIND_LABELS", "edge_label", "function_of", "short_name"]
-
 _LONGEST_NAME = 100
 _LINE = re.compile(r":\d+\)$")
 

@@ -10,8 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["CALLS", "SLICES", "Groups", "nested_groups", "tracks"]
-
 Ints = npt.NDArray[np.int64]
 Names = Any  # an index or an array of texts
 SLICES = "slice"

@@ -15,8 +15,6 @@ from ...support import count_text, duration_text
 from ._labels import KIND_LABELS
 from ._lane_rows import CALLS, SLICES, Groups, nested_groups, tracks
 
-__all__ = ["Lanes", "area_names", "area_overview", "area_table", "is_communication", "lane_table"]
-
 Ints = npt.NDArray[np.int64]
 _DEEPEST = 2**10
 

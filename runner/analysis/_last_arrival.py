@@ -12,8 +12,6 @@ from ...support.table import Table
 from .._node_tables import nodes_of_all
 from .._result import Result
 
-__all__ = ["with_replicas_folded"]
-
 Ints = npt.NDArray[np.int64]
 
 

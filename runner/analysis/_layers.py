@@ -14,8 +14,6 @@ from ._critical_path import CriticalPath
 from ._path_facts import NodeFacts
 from ._stood_for import ranks_stood_for
 
-__all__ = ["LAYER_TYPES", "cut_names", "layer_table"]
-
 _COLUMNS = ("forward_ns", "backward_ns", "communication_ns", "other_ns")
 _LAYERS = 60
 _LEFT_OUT = ("host", "sync", "wait", "idle")

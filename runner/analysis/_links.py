@@ -12,21 +12,6 @@ import pandas as pd
 from .._result import Result
 from ..config import Failure, NetworkConfig
 
-__all__ = [
-    "TRAFFIC",
-    "Matrix",
-    "Use",
-    "end_names",
-    "failures_of",
-    "link_dimensions",
-    "link_table",
-    "load_table",
-    "switch_loads",
-    "traffic",
-    "traffic_table",
-    "use_over_time",
-]
-
 TRAFFIC = ("busy_ns", "bytes", "flows")
 """What a matrix of who sends to whom may hold: hop by hop, or in flows the bytes from end to end."""
 _LOADS = ("rank", "direction", "busy_ns", "bytes", "share")

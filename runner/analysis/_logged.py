@@ -16,8 +16,6 @@ from ...converter.linking import Clocks, MatchedCollective, MatchedLogs
 from ...converter.readers.logs import UNKNOWN
 from ...support import duration_text, share_text
 
-__all__ = ["ALL_GROUPS", "logged_speeds", "logged_stragglers", "logged_table", "straggler_texts"]
-
 ALL_GROUPS = "all groups"
 _TABLE = (
     "group", "number", "operation", "size_bytes", "ranks", "first_rank", "last_rank", "skew_ns", "known_from",

@@ -12,8 +12,6 @@ from ..backends import get_backend
 from ._differences import of_measured_ranks
 from ._foreign_times import measured_ranks
 
-__all__ = ["measured_result"]
-
 
 def measured_result(workload: Workload) -> Result:
     """Return the measurement of a captured *workload* as a result: every node at its measured time.

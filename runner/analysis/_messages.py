@@ -10,8 +10,6 @@ from ._critical_path import CriticalPath
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["messages_on_path"]
-
 _KEYS = ["rank", "node_id"]
 _COLUMNS = {
     "name": "object", "size_bytes": "int64", "count": "int64", "transfer_ns": "float64",

@@ -15,8 +15,6 @@ from ._critical_path import CriticalPath, breakdown_of
 from ._links import end_names
 from ._path_facts import said_of
 
-__all__ = ["NO_NETWORK", "link_breakdown", "members_of", "network_breakdown", "why_no_links"]
-
 NO_NETWORK = "no communication"
 """What a breakdown by parts of the network calls the rest of the path."""
 _COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")

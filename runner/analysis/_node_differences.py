@@ -18,8 +18,6 @@ from ._schedule import Ints, NodePlaces
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NodeDifferences", "difference_columns", "worst_first"]
-
 _TIMES = ["start_ns", "end_ns"]
 
 

@@ -15,8 +15,6 @@ from .._result import COLUMNS, Result
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RankReader", "edges_of_rank", "program_of_rank"]
-
 _KEYS = ("rank", "node_id")
 
 

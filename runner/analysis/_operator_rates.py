@@ -13,17 +13,6 @@ from ...converter.building import FUSIBLE_CLASSES, MATRIX_CLASSES, TRANSFER
 from ...support import share_text
 from ..chips import Chip, chip_of_device
 
-__all__ = [
-    "OperatorRate",
-    "Reach",
-    "joined_rates",
-    "known_chip",
-    "operator_rates",
-    "peak_of",
-    "reaches_of",
-    "written_bytes",
-]
-
 # What vector units compute is bounded by this peak, whatever the type in memory.
 _VECTOR = "fp32"
 # Work per call of an operator whose rate another could reach: at most so many times more or less.

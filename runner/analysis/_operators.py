@@ -16,8 +16,6 @@ from ._operator_rates import OperatorRate, joined_rates, known_chip, operator_ra
 if TYPE_CHECKING:
     from ._run import RunAnalysis
 
-__all__ = ["Roof", "joined_operators", "operator_table", "operators_text", "roofline_points", "rooflines"]
-
 _FIELDS = (
     "rank", "operator", "kind", "precision", "arguments", "calls", "kernels", "time_ns", "flops",
     "size_bytes", "tflops_per_s", "tb_per_s", "bound", "roofline_share", "chip", "reached",

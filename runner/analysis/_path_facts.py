@@ -19,15 +19,6 @@ from .._framed import coded
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "NodeFacts",
-    "coded_facts",
-    "collective_label",
-    "copy_direction",
-    "describe_collectives",
-    "said_of",
-]
-
 Ints = npt.NDArray[np.int64]
 
 

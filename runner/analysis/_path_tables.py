@@ -9,17 +9,6 @@ import pandas as pd
 from ...support import duration_text, share_text
 from ._critical_path import CriticalPath
 
-__all__ = [
-    "Divergence",
-    "contributors",
-    "divergence",
-    "divergence_text",
-    "longest_segment",
-    "nameless_text",
-    "paths_table",
-    "segment_table",
-]
-
 # Keys under which a breakdown gathers the time that has no name of the kind asked for.
 _NAMELESS = ("", "(none)")
 _LEAST_SHARE = 0.0005

@@ -15,8 +15,6 @@ from .._result import Result
 from .._sync_points import SyncPoints
 from ..engine import PathWalk
 
-__all__ = ["Steps", "path_steps"]
-
 Steps = dict[str, npt.NDArray[np.int64]]
 """Columns of the path's pieces in order of time: ``rank, node_id, start_ns, end_ns``, node -1 for idle time;
 ``origin_rank, origin_node``, whose start began what ended the node; ``own_start_ns``, when it started itself;

@@ -9,8 +9,6 @@ import pandas as pd
 
 from ...support import bandwidth_text, bytes_text, change_text, count_text, duration_text
 
-__all__ = ["FittedNetwork", "calibration_table", "fitted_network", "packet_facts", "packet_table"]
-
 
 def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return sentences on queues, pauses and flows of a packet-level backend; none for other backends."""

@@ -17,8 +17,6 @@ from ._summary import rank_times
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SlowestRank", "rank_standings", "slowest_rank"]
-
 # Ranks of one program whose nodes ran as close to each other as this part of the makespan did the same.
 _SAME_SHARE = 0.001
 # Each rank is compared with so many different ones of its program; of more, the rest stay apart.

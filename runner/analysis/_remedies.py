@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["REMEDIES", "UNKNOWN"]
-
 REMEDIES: Mapping[str, str] = {
     "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
     "faster network or another algorithm, or an earlier start so that computation covers it",

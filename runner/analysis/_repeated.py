@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from ...converter import Graph, Workload
 
-__all__ = ["REPEATED", "copies_of_nodes", "repeated_copies"]
-
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 

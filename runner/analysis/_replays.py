@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from .._experiment import Experiment
     from ._advice import Simulate
 
-__all__ = ["replays_of"]
-
 _MOST_EVENTS = 250_000
 """Of a run that is replayed: up to nine replays then take less than two seconds."""
 _MOST_PATH_NODES = 200_000

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ._what_if import Target
     from .diagnosis import Diagnosis
 
-__all__ = ["ComputedOnce", "RunAnalysis", "analyse_run"]
-
 MANY_NODES = 2_000_000
 """Of more nodes no page holds a table of all: with all that is known of them they take 420 bytes each."""
 _KEPT_RANKS = 6

@@ -13,8 +13,6 @@ from ...support.table import Columns
 from .._result import Result
 from ._path_facts import NodeFacts
 
-__all__ = ["Ints", "NodePlaces", "Schedule", "among"]
-
 Ints = npt.NDArray[np.int64]
 
 _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]

@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["Words", "counterpart", "found_nodes", "named_nodes", "search_hits", "search_nodes"]
-
 _COLUMNS = ("name", "operator", "module")
 # What a search may find as a whole, and the words it is found by.
 _WHOLE = {"module": 2, "operator": 1}

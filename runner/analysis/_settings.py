@@ -11,8 +11,6 @@ import pandas as pd
 from .._result import Result
 from .._traits import about_backend
 
-__all__ = ["Setting", "settings_of", "settings_table"]
-
 _MACHINE = "machine: "
 _MACHINE_NAME = "machine: name"
 _DIMENSIONS = {"npus_count": "", "topology": "", "bandwidth": " GiB/s", "latency": " ns"}

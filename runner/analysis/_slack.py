@@ -18,8 +18,6 @@ from ._schedule import Ints, Schedule, among
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["longest_with_slack", "slack", "slack_columns", "slack_shares", "slack_table"]
-
 _LATEST = np.iinfo(np.int64).max // 4
 _Waits = tuple[npt.NDArray[Any], npt.NDArray[Any], Ints]
 

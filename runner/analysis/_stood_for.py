@@ -10,8 +10,6 @@ from .._result import Result
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["group_members", "ranks_stood_for"]
-
 
 def ranks_stood_for(result: Result) -> pd.Series:
     """Return the number of ranks that each rank's nodes in *result* represent: 1 unless others equal it.

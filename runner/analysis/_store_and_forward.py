@@ -13,8 +13,6 @@ from .._result import Result
 from .._traits import about_backend
 from ._collectives import operation_name
 
-__all__ = ["second_hop_ns", "store_and_forward"]
-
 # Algorithms by which every rank sends what a ring sends.
 _LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
 _SWITCH = "Switch"

@@ -15,8 +15,6 @@ from ._lanes import is_communication, lane_table
 if TYPE_CHECKING:
     from ._run import RunAnalysis
 
-__all__ = ["BUSY_KINDS", "busy_kinds", "exclusive_ns", "stream_table"]
-
 BUSY_KINDS = ("compute", "communication", "copy")
 """The kinds of work that keep a device busy, in the order in which overlapping time is counted."""
 Ints = npt.NDArray[np.int64]

@@ -35,8 +35,6 @@ from ._store_and_forward import store_and_forward
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TIME_FORMULA", "Summary", "rank_times", "summarize"]
-
 TIME_FORMULA = (
     "compute + exposed communication + exposed copies + idle = the step; exposed communication is what no "
     "computation covers (communication - overlap), exposed copies what neither covers"

@@ -23,8 +23,6 @@ from ._run import RunAnalysis
 from ._slack import slack_table
 from ._streams import stream_table
 
-__all__ = ["COMPARISONS", "OVERVIEWS", "TABLES", "csv_text"]
-
 
 def _breakdown_by(by: str) -> Callable[[RunAnalysis], pd.DataFrame]:
     return lambda run: run.breakdown(by)

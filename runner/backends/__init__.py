@@ -27,25 +27,3 @@ if TYPE_CHECKING:
     from .ns3 import Ns3Backend as Ns3Backend
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "NETWORK_FORMATS",
-    "Backend",
-    "EmulationBackend",
-    "EngineBackend",
-    "FakeBackend",
-    "Model",
-    "Ns3Backend",
-    "Progress",
-    "backend_names",
-    "backend_report",
-    "compile_scenario",
-    "get_backend",
-    "packet_backend",
-    "refuse_linkless",
-    "register",
-    "warm_up",
-    "write_inputs",
-    "write_network",
-]

@@ -10,8 +10,6 @@ from ..config import NetworkConfig
 from ..engine import NetworkModel
 from ._engine import EngineBackend, Model
 
-__all__ = ["analytical_backend", "refuse_linkless"]
-
 
 def analytical_backend(name: str) -> EngineBackend:
     """Return the analytical backend called *name*."""

@@ -17,8 +17,6 @@ from ._base import Progress
 from ._flow import flow_backend
 from ._packet import packet_backend
 
-__all__ = ["AutoBackend", "auto_backend"]
-
 DEFAULT_ERROR = 0.02
 # Errors of `flow` against `packet` by flag, written by benchmarks/flow_accuracy.py.
 _TABLE = Path(__file__).with_name("flow_errors.json")

@@ -12,8 +12,6 @@ from .._result import Result
 from .._traits import FAMILIES, SHIPPED, Traits, backend_plugins, plugin_of, remember_traits
 from ..config import NetworkConfig
 
-__all__ = ["Backend", "Progress", "backend_names", "get_backend", "register", "warm_up"]
-
 Progress = Callable[[int, int], bool]
 """Called with the simulated ns and the number of finished ranks; returning False cancels the run."""
 

@@ -19,8 +19,6 @@ from .._result import COLUMNS, empty_columns
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["arranged_calls", "collective_table"]
-
 _Integers = npt.NDArray[np.integer[Any]]
 
 _FACTS = {"node_id": "node_id", "comm_type": "comm_type", "group": "group", "comm_size_bytes": "size_bytes"}

@@ -36,8 +36,6 @@ from ._engine import EngineBackend, compile_scenario
 from ._outcome import completion_times, run_provenance
 from ._process import backend_timeout_s
 
-__all__ = ["EmulationBackend", "emulation_backend"]
-
 _SHOWN = 4
 _NOMINAL_BPS = 10**10
 _NOMINAL_NS = 20_000.0

@@ -24,17 +24,6 @@ from ._base import Progress
 from ._outcome import result_of
 from ._process import backend_timeout_s
 
-__all__ = [
-    "MOST_OVERTAKING",
-    "EngineBackend",
-    "ExternalNetwork",
-    "Model",
-    "Run",
-    "Scenario",
-    "compile_scenario",
-    "stall_error",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Scenario:

@@ -14,8 +14,6 @@ from .._result import COLUMNS, Result
 from ._base import Progress
 from ._collectives import collective_table
 
-__all__ = ["FakeBackend", "fake_backend"]
-
 
 def fake_backend(_name: str) -> FakeBackend:
     """Return the backend without an engine."""

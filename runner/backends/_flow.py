@@ -18,8 +18,6 @@ from ._outcome import change_sentences, completion_times
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FLAGS", "Moved", "flow_backend", "in_step", "may_drift", "moved_by_shaking"]
-
 # The delays in times of a packet: a small one, and the sum over many steps.
 _SHAKES = (2.0, 8.0)
 # A makespan that noise shortens by this fraction depends on which message happens to be first.

@@ -19,8 +19,6 @@ from ..gpu import (
 from ._analytical import refuse_linkless
 from ._engine import EngineBackend, Model, Run
 
-__all__ = ["gpu_backend"]
-
 _COMPUTE = (
     "A compute kernel takes its node's duration when it has the GPU for itself: {waves} rounds of "
     "workgroups on all {units} compute units (compute_waves of the machine). Kernels that compute at the "

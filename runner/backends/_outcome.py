@@ -21,8 +21,6 @@ from ._collectives import arranged_calls
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["change_sentences", "completion_times", "ignored_keys", "result_of", "run_provenance"]
-
 
 def ignored_keys(experiment: Experiment) -> list[str]:
     """Return a sentence for each key of the configurations that the backend ignores."""

@@ -14,8 +14,6 @@ from ..engine import NetworkModel
 from ._engine import EngineBackend, Model, Run
 from ._outcome import change_sentences, completion_times
 
-__all__ = ["packet_backend"]
-
 
 def packet_backend(
     _name: str = "packet", notes: tuple[str, ...] = (), timeout_s: float | None = None

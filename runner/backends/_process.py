@@ -19,17 +19,7 @@ from typing import Any
 
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
 from ...support import Lifeline
-from ..config import read_yaml
-
-__all__ = [
-    "Guarded",
-    "backend_timeout_s",
-    "describe_exit",
-    "read_user_file",
-    "require_space",
-    "run_guarded",
-    "scratch_folder",
-]
+from ...support.documents import read_yaml
 
 
 def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:

@@ -8,8 +8,6 @@ from ._base import backend_names
 from .astra_sim import AstraSimProgram, find_astra_sim
 from .ns3 import find_compiler, find_ns3
 
-__all__ = ["backend_report"]
-
 
 def backend_report() -> list[dict[str, str]]:
     """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every backend.

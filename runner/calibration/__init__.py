@@ -20,26 +20,3 @@ from ._workload_records import log_records as log_records
 from ._workload_records import records_of_logs as records_of_logs
 from ._workload_records import records_of_study as records_of_study
 from ._workload_records import workload_records as workload_records
-
-__all__ = [
-    "Calibration",
-    "Call",
-    "Records",
-    "Transfer",
-    "are_gloo_records",
-    "calibrate_records",
-    "calibrated_chip",
-    "calibrated_network",
-    "calibration_facts",
-    "compute_fits",
-    "gloo_records",
-    "log_records",
-    "measure_network",
-    "operator_table",
-    "picture",
-    "records_of_logs",
-    "records_of_study",
-    "rescaled",
-    "result_records",
-    "workload_records",
-]

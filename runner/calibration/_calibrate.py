@@ -17,8 +17,6 @@ from ._levels import Level, levels_of, without_faster_pairs
 from ._records import EXCHANGE, MESSAGE, Call, Records
 from ._rows import Rows
 
-__all__ = ["Calibration", "Dimension", "Point", "Remarks", "calibrate_records", "handshake_of"]
-
 _NONE, _IN_ORDER = HANDSHAKES
 _BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # the ratio of an exchange's time to that of its messages
 _FASTER = 0.25  # disturbances only add time, to messages and to exchanges: the faster measurements count

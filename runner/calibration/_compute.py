@@ -16,8 +16,6 @@ from ..chips import Chip, Costs, Fit
 from ._fit import Cell, LinkFit, fit_link
 from ._rows import Row
 
-__all__ = ["CLASSES", "ClassFit", "calibrated_chip", "class_of", "compute_fits", "operator_table", "rescaled"]
-
 CLASSES = ("gemm", "attention", "pointwise")
 _GEMMS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "conv", "_scaled_mm", "_int_mm", "_grouped_mm")
 _ATTENTION = ("scaled_dot_product", "_flash_attention", "_efficient_attention")

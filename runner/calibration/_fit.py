@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from ._rows import Row
 
-__all__ = ["REPEATED", "Cell", "Figure", "LinkFit", "can_tell_apart", "figure_of", "fit_link"]
-
 _Floats = npt.NDArray[np.float64]
 
 _DRAWS = 400

@@ -11,8 +11,6 @@ import numpy as np
 from ...support import bandwidth_text, count_text
 from ._records import MESSAGE, Records
 
-__all__ = ["Level", "levels_of", "without_faster_pairs"]
-
 _SAME_HOST, _SAME_LEAF, _OTHER_LEAF = "same host", "same leaf", "other leaf"
 _OTHER_HOST, _ALL = "other host", "all ranks"
 

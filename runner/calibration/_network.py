@@ -15,8 +15,6 @@ from ._fit import Figure
 from ._records import MESSAGE
 from ._rows import TOPOLOGY
 
-__all__ = ["calibrated_network", "calibration_facts", "picture"]
-
 _DIGITS = 6
 
 

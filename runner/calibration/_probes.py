@@ -21,8 +21,6 @@ from ..emulation import Setup, read_setup
 from ._levels import Level, levels_of
 from ._records import MESSAGE, MUTUAL, Call, Records, Transfer, result_records
 
-__all__ = ["LARGEST_BYTES", "Probes", "measure_network", "probe_records", "probes"]
-
 LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64
 _REPEATS = 4

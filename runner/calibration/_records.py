@@ -16,19 +16,6 @@ from ...converter import CollectiveType, Workload
 from ...errors import ConfigError, did_you_mean
 from .._result import Result
 
-__all__ = [
-    "EXCHANGE",
-    "MESSAGE",
-    "MUTUAL",
-    "ROOTED",
-    "Call",
-    "Records",
-    "Transfer",
-    "are_gloo_records",
-    "gloo_records",
-    "result_records",
-]
-
 # Collectives that end on no rank before all have arrived: the shortest duration has no waiting.
 MUTUAL = (
     CollectiveType.ALL_REDUCE,

@@ -17,8 +17,6 @@ from ..backends import get_backend
 from ..config import GIB, EfficiencyPart, NetworkConfig, SystemConfig
 from ._records import MESSAGE, ROOTED, Call
 
-__all__ = ["TOPOLOGY", "Row", "Rows"]
-
 TOPOLOGY = "Switch"
 _ROOTED = {kind.name.lower(): kind for kind in ROOTED}
 _LATENCY_NS = 1e6

@@ -17,17 +17,6 @@ from .._captured import is_captured
 from ..study import Study
 from ._records import MESSAGE, MUTUAL, ROOTED, Call, Records, Transfer
 
-__all__ = [
-    "DEVICE_LANES",
-    "log_records",
-    "message_transfers",
-    "records_of_logs",
-    "records_of_study",
-    "rooted_calls",
-    "rooted_transfers",
-    "workload_records",
-]
-
 DEVICE_LANES = 1000
 """Lanes from here on are device streams, on which each operation has its measured interval."""
 _LEAST = 3  # messages per direction, of which the fastest did not wait

@@ -13,17 +13,3 @@ from ._chip import find_chip as find_chip
 from ._chip import list_chips as list_chips
 from ._chip import load_chip as load_chip
 from ._chip import save_chip as save_chip
-
-__all__ = [
-    "LOW_PRECISIONS",
-    "Chip",
-    "Costs",
-    "Fit",
-    "Host",
-    "LinkCosts",
-    "chip_of_device",
-    "find_chip",
-    "list_chips",
-    "load_chip",
-    "save_chip",
-]

@@ -12,21 +12,8 @@ import yaml
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
-from ..config import Shipped, read_yaml, shown
-
-__all__ = [
-    "LOW_PRECISIONS",
-    "Chip",
-    "Costs",
-    "Fit",
-    "Host",
-    "LinkCosts",
-    "chip_of_device",
-    "find_chip",
-    "list_chips",
-    "load_chip",
-    "save_chip",
-]
+from ...support.documents import read_yaml
+from ..config import Shipped, shown
 
 LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 """Bytes of an operand of a matrix product, with the scales of its blocks.

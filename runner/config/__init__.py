@@ -52,58 +52,6 @@ if TYPE_CHECKING:
     from ._values import BANDWIDTH as BANDWIDTH
     from ._values import DELAY_NS as DELAY_NS
     from ._values import INTEGER as INTEGER
-    from ._values import read_yaml as read_yaml
     from ._values import shown as shown
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "BANDWIDTH",
-    "DELAY_NS",
-    "DIMENSION_KEYS",
-    "EXTENSIONS",
-    "GIB",
-    "HANDSHAKES",
-    "INTEGER",
-    "NO_CONTROL",
-    "OWN_SETTINGS",
-    "RATES",
-    "SETTINGS",
-    "THRESHOLDS",
-    "Clos",
-    "EfficiencyPart",
-    "Fabric",
-    "FabricLink",
-    "Failure",
-    "Link",
-    "MemoryConfig",
-    "NetworkConfig",
-    "NetworkFacts",
-    "PacketPart",
-    "Shipped",
-    "SystemConfig",
-    "TcpPart",
-    "accelerators_of",
-    "check_failures",
-    "copied_into",
-    "digests",
-    "fabric_of",
-    "failure_of_text",
-    "found_from_here",
-    "kept_in",
-    "list_presets",
-    "load_groups",
-    "network_facts",
-    "network_links",
-    "preset_path",
-    "program_files",
-    "read_failures",
-    "read_per_node",
-    "read_yaml",
-    "refuse_programs",
-    "shown",
-    "with_algorithms",
-    "without_paths",
-    "written_out",
-]

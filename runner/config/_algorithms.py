@@ -15,23 +15,10 @@ import yaml
 
 from ...errors import ConfigError, did_you_mean
 from ...support import new_folder
+from ...support.documents import read_yaml
 from ..engine import ALGORITHMS, COLLECTIVES, WHOLE_ALGORITHMS, is_algorithm
 from ..programs import PROGRAM_NAMES, is_program_name
 from ._system import SystemConfig
-from ._values import read_yaml
-
-__all__ = [
-    "copied_into",
-    "digests",
-    "found_from_here",
-    "has_algorithms",
-    "kept_in",
-    "program_files",
-    "read_per_node",
-    "refuse_programs",
-    "with_algorithms",
-    "without_paths",
-]
 
 _PER_NODE = "per_node_custom_implementation"
 _PROGRAMS = tuple(f"{name.replace('-', '_')}_programs" for name in COLLECTIVES)

@@ -20,8 +20,6 @@ from ...support import parse_duration, parse_size
 from . import _values as values
 from ._values import choice, shown
 
-__all__ = ["HANDSHAKES", "EfficiencyPart"]
-
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
 """What a message waits for: nothing, or its receiver's request, which queues behind earlier messages."""

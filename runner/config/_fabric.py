@@ -14,26 +14,6 @@ from ..engine import SETTINGS as ENGINE_SETTINGS
 from . import _values as values
 from ._values import shown
 
-__all__ = [
-    "NO_CONTROL",
-    "OWN_SETTINGS",
-    "RATES",
-    "ROUTER_SPEEDUP",
-    "SETTINGS",
-    "THRESHOLDS",
-    "TOPOLOGY_KEYS",
-    "Dimension",
-    "Fabric",
-    "FabricLink",
-    "LinkChange",
-    "number_of",
-    "parse_delay_ps",
-    "parse_rate_bps",
-    "read_link",
-    "read_setting",
-    "whole_number",
-]
-
 # The links between ranks and routers of their own are that much faster than the others.
 ROUTER_SPEEDUP = 8
 

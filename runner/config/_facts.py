@@ -15,8 +15,6 @@ from ._presets import list_presets
 from ._symmetry import distances
 from ._system import SystemConfig
 
-__all__ = ["NetworkFacts", "accelerators_of", "network_facts", "network_links"]
-
 _MOST_CUT_LINKS = 20_000
 _MOST_STEPS = 8_000_000  # ranks times links, for distances from every rank
 

@@ -15,8 +15,6 @@ from . import _values as values
 from ._fabric import FabricLink, LinkChange
 from ._values import shown
 
-__all__ = ["Failure", "check_failures", "fail_links", "failure_of_text", "read_failures"]
-
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _KEYS = ("at", "count", "device", "link", "rate", "until")
 _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"

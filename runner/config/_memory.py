@@ -10,12 +10,11 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...support import write_file
+from ...support.documents import read_json
 from ..engine import FIELDS
 from . import _values as values
 from ._presets import preset_path
-from ._values import read_json, shown
-
-__all__ = ["MemoryConfig", "load_groups"]
+from ._values import shown
 
 _NUMBERS = {each.key: each.limits for each in FIELDS.values() if each.origin == "memory" and not each.words}
 
@@ -44,7 +43,7 @@ class MemoryConfig:
     @classmethod
     def load(cls, path: str | Path) -> MemoryConfig:
         """Read a remote-memory JSON; raises `ConfigError` for a wrong type or number."""
-        return cls.from_mapping(values.read_json(Path(path), "memory configuration"), str(path))
+        return cls.from_mapping(read_json(Path(path), "memory configuration"), str(path))
 
     @classmethod
     def preset(cls, name: str) -> MemoryConfig:

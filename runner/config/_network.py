@@ -23,17 +23,6 @@ from ._tcp import TcpPart
 from ._values import shown
 from .infragraph import read_network
 
-__all__ = [
-    "DIMENSION_KEYS",
-    "EXTENSIONS",
-    "GIB",
-    "Link",
-    "NetworkConfig",
-    "check_devices",
-    "check_links",
-    "read_links",
-]
-
 
 class Link(NamedTuple):
     """A full-duplex link of the devices *a* and *b*, numbered ranks first, then switches.

@@ -24,8 +24,6 @@ from ._failures import Failure, fail_links
 from ._network import GIB, NetworkConfig
 from ._packet import Clos
 
-__all__ = ["fabric_of", "written_out"]
-
 # The zero of LINK_DOWN's time in ASTRA-sim.
 _LINK_DOWN_FROM_NS = 2_000_000_000
 # The default settings of a network made from dimensions, as in ASTRA-sim's sample, scaled to its rates.

@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
-from ...support.documents import read_text
-from . import _values as values
+from ...support.documents import read_json, read_text
 from ._fabric import SETTINGS, TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
 from ._values import shown
-
-__all__ = ["Clos", "PacketPart", "read_packet_files"]
 
 _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 
@@ -222,7 +219,7 @@ def _read_topology(path: Path, where: str) -> Fabric:
 
 
 def _logical_dims(path: Path) -> list[int]:
-    dims = values.read_json(path, "logical topology").get("logical-dims")
+    dims = read_json(path, "logical topology").get("logical-dims")
     if not isinstance(dims, list) or not dims:
         raise ConfigError(f'{path}: \'logical-dims\' must be a list such as ["8", "2"].')
     return [whole_number(item, "logical-dims", str(path)) for item in dims]

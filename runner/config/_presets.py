@@ -10,9 +10,6 @@ from pathlib import Path
 
 from ...errors import ConfigError, did_you_mean
 
-__all__ = ["Shipped", "is_name", "list_presets", "preset_of_nodes", "preset_path"]
-
-
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 _NODES = re.compile(r"(?P<family>.+)-(?P<nodes>\d{1,6})x(?P<size>\d{1,4})")
 _NO_NODES = ("tpu",)  # WxH is the shape of a torus

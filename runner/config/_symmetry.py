@@ -10,8 +10,6 @@ import numpy as np
 
 from ._fabric import Dimension, FabricLink
 
-__all__ = ["Way", "distances", "find_dimensions", "uneven_ways"]
-
 _MOST_STEPS = 4_000_000  # ranks times links: some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16

@@ -10,11 +10,10 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
+from ...support.documents import read_json
 from ..engine import ALGORITHMS, COLLECTIVES, FIELDS, WHOLE_ALGORITHMS, is_algorithm
 from . import _values as values
 from ._presets import preset_path
-
-__all__ = ["SystemConfig"]
 
 INEFFECTIVE = {
     "boost-mode": "no part of ASTRA-sim 2 reads it",
@@ -90,7 +89,7 @@ class SystemConfig:
     def load(cls, path: str | Path) -> SystemConfig:
         """Read a system JSON; raises `ConfigError` for any error that ASTRA-sim refuses."""
         file = Path(path)
-        config = cls.from_mapping(values.read_json(file, "system configuration"), str(file))
+        config = cls.from_mapping(read_json(file, "system configuration"), str(file))
         return replace(config, folder=file.parent, name=file.stem)
 
     @classmethod

@@ -13,8 +13,6 @@ from ...errors import ConfigError, did_you_mean
 from ...support import bytes_text, parse_duration, parse_size
 from ._values import shown
 
-__all__ = ["TcpPart"]
-
 _Reader = Callable[[Any, str], Any]
 _LARGEST_BUFFER = 1 << 30  # of a window with the largest scale
 _TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12

@@ -13,26 +13,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...errors import ConfigError, did_you_mean
-from ...support.documents import read_json, read_yaml
-
-__all__ = [
-    "BANDWIDTH",
-    "COMMENTS",
-    "DELAY_NS",
-    "INTEGER",
-    "MOST_RANKS",
-    "check_range",
-    "choice",
-    "flag",
-    "floating",
-    "integer",
-    "read_json",
-    "read_yaml",
-    "refuse_unknown",
-    "shown",
-    "text",
-    "texts",
-]
 
 
 class _Shown(reprlib.Repr):

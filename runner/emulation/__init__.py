@@ -24,30 +24,3 @@ from ._wire import Channel as Channel
 from ._wire import EngineJob as EngineJob
 from ._wire import answer as answer
 from ._wire import challenge as challenge
-
-__all__ = [
-    "Channel",
-    "ClockEstimate",
-    "EngineJob",
-    "Host",
-    "HostClock",
-    "Lateness",
-    "MeasuredTables",
-    "Measurement",
-    "Namespaces",
-    "Place",
-    "Setup",
-    "Stalled",
-    "answer",
-    "challenge",
-    "emulate",
-    "estimate",
-    "flow_interfaces",
-    "join",
-    "parse_address",
-    "parse_rate",
-    "read_setup",
-    "read_token",
-    "transport_names",
-    "what_namespaces_lack",
-]

@@ -19,8 +19,6 @@ from ._clocks import clock_name
 from ._wire import Channel, ChannelClosed, Message, Rank, algorithms_of, challenge, pair, signature
 from ._worker import run_rank
 
-__all__ = ["PROTOCOL", "Agent", "join"]
-
 PROTOCOL = 2
 _ALIVE_S = 0.5
 _SILENCE_S = 10.0  # the coordinator sends a message every second

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ClockEstimate", "HostClock", "clock_name", "estimate"]
-
 
 @dataclass(frozen=True)
 class ClockEstimate:

@@ -25,8 +25,6 @@ from ._namespaces import Namespaces
 from ._wire import Channel, ChannelClosed, EngineJob, Message, Refused, answer, job_to_wire
 from ._worker import PeerLost
 
-__all__ = ["Coordinator", "Measurement", "Progress", "Stalled", "emulate", "listen"]
-
 Progress = Callable[[int, int], bool]
 _SILENCE_S = 5.0  # an agent sends a message twice a second
 _ALIVE_S = 1.0

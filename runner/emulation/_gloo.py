@@ -22,8 +22,6 @@ from ...errors import BackendError, BackendUnavailable
 from .. import engine
 from ._wire import JOIN_S, Rank
 
-__all__ = ["GlooEntrance"]
-
 _PIECE = 2 << 20  # size of one call to gloo
 _DEPTH = 2  # concurrent calls
 # Timeout of a receive whose message may never come: gloo closes all connections when a wait times out.

@@ -10,19 +10,9 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
-from ..config import read_yaml, shown
+from ...support.documents import read_yaml
+from ..config import shown
 from ._transports import check_transport
-
-__all__ = [
-    "LOOPBACK",
-    "Host",
-    "Place",
-    "Setup",
-    "parse_address",
-    "parse_rate",
-    "read_setup",
-    "read_token",
-]
 
 TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
 LOOPBACK = "127.0.0.1"

@@ -20,8 +20,6 @@ from types import TracebackType
 
 from ...errors import BackendError, BackendUnavailable
 
-__all__ = ["Namespaces", "what_namespaces_lack"]
-
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 # After a pause, a link passes nothing at once, while a shaper passes a burst: the data of this time at its
 # rate, or a frame. Larger bursts make links look faster than they are; with smaller ones, late timers reduce

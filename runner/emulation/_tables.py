@@ -19,8 +19,6 @@ from ._wire import columns_from_wire
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Lateness", "MeasuredTables", "flow_interfaces"]
-
 _TIMES = {
     "nodes": ("start_ns", "end_ns"),
     "sent": ("posted_ns", "begun_ns", "sent_ns"),

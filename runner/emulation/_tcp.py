@@ -14,8 +14,6 @@ from ...errors import BackendError
 from .. import engine
 from ._wire import JOIN_S, ChannelClosed, Rank, read_exactly, signature
 
-__all__ = ["TcpEntrance"]
-
 _NONCE = 16
 _HELLO = struct.Struct(">III")  # the ranks of both ends, and the path
 

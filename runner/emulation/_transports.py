@@ -10,8 +10,6 @@ from ._gloo import GlooEntrance
 from ._tcp import TcpEntrance
 from ._wire import Entrance, Rank
 
-__all__ = ["check_transport", "entrance_of", "transport_names"]
-
 _PLUGINS = "transports"
 _ENTRANCES: dict[str, Callable[[Rank], Entrance]] = {"tcp": TcpEntrance, "gloo": GlooEntrance}
 

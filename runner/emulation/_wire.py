@@ -25,25 +25,6 @@ import numpy.typing as npt
 from ...errors import BackendError
 from .. import engine
 
-__all__ = [
-    "JOIN_S",
-    "Channel",
-    "ChannelClosed",
-    "EngineJob",
-    "Entrance",
-    "Message",
-    "Rank",
-    "Refused",
-    "answer",
-    "challenge",
-    "columns_from_wire",
-    "columns_to_wire",
-    "config_of",
-    "job_to_wire",
-    "pair",
-    "signature",
-]
-
 _MAGIC = b"chakrascope emulation 1\n"
 _NONCE = 32
 _DIGEST = 32

@@ -20,8 +20,6 @@ from .. import engine
 from ._transports import entrance_of
 from ._wire import Channel, ChannelClosed, Message, Rank, columns_to_wire, config_of
 
-__all__ = ["PeerLost", "run_rank"]
-
 _STEP_S = 60.0
 _REPORT_S = 0.1
 _LATEST_S = 0.5

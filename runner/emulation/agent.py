@@ -11,8 +11,6 @@ import sys
 from ...errors import ChakrascopeError
 from ._agent import join
 
-__all__ = ["main"]
-
 _WAIT_S = 10.0
 
 

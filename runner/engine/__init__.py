@@ -14,41 +14,39 @@ from typing import Any, NamedTuple
 from ... import errors
 
 try:
-    from ._engine import (
-        ALGORITHMS,
-        COLLECTIVES,
-        CONGESTION_CONTROLS,
-        FRAME_BYTES,
-        MACHINE_FIGURES,
-        PORT_RESERVE_BYTES,
-        SILENCE,
-        TOPOLOGIES,
-        WHOLE_ALGORITHMS,
-        WINDOWED_ALGORITHMS,
-        Config,
-        EmulationOutput,
-        FabricReport,
-        FabricTransport,
-        GpuConfig,
-        GpuMachine,
-        GpuOp,
-        GpuProgram,
-        GpuReplay,
-        NetworkModel,
-        Output,
-        PacketSimulation,
-        PathWalk,
-        Routes,
-        ThreadedTransport,
-        Transport,
-        is_algorithm,
-        lower_room,
-    )
+    from ._engine import ALGORITHMS as ALGORITHMS
+    from ._engine import COLLECTIVES as COLLECTIVES
+    from ._engine import CONGESTION_CONTROLS as CONGESTION_CONTROLS
     from ._engine import ENGINE_FIELDS as _ENGINE_FIELDS
+    from ._engine import FRAME_BYTES as FRAME_BYTES
+    from ._engine import MACHINE_FIGURES as MACHINE_FIGURES
     from ._engine import PACKET_SETTINGS as _PACKET_SETTINGS
+    from ._engine import PORT_RESERVE_BYTES as PORT_RESERVE_BYTES
+    from ._engine import SILENCE as SILENCE
+    from ._engine import TOPOLOGIES as TOPOLOGIES
+    from ._engine import WHOLE_ALGORITHMS as WHOLE_ALGORITHMS
+    from ._engine import WINDOWED_ALGORITHMS as WINDOWED_ALGORITHMS
+    from ._engine import Config as Config
+    from ._engine import EmulationOutput as EmulationOutput
+    from ._engine import FabricReport as FabricReport
+    from ._engine import FabricTransport as FabricTransport
+    from ._engine import GpuConfig as GpuConfig
+    from ._engine import GpuMachine as GpuMachine
+    from ._engine import GpuOp as GpuOp
+    from ._engine import GpuProgram as GpuProgram
+    from ._engine import GpuReplay as GpuReplay
+    from ._engine import NetworkModel as NetworkModel
+    from ._engine import Output as Output
+    from ._engine import PacketSimulation as PacketSimulation
+    from ._engine import PathWalk as PathWalk
+    from ._engine import Routes as Routes
     from ._engine import TcpTransport as _TcpTransport
+    from ._engine import ThreadedTransport as ThreadedTransport
+    from ._engine import Transport as Transport
     from ._engine import collectives as _collectives
     from ._engine import emulate as _emulate
+    from ._engine import is_algorithm as is_algorithm
+    from ._engine import lower_room as lower_room
     from ._engine import refusals as _refusals
     from ._engine import replay_gpu_program as _replay_gpu_program
     from ._engine import simulate as _simulate
@@ -57,50 +55,6 @@ except ImportError as error:
         f"The simulation engine is not built ({error}). Run 'pip install .' in the checkout, or install the "
         "package again."
     ) from error
-
-__all__ = [
-    "ALGORITHMS",
-    "COLLECTIVES",
-    "CONGESTION_CONTROLS",
-    "FIELDS",
-    "FRAME_BYTES",
-    "MACHINE_FIGURES",
-    "PORT_RESERVE_BYTES",
-    "SETTINGS",
-    "SILENCE",
-    "TOPOLOGIES",
-    "WHOLE_ALGORITHMS",
-    "WINDOWED_ALGORITHMS",
-    "Collective",
-    "Config",
-    "EmulationOutput",
-    "EmulationProgress",
-    "FabricReport",
-    "FabricTransport",
-    "Field",
-    "GpuConfig",
-    "GpuMachine",
-    "GpuOp",
-    "GpuProgram",
-    "GpuReplay",
-    "NetworkModel",
-    "Output",
-    "PacketSimulation",
-    "PathWalk",
-    "Routes",
-    "Setting",
-    "ThreadedTransport",
-    "Transport",
-    "collectives",
-    "emulate",
-    "is_algorithm",
-    "lower_room",
-    "refusals",
-    "replay_gpu_program",
-    "simulate",
-    "tcp_transport",
-    "threaded_transport",
-]
 
 
 class Field(NamedTuple):

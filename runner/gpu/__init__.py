@@ -34,32 +34,3 @@ if TYPE_CHECKING:
     from ._run import workgroups_of as workgroups_of
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "DEFAULT_MACHINE",
-    "LINE_BYTES",
-    "Compute",
-    "GpuPrograms",
-    "GpuWorkgroups",
-    "Machine",
-    "Memory",
-    "Mesh",
-    "ProgramRun",
-    "Protocol",
-    "ScaleOut",
-    "ScaleUp",
-    "chosen_programs",
-    "engine_machine",
-    "faster_machine",
-    "find_machine",
-    "gpu_config",
-    "list_machines",
-    "load_machine",
-    "machine_figures",
-    "machine_of_backend",
-    "machine_of_plain",
-    "simulate_program",
-    "why_rough",
-    "workgroups_of",
-]

@@ -10,8 +10,6 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ._machine import PARTS, Machine, Protocol
 
-__all__ = ["faster_machine", "machine_figures", "machine_of_plain"]
-
 
 def machine_of_plain(plain: Mapping[str, Any]) -> Machine:
     """Return the machine from the output *plain* of `dataclasses.asdict`.

@@ -24,9 +24,6 @@ from ..programs import (
 from ._machine import Machine
 from ._run import engine_machine, workgroups_of
 
-__all__ = ["ROOTED", "GpuPrograms", "chosen_programs", "gpu_config", "rooted_program"]
-
-
 _CHANNELS = 16
 _LL_BYTES = 65_536
 _RINGS = {"all-reduce", "all-gather", "reduce-scatter"}

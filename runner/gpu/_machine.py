@@ -13,19 +13,6 @@ from typing import Any
 
 from ...errors import ConfigError
 
-__all__ = [
-    "ARBITRATIONS",
-    "LINE_BYTES",
-    "PARTS",
-    "Compute",
-    "Machine",
-    "Memory",
-    "Mesh",
-    "Protocol",
-    "ScaleOut",
-    "ScaleUp",
-]
-
 LINE_BYTES = 128
 ARBITRATIONS = ("first-come", "fair")
 TOPOLOGIES = ("switch", "direct")

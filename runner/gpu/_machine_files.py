@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ...errors import ConfigError, did_you_mean
+from ...support.documents import read_yaml
 from ..chips import find_chip
-from ..config import Shipped, read_yaml
+from ..config import Shipped
 from ._machine import PARTS, Machine, Protocol
-
-__all__ = ["DEFAULT_MACHINE", "find_machine", "list_machines", "load_machine", "machine_of_backend"]
-
 
 _MACHINES = Shipped("machine", Path(__file__).parent / "machines")
 _PLAIN = ("title", "arbitration", "compute_waves", "compute_memory_share")

@@ -10,8 +10,6 @@ from .. import engine
 from ..programs import Op
 from ._machine import LINE_BYTES
 
-__all__ = ["Access", "Places", "RankWriter", "Use"]
-
 Access = tuple[int, int, float, int]
 """Rank, group of the switch, bytes moved per byte of data, counter to raise; -1 for none."""
 Use = tuple[int, int, int]

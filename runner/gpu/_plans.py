@@ -27,8 +27,6 @@ from ..programs import (
 from ._machine import Machine
 from ._operations import Access, Places, RankWriter, Use
 
-__all__ = ["FLAGGED", "PlanLowering"]
-
 FLAGGED = 2.0
 _SUMS = {"re", "res", "rre", "rres", "glre", "glres", "repkt", "respkt", "recpkt", "recspkt"}
 _SIGNALS = {"signal", "rlxsignal"}

@@ -19,8 +19,6 @@ from ._operations import RankWriter
 from ._plans import PlanLowering
 from ._steps import StepLowering
 
-__all__ = ["GpuWorkgroups", "ProgramRun", "engine_machine", "simulate_program", "why_rough", "workgroups_of"]
-
 # Of a detailed run, about a second.
 _FEW_REQUESTS = 1 << 15
 _BATCHES = 16

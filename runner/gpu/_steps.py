@@ -15,8 +15,6 @@ from ..programs import MESSAGE_OPS, Op, Program, Rounds, Sizes, ThreadBlock
 from ._machine import Machine
 from ._operations import Access, Places, RankWriter
 
-__all__ = ["WIRE", "StepLowering"]
-
 # Bytes stored per byte of data.
 WIRE = {"Simple": 1.0, "LL": 2.0, "LL128": 128 / 120}
 _MOST_STEPS = 1 << 22

@@ -4,10 +4,3 @@ from ._job import ImportRequest as ImportRequest
 from ._job import Job as Job
 from ._job import SweepRequest as SweepRequest
 from ._store import JobStore as JobStore
-
-__all__ = [
-    "ImportRequest",
-    "Job",
-    "JobStore",
-    "SweepRequest",
-]

@@ -15,8 +15,6 @@ from ..config import MemoryConfig, NetworkConfig, SystemConfig, kept_in
 from ..study import Study
 from ..sweep import Prices, Range
 
-__all__ = ["ACTIVE", "ImportRequest", "Job", "SweepRequest", "read_request", "request_of"]
-
 ACTIVE = ("queued", "running")
 
 

@@ -24,8 +24,6 @@ from ..study import Study, check_name
 from ._job import ACTIVE, ImportRequest, Job, SweepRequest, read_request, request_of
 from ._work import findings_file
 
-__all__ = ["Database", "JobStore", "Launch", "end_group", "launch_process", "take_lock"]
-
 _VERSION = 2
 _WAIT_S = 30.0
 _SCHEMA = """

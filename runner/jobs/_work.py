@@ -15,8 +15,6 @@ from ..backends import get_backend
 from ..study import Study, check_item, import_item, step_names_of
 from ._job import ImportRequest, Job, SweepRequest, read_request
 
-__all__ = ["WORK", "Note", "findings_file", "keep_run"]
-
 Note = Callable[[Mapping[str, int]], bool]
 """Takes the progress of the job as columns, and returns whether to continue."""
 

@@ -13,8 +13,6 @@ from ..study import Study
 from ._store import JobStore
 from ._work import WORK
 
-__all__ = ["Attempt", "main"]
-
 _REPORT_S = 0.3
 _RUNNING = "state = 'running'"
 

@@ -11,15 +11,3 @@ from ._request import usual_network as usual_network
 from ._search import Plans as Plans
 from ._search import SearchProgress as SearchProgress
 from ._search import search_plans as search_plans
-
-__all__ = [
-    "Cluster",
-    "Limits",
-    "Plans",
-    "Request",
-    "SearchProgress",
-    "plan_command",
-    "possible_degrees",
-    "search_plans",
-    "usual_network",
-]

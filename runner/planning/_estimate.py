@@ -14,8 +14,6 @@ from ..prediction.models import RECOMPUTATIONS, Plan, fullest_memory, least_reco
 from ..sweep import Answer, Solver
 from ._request import CHOICES, Request
 
-__all__ = ["Candidate", "Degrees", "EstimateWork", "PlanRow", "possible_degrees", "possible_plans"]
-
 
 class Degrees(NamedTuple):
     """The degrees of parallelism on the *cluster* with that number; *expert_tp* as in `Plan`."""

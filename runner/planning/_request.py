@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
+from ...support.documents import read_yaml
 from ..chips import Chip
-from ..config import NetworkConfig, read_yaml
+from ..config import NetworkConfig
 from ..prediction.models import AXES, SCHEDULES, Transformer, recomputation_of
-
-__all__ = ["CHOICES", "Cluster", "Limits", "Request", "plan_command", "usual_network"]
 
 CHOICES = (
     "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",

@@ -23,8 +23,6 @@ from ._estimate import Candidate, EstimateWork, possible_degrees
 from ._request import CHOICES, Request
 from ._simulate import Chooser, SimulateWork, front, is_long, setting_of
 
-__all__ = ["Plans", "SearchProgress", "search_plans", "search_table", "settings_of"]
-
 _ROWS = 10_000
 
 

@@ -16,8 +16,6 @@ from ..sweep import Answer, Solver, measure
 from ._estimate import Candidate
 from ._request import CHOICES, Request
 
-__all__ = ["Chooser", "SimulateWork", "front", "is_long", "setting_of", "simulated_step"]
-
 _LONG = 8192  # passes of a micro-batch over a layer from which a step is too long to simulate whole
 _SHARDED = 2  # the least ZeRO stage that shards gradients
 _ROUND = 8  # micro-batches that a round has at least

@@ -11,8 +11,6 @@ from __future__ import annotations
 from ...errors import ConfigError, did_you_mean
 from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
 
-__all__ = ["ALL_PAIRS", "all_pairs_program"]
-
 ALL_PAIRS = {
     "put": ("all-gather", "reduce-scatter", "all-to-all"),
     "get": ("all-gather", "reduce-scatter", "all-to-all"),

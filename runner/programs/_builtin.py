@@ -13,8 +13,6 @@ from ...errors import ConfigError, did_you_mean
 from ._model import Buffer, Program
 from ._steps import StepWriter
 
-__all__ = ["BUILTIN_PROGRAMS", "builtin_program"]
-
 
 def builtin_program(algorithm: str, collective: str, ranks: int) -> Program:
     """Return the engine's *algorithm* for *collective* among *ranks* ranks as a program.

@@ -20,18 +20,6 @@ from ._proof import prove
 from ._sizes import divisor_of, program_bytes
 from .readers import parse_program, read_bytes
 
-__all__ = [
-    "PROGRAM_NAMES",
-    "Choice",
-    "Demand",
-    "check_program_size",
-    "choose_programs",
-    "is_program_name",
-    "misfit",
-    "named_program",
-    "read_proved",
-]
-
 _NCCL = "nccl"
 _NODE = "h100"
 _MADE = (_NCCL, *(f"nccl-{name}" for name in NCCL_ALGORITHMS), *(f"all-pairs-{name}" for name in ALL_PAIRS))

@@ -22,8 +22,6 @@ import numpy.typing as npt
 from ._model import Buffer, Program
 from ._unroll import Cell, Move, Step, Token, Unrolled, holds_packets, overlapping, proxy_of
 
-__all__ = ["Access", "Blocked", "Run", "Value", "contribution", "execute"]
-
 Clock = npt.NDArray[np.int32]
 
 

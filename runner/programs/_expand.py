@@ -16,8 +16,6 @@ from ._lower import Lowered, Message
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["demands_of", "expand_workload", "graph_of_messages", "graphs_of", "workload_of"]
-
 _TYPES = {"send": NodeType.COMM_SEND, "receive": NodeType.COMM_RECV, "local": NodeType.COMP}
 
 

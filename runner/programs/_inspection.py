@@ -13,18 +13,6 @@ from ...support import Svg, bytes_text, count_text, element, picture, ranks_text
 from ._lower import Lowered, lower
 from ._model import Program
 
-__all__ = [
-    "ARROW_GAP",
-    "Inspection",
-    "Traffic",
-    "has_arrows",
-    "inspect_program",
-    "inspection_facts",
-    "program_picture",
-    "size_groups",
-    "traffic_sentence",
-]
-
 
 @dataclass(frozen=True)
 class Traffic:

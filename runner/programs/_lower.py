@@ -23,8 +23,6 @@ from ...support import bytes_text
 from ._model import CONTROL_OPS, MESSAGE_OPS, PACKET_OPS, Op, Program, Region, ThreadBlock
 from ._sizes import SLOT_BYTES, Rounds, Sizes, packet_sources
 
-__all__ = ["CONTROL_BYTES", "Lowered", "Message", "lower"]
-
 CONTROL_BYTES = 8
 _MOST_STEPS = 1 << 20
 _SIGNALS = {"signal", "rlxsignal", "pws", "pwsf"}

@@ -10,20 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = [
-    "CONTROL_OPS",
-    "MESSAGE_OPS",
-    "PACKET_OPS",
-    "Buffer",
-    "Channel",
-    "ChannelType",
-    "Op",
-    "Program",
-    "RankProgram",
-    "Region",
-    "ThreadBlock",
-]
-
 # Steps of MSCCL XML that take part in a message, and what they do with it.
 MESSAGE_OPS = {
     "s": ("send",),

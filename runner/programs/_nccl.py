@@ -12,8 +12,6 @@ from ...errors import ConfigError, did_you_mean
 from ._model import Buffer, Channel, ChannelType, Op, Program, RankProgram, Region, ThreadBlock
 from ._steps import StepWriter
 
-__all__ = ["NCCL_ALGORITHMS", "NCCL_PROTOCOLS", "nccl_program"]
-
 NCCL_PROTOCOLS = ("Simple", "LL", "LL128")
 NCCL_ALGORITHMS = {
     "ring": ("all-reduce", "all-gather", "reduce-scatter"),

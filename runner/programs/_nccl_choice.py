@@ -15,8 +15,6 @@ from ...support import bytes_text
 from ._model import Program
 from ._nccl import NCCL_ALGORITHMS, NCCL_PROTOCOLS, nccl_program
 
-__all__ = ["NcclChoice", "nccl_choice"]
-
 # Nanoseconds before the first step, and for each step, by algorithm and protocol.
 _BASE_NS = {
     "tree": {"LL": 6800, "LL128": 14000, "Simple": 8400},

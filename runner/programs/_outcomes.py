@@ -9,8 +9,6 @@ from ._model import Buffer, Program
 from ._problems import MOST_STEPS, Problem, awaited_words, cell_words, listed, problem_of, run_to
 from ._unroll import Cell, Step, Unrolled
 
-__all__ = ["deadlocks", "leftovers", "wrong_results"]
-
 
 def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
     """Yield the steps that never complete, first those that no remaining op could unblock."""

@@ -8,17 +8,6 @@ from ._execute import Access, Clock, Run
 from ._model import Buffer
 from ._unroll import PACKETS, Cell, Step, Token
 
-__all__ = [
-    "MOST_STEPS",
-    "Problem",
-    "awaited_words",
-    "cell_words",
-    "listed",
-    "problem_of",
-    "run_to",
-    "witness",
-]
-
 MOST_STEPS = 24
 
 

@@ -13,8 +13,6 @@ from ._problems import Problem
 from ._races import disorder, doubtful_cells, overlaps, races, strangers, unwritten
 from ._unroll import Unrolled, unroll
 
-__all__ = ["Proof", "prove"]
-
 _MOST_PROBLEMS = 20
 _MOST_PASSES = 4
 _DEPTHS = (1, 2, 4, 8)

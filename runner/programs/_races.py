@@ -10,17 +10,6 @@ from ._model import Buffer, Program
 from ._problems import Problem, awaited_words, cell_words, problem_of, run_to, witness
 from ._unroll import PACKETS, Cell, Step, Unrolled, overlapping
 
-__all__ = [
-    "disorder",
-    "doubtful_cells",
-    "is_race",
-    "overlaps",
-    "races",
-    "strangers",
-    "unordered_pairs",
-    "unwritten",
-]
-
 
 def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
     """Yield the steps that wait for the same token in no fixed order."""

@@ -8,8 +8,6 @@ from ...errors import ConfigError
 from ...support import bytes_text
 from ._model import Buffer, Op, Program, Region, ThreadBlock
 
-__all__ = ["SLOT_BYTES", "Rounds", "Sizes", "divisor_of", "packet_sources", "program_bytes", "program_ops"]
-
 _MOST_OPS = 1 << 20
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from ._model import Buffer, Op, Program, RankProgram, Region, ThreadBlock
 
-__all__ = ["StepWriter"]
-
 _WRITES = {"r", "rcs", "rrc", "rrcs", "cpy", "re"}
 _READS = {"s", "rrs", "rrc", "rrcs", "cpy", "re"}
 

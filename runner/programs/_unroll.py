@@ -25,19 +25,6 @@ from ._model import (
     ThreadBlock,
 )
 
-__all__ = [
-    "PACKETS",
-    "Cell",
-    "Move",
-    "Step",
-    "Token",
-    "Unrolled",
-    "holds_packets",
-    "overlapping",
-    "proxy_of",
-    "unroll",
-]
-
 Token = tuple[object, ...]
 """What is signalled and waited for: a semaphore of a rank, or one direction of a channel."""
 Cell = tuple[object, ...]

@@ -10,8 +10,6 @@ from ...errors import ConfigError
 from ._model import MESSAGE_OPS, Op, Program, RankProgram, Region, ThreadBlock
 from .readers import COLLECTIVES
 
-__all__ = ["write_msccl"]
-
 # What the public interpreter has room for.
 _MOST_CHANNELS = 32
 _MOST_STEPS = 256

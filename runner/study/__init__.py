@@ -38,35 +38,3 @@ if TYPE_CHECKING:
     from .imports import step_names_of as step_names_of
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-__all__ = [
-    "NAME_LENGTH",
-    "ImportItem",
-    "RunInfo",
-    "Study",
-    "StudyInfo",
-    "TimelineNote",
-    "Workspace",
-    "add_network",
-    "add_timeline_note",
-    "check_item",
-    "check_name",
-    "check_study",
-    "compared",
-    "describe_study",
-    "experiment_archive",
-    "find_items",
-    "import_found",
-    "import_item",
-    "item_table",
-    "network_names",
-    "proposed_name",
-    "read_network_file",
-    "remove_timeline_note",
-    "run_name",
-    "run_rows",
-    "run_table",
-    "safe_name",
-    "step_names_of",
-    "timeline_notes",
-]

@@ -14,8 +14,6 @@ from .._traits import about_backend
 from ..backends import write_inputs
 from ..backends.astra_sim import nearest_program
 
-__all__ = ["experiment_archive"]
-
 _MOST_WORKLOAD_BYTES = 128 << 20
 _TIME = (1980, 1, 1, 0, 0, 0)  # the same experiment gives the same bytes
 _README = """\

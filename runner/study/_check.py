@@ -14,8 +14,6 @@ from ._marks import timeline_notes
 from ._notes import note_problem
 from ._study import Study
 
-__all__ = ["check_study"]
-
 
 def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None = None) -> list[Finding]:
     """Return the problems of trace sets, workloads and runs of *study*, worst first; [] if there are none.

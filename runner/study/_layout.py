@@ -12,17 +12,6 @@ from ...errors import StudyError
 from ...support import remove_leftover_of
 from ...tracer import MANIFEST_NAME
 
-__all__ = [
-    "MARKS_FILE",
-    "NAME_LENGTH",
-    "NOTE_FILE",
-    "RUN_FILE",
-    "StudyLayout",
-    "check_name",
-    "named_entry",
-    "safe_name",
-]
-
 NAME_LENGTH = 80
 _NAME = re.compile(rf"\w[\w .+-]{{0,{NAME_LENGTH - 1}}}")
 _ENTRY_BYTES = 200  # with temporary suffixes it stays below the 255 characters of file systems

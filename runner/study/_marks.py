@@ -16,8 +16,6 @@ from ._layout import MARKS_FILE
 from ._notes import checked_note
 from ._study import Study
 
-__all__ = ["TimelineNote", "add_timeline_note", "remove_timeline_note", "timeline_notes"]
-
 _MOST_NOTES = 1_000
 _LARGEST = 1 << 62
 _lock = threading.Lock()

@@ -14,8 +14,6 @@ from ...errors import ConfigError, StudyError, did_you_mean
 from ..config import NetworkConfig
 from ._layout import StudyLayout
 
-__all__ = ["add_network", "network_names", "read_network_file"]
-
 _SUFFIXES = (".json", ".xml", ".yaml", ".yml")
 _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 

@@ -12,18 +12,6 @@ from ...errors import StudyError
 from ...support import write_file, writing
 from ._layout import NOTE_FILE
 
-__all__ = [
-    "LABEL_LENGTH",
-    "NOTE_LENGTH",
-    "TAG_LENGTH",
-    "checked_label",
-    "checked_note",
-    "checked_tags",
-    "note_problem",
-    "read_note",
-    "write_note",
-]
-
 LABEL_LENGTH = 120
 NOTE_LENGTH = 4_000
 TAG_LENGTH = 40

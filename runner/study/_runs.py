@@ -20,19 +20,6 @@ if TYPE_CHECKING:
 
     from .._experiment import Experiment
 
-__all__ = [
-    "RunInfo",
-    "compared",
-    "is_input",
-    "read_info",
-    "read_json",
-    "run_name",
-    "run_rows",
-    "run_table",
-    "steps_of",
-    "write_inputs",
-]
-
 _COLUMNS = [
     "id",
     "label",

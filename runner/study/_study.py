@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .._result import Result
     from ..config import NetworkConfig, SystemConfig
 
-__all__ = ["Study"]
-
 _FORMAT = "chakrascope-study"
 
 

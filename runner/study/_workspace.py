@@ -16,8 +16,6 @@ from ._layout import check_name
 from ._notes import read_note, write_note
 from ._study import Study
 
-__all__ = ["StudyInfo", "Workspace", "describe_study", "study_info"]
-
 _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "changed", "note", "problem"]
 
 

@@ -12,25 +12,6 @@ import pandas as pd
 from ..analysis import Matrix
 from ._goal import Goal
 
-__all__ = [
-    "SWEEP_TABLES",
-    "answered",
-    "best_by",
-    "best_point",
-    "front_table",
-    "frontier",
-    "known_goal",
-    "more_is_cheaper",
-    "objectives",
-    "pair_table",
-    "point_label",
-    "setting_title",
-    "setting_unit",
-    "swept_settings",
-    "value_text",
-    "worth_their_cost",
-]
-
 _UNITS = {
     "bandwidth": "GiB/s",
     "latency": "ns",

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError, UsageError, did_you_mean
-from ..config import read_yaml, shown
+from ...support.documents import read_yaml
+from ..config import shown
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["FIGURES", "Goal", "Prices", "check_cost", "parse_limits"]
 
 FIGURES = (
     "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks", "cost",

@@ -19,8 +19,6 @@ from ..backends import Progress, get_backend
 from ..study import Study
 from ._settings import Base, Builder
 
-__all__ = ["MEASURES", "Answer", "Solver", "Task", "Work", "failure", "measure"]
-
 MEASURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
 """What the table holds of a result: the makespan, the most exposed communication of a rank, and means over
 the ranks. All in ns."""

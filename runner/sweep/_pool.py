@@ -25,8 +25,6 @@ from ...errors import BackendError
 from ...support.cluster import connected
 from ._point import Answer, Solver, Work, failure
 
-__all__ = ["Answers", "Places", "answer_here", "answer_in_processes"]
-
 Answers = Iterator["tuple[Any, Answer] | None"]
 _TICK_S = 1.0
 _TRIES = 2

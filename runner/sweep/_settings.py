@@ -27,8 +27,6 @@ from ..engine import COLLECTIVES, WHOLE_ALGORITHMS
 from ..study import Study
 from ._space import Settings
 
-__all__ = ["Base", "Builder", "check_keys"]
-
 _PARTS = ("backend", "memory", "network", "system", "workload")
 _OPTIONS: dict[str, type] = {
     "injection-scale": float,

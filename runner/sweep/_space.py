@@ -15,18 +15,6 @@ from typing import Any
 from ...errors import BackendUnavailable, ConfigError
 from ...support import parse_bandwidth, parse_duration, parse_flops
 
-__all__ = [
-    "Range",
-    "Search",
-    "Settings",
-    "Space",
-    "grid",
-    "multiply",
-    "parse_axis",
-    "point_key",
-    "read_points",
-]
-
 
 @dataclass(frozen=True)
 class Range:

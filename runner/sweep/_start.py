@@ -15,8 +15,6 @@ from ..study import Study
 from ._settings import Base, Builder
 from ._table import points_file, read_table
 
-__all__ = ["finish_start", "planned_points", "sweep_experiment", "sweep_workload", "write_start"]
-
 _NAME = "start.json"
 _UNFINISHED = "unfinished"
 

@@ -30,8 +30,6 @@ from ._space import Range, Search, Settings, Space, grid, point_key
 from ._start import finish_start, planned_points, write_start
 from ._table import PointTable, points_file, read_table
 
-__all__ = ["Sweep", "SweepInterrupted", "SweepProgress", "read_sweep", "run_sweep", "sweep_names"]
-
 SweepProgress = Callable[[int, int, int], None]
 """Called with the number of points that have a row, of all points, and of failures."""
 

@@ -20,8 +20,6 @@ from ._goal import Goal
 from ._point import MEASURES, Answer
 from ._space import Settings, point_key
 
-__all__ = ["PointTable", "points_file", "read_table"]
-
 _POINTS = "points.parquet"
 
 _FIXED = ("id", "state", "error", "ranks", *MEASURES, "memory_bytes", "cost", "simulation_s", "settings")

@@ -13,8 +13,6 @@ from ...errors import Cancelled
 from ...support import end_with_parent
 from ._point import Solver, Work
 
-__all__ = ["main"]
-
 
 def main(descriptor: int, parent: int) -> None:
     """Answer the tasks of the process *parent* that arrive on the connection *descriptor*."""

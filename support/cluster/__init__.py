@@ -5,6 +5,5 @@ Dask is an optional dependency, imported when a cluster is connected.
 
 from __future__ import annotations
 
-from ._dask import Cluster, connected
-
-__all__ = ["Cluster", "connected"]
+from ._dask import Cluster as Cluster
+from ._dask import connected as connected

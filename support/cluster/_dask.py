@@ -14,8 +14,6 @@ from ...errors import BackendError, BackendUnavailable, ConfigError
 from .. import load_plugin, plugin_names
 from ..documents import read_yaml
 
-__all__ = ["Cluster", "connected"]
-
 _CONNECT_S = 15
 _TICK_S = 1.0
 _AHEAD = 4

@@ -13,8 +13,6 @@ import yaml
 
 from ...errors import ConfigError
 
-__all__ = ["read_json", "read_text", "read_yaml", "unique_keys"]
-
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 _DEEPEST = 100  # PyYAML takes time quadratic in it
 _MOST_DIGITS = 3000

@@ -21,20 +21,4 @@ if TYPE_CHECKING:
     from ._text import byte_table as byte_table
     from ._text import first_rows as first_rows
 
-__all__ = [
-    "CodedColumns",
-    "Columns",
-    "Memory",
-    "ParquetFile",
-    "ParquetWriter",
-    "Table",
-    "TableField",
-    "TextColumn",
-    "byte_table",
-    "first_rows",
-    "frame_bytes",
-    "frame_of",
-    "ranks_of",
-]
-
 __getattr__ = exports_of(__name__, __file__)

@@ -11,8 +11,6 @@ import pyarrow as pa
 
 from ._text import TextColumn, byte_table
 
-__all__ = ["TEXT", "kind_of", "schema_of", "to_arrow", "to_numpy", "to_texts"]
-
 TEXT = "text"
 _NUMBERS = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),

@@ -17,8 +17,6 @@ from ._text import TextColumn
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetFile", "ParquetWriter"]
-
 _NOTE = b"chakrascope"
 _DICTIONARY_BYTES = 1 << 30
 

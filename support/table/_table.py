@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-__all__ = [
-    "CodedColumns",
-    "Columns",
-    "Memory",
-    "Source",
-    "Table",
-    "TableField",
-    "frame_bytes",
-    "frame_of",
-    "ranks_of",
-]
-
 Columns = dict[str, npt.NDArray[Any]]
 CodedColumns = dict[str, Any]
 """Columns of numbers, as NumPy arrays, and of texts, as `TextColumn`."""

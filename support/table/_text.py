@@ -12,8 +12,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TextColumn", "byte_table", "first_rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:

@@ -7,6 +7,7 @@ import gzip
 import importlib
 import json
 import os
+import pkgutil
 import random
 import shlex
 import shutil
@@ -173,8 +174,9 @@ def import_packages() -> None:
         "runner.config",
     ):
         package = importlib.import_module(f"chakrascope.{name}")
-        for export in package.__all__:
-            getattr(package, export)
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
     for name in ("pandas", "pyarrow.parquet", "yaml", "rich.progress"):
         importlib.import_module(name)
 

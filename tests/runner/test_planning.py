@@ -18,7 +18,6 @@ from chakrascope.cli._predict import predict_command
 from chakrascope.errors import StudyError, UsageError
 from chakrascope.runner import NetworkConfig, Study, planning, read_sweep
 from chakrascope.runner.chips import find_chip
-from chakrascope.runner.config import read_yaml
 from chakrascope.runner.planning import (
     Cluster,
     Limits,
@@ -41,6 +40,7 @@ from chakrascope.runner.prediction.models import (
     schedule,
 )
 from chakrascope.runner.sweep import front_table, sweep_experiment
+from chakrascope.support.documents import read_yaml
 
 SMALL = replace(find_model("llama3-8b"), layers=8, name="small")
 H100 = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-2x8"))

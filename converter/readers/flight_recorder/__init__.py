@@ -33,8 +33,6 @@ from ..logs import (
     ranks_by_name,
 )
 
-__all__ = ["READER"]
-
 # What PyTorch's own pickler, and Python's, write of containers, texts, numbers, None and truth values. What
 # is absent could import or call something (GLOBAL, REDUCE, BUILD), or ask for memory that the file does not
 # hold (BYTEARRAY8).

@@ -18,22 +18,3 @@ from ._model import counted as counted
 from ._model import damaged as damaged
 from ._model import ranks_by_name as ranks_by_name
 from ._model import ranks_text as ranks_text
-
-__all__ = [
-    "MOST_BYTES",
-    "UNKNOWN",
-    "Comm",
-    "LogReader",
-    "LoggedOp",
-    "Logs",
-    "RankLog",
-    "Reader",
-    "bounded",
-    "collective_op",
-    "counted",
-    "damaged",
-    "ranks_by_name",
-    "ranks_text",
-    "read_logs",
-    "which_logs",
-]

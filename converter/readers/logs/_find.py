@@ -16,8 +16,6 @@ from .._archives import unpacked
 from .._file_kinds import LOG_READERS, kind_and_tool, kind_of
 from ._model import UNKNOWN, LogReader, Logs, RankLog, ranks_text, refuse_twice
 
-__all__ = ["read_logs", "which_logs"]
-
 _MOST_FILES = 20_000
 _MOST_RANKS = 2**24
 _TRACES = {"device", "host", "linked"}

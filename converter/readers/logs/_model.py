@@ -14,24 +14,6 @@ from ...chakra import CollectiveType, NodeType
 from .._communications import LibraryCollective
 from .._file_kinds import stated_rank
 
-__all__ = [
-    "MOST_BYTES",
-    "UNKNOWN",
-    "Comm",
-    "LogReader",
-    "LoggedOp",
-    "Logs",
-    "RankLog",
-    "Reader",
-    "bounded",
-    "collective_op",
-    "counted",
-    "damaged",
-    "ranks_by_name",
-    "ranks_text",
-    "refuse_twice",
-]
-
 UNKNOWN = -1
 MOST_BYTES = 2**56
 _MOST_NS = 2**62

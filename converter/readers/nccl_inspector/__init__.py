@@ -32,8 +32,6 @@ from ..logs import (
     counted,
 )
 
-__all__ = ["READER"]
-
 _KEYS = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
 _MOST_US = 2**52
 _NS_PER_US = 1_000

@@ -14,13 +14,3 @@ if TYPE_CHECKING:
     from ._target import targets as targets
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-__all__ = [
-    "Excess",
-    "Target",
-    "late_ranks",
-    "sensitivity",
-    "simulate_faster",
-    "targets",
-    "what_if",
-]

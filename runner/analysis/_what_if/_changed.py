@@ -24,8 +24,6 @@ from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
 from ._target import Target
 
-__all__ = ["with_faster_network", "with_faster_nodes", "without_edge"]
-
 _LINK = re.compile(r"(\d+)-(\d+)")
 
 

@@ -25,8 +25,6 @@ from ._target import COLUMNS, NETWORK, NODES, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["sensitivity", "simulate_faster", "what_if"]
-
 _MOST_OFF = 0.1  # of the measured time, without a change
 _REPEATS, _SETTLED = 4, 0.01  # steps after each other, until they take the same time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")

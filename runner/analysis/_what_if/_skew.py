@@ -14,8 +14,6 @@ from ....converter.building import is_usually_late
 from ....errors import UsageError
 from .._host_time import texts_where
 
-__all__ = ["Excess", "late_ranks", "without_skew"]
-
 Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
 _LEAST_PROGRAMS = 2  # so that one can be compared with others

@@ -14,8 +14,6 @@ from .._critical_path import CriticalPath
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NETWORK", "Target", "targets"]
-
 NETWORK = ("bandwidth", "latency", "link")
 # What the host thread does outside operators, in words.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}

@@ -14,20 +14,3 @@ from ._sides import side_of as side_of
 from ._sides import step_numbers as step_numbers
 from ._step import Step as Step
 from ._step import read_step as read_step
-
-__all__ = [
-    "VERDICTS",
-    "VERDICT_COLOURS",
-    "Judgement",
-    "Limit",
-    "Side",
-    "Step",
-    "StepDiff",
-    "diff_steps",
-    "judge",
-    "parse_limit",
-    "read_side",
-    "read_step",
-    "side_of",
-    "step_numbers",
-]

@@ -19,17 +19,6 @@ from .._choices import PARTS
 from ._noise import LEAST_STARTS, Differences, Ints, Layout, differences
 from ._step import Step
 
-__all__ = [
-    "SHORT",
-    "VERDICTS",
-    "VERDICT_COLOURS",
-    "Side",
-    "StepDiff",
-    "diff_steps",
-    "path_legs",
-    "paths_side_by_side",
-]
-
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
 _MOST_LEGS = 800  # the time to align them grows with their square

@@ -15,8 +15,6 @@ from ....errors import UsageError, did_you_mean
 from ....support import bytes_text, change_text, duration_text, parse_duration, parse_number, parse_size
 from ._diff import StepDiff
 
-__all__ = ["Judgement", "Limit", "judge", "parse_limit"]
-
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip

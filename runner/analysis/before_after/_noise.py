@@ -16,8 +16,6 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LEAST_CONFIDENCE", "LEAST_STARTS", "Differences", "Ints", "Layout", "differences", "rank_cut"]
-
 Ints = npt.NDArray[np.int64]
 LEAST_STARTS = 4
 """How many starts each side needs for their noise to be estimated."""

@@ -19,8 +19,6 @@ from .._measured import measured_result
 from ._diff import Side
 from ._step import Step, read_step
 
-__all__ = ["read_side", "side_of", "side_parts", "step_numbers"]
-
 ALL = "all"
 Progress = Callable[[int, int], None]
 

@@ -20,8 +20,6 @@ from .._stood_for import group_members, ranks_stood_for
 from .._streams import busy_kinds, exclusive_ns
 from .._summary import rank_times
 
-__all__ = ["Step", "read_step"]
-
 _NOTHING = "(none)"
 _TIMES = ["count", "time_ns", "on_path_ns"]
 _ON_HOST = ("host", "sync")

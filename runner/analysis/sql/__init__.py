@@ -6,5 +6,3 @@ from ._tables import SQL_EXAMPLES as SQL_EXAMPLES
 from ._tables import SQL_TABLES as SQL_TABLES
 from ._tables import SqlTable as SqlTable
 from ._tables import sql_columns as sql_columns
-
-__all__ = ["SQL_EXAMPLES", "SQL_TABLES", "Answer", "SqlTable", "query_run", "sql_columns"]

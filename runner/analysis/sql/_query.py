@@ -23,8 +23,6 @@ from ....support import bytes_text, end_with_parent
 from .._run import RunAnalysis
 from ._tables import COLUMN_TABLES, SQL_TABLES
 
-__all__ = ["Answer", "query_run"]
-
 _WORKER = Path(__file__).with_name("_worker.py")
 _WORD = re.compile(r"[A-Za-z_]+")
 _UNKNOWN = re.compile(r"Table with name (\w+) does not exist")

@@ -10,8 +10,6 @@ import pyarrow as pa
 from ....converter.chakra import TextColumn
 from ._tables import Made
 
-__all__ = ["stream_of_columns", "stream_of_frame"]
-
 
 def stream_of_columns(columns: Made) -> bytes:
     """Return *columns* as a stream, texts as dictionaries."""

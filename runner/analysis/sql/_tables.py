@@ -22,8 +22,6 @@ from .._path_facts import NodeFacts, coded_facts
 from .._run import RunAnalysis
 from .._slack import slack_columns, slack_table
 
-__all__ = ["COLUMN_TABLES", "SQL_EXAMPLES", "SQL_TABLES", "ColumnTable", "Made", "SqlTable", "sql_columns"]
-
 Made = Mapping[str, npt.NDArray[Any] | TextColumn]
 
 

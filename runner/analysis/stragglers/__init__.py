@@ -5,5 +5,3 @@ from ._stragglers import Stragglers as Stragglers
 from ._stragglers import find_stragglers as find_stragglers
 from ._stragglers import operations_of as operations_of
 from ._tables import STRAGGLER_TABLES as STRAGGLER_TABLES
-
-__all__ = ["STRAGGLER_TABLES", "StragglerCause", "Stragglers", "find_stragglers", "operations_of"]

@@ -24,8 +24,6 @@ from ._replay import Replay
 from ._series import pattern_text, when_text
 from ._slowdowns import Slowdowns, mask
 
-__all__ = ["StragglerCause", "causes"]
-
 _PAUSES = {"input": "waiting for input", "gc": "garbage collection", "descheduled": "waiting for a processor"}
 _LEAST_SLOWDOWN = 1.03
 _LEAST_IN_SOME_STEPS = 1.1

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from ....errors import TraceError
 from ._layout import Layout, places_by_type
 
-__all__ = ["COMPUTE_TYPES", "Dependencies", "dependencies"]
-
 COMPUTE_TYPES = ("forward-compute", "backward-compute")
 _CLOCK_NS = 50_000  # clocks of ranks differ by up to this much
 _NEIGHBOUR = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backward-recv": 1}

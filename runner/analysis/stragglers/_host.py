@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from ._replay import Replay
 
-__all__ = ["HostDelay", "host_delay"]
-
 
 @dataclass(frozen=True)
 class HostDelay:

@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ....converter.readers import OPERATION_TYPES, OperationTable
 from ....errors import TraceError
 
-__all__ = ["Layout", "Operation", "lay_out"]
-
 _MOST_REMARKS = 5
 
 

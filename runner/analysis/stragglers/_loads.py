@@ -8,8 +8,6 @@ import numpy.typing as npt
 from ._dependencies import COMPUTE_TYPES
 from ._layout import Layout
 
-__all__ = ["micro_batch_factors", "stage_factors", "worker_factors"]
-
 _USUAL = 0.1  # the quantile over steps that is a level without what happens in some of them
 _Floats = npt.NDArray[np.float64]
 

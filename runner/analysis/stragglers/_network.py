@@ -11,8 +11,6 @@ import numpy.typing as npt
 from ._replay import Replay
 from ._slowdowns import mask
 
-__all__ = ["Transfers", "joined", "slow_transfers"]
-
 _MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
 _LEAST_EXCESS = 0.03  # of the ideal step, in some step
 _MOST_PLACES = 16

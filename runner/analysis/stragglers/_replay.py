@@ -10,8 +10,6 @@ import numpy.typing as npt
 from ._dependencies import Dependencies
 from ._layout import Layout
 
-__all__ = ["Replay"]
-
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
 _LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before it began is of a clock, and takes none
 _MOST_NS = 2**62

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Change", "level_change", "when_text"]
-
 _CHANCE = 0.001  # of a change point where there is none
 _CHANCE_OF_PERIOD = 0.01
 _MOST_STEPS = 8  # named in a sentence

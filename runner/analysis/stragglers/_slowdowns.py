@@ -15,8 +15,6 @@ from ....errors import TraceError
 from ._layout import Layout
 from ._replay import Replay
 
-__all__ = ["Slowdowns", "mask", "share_explained", "slowdowns"]
-
 _SLOWEST_PERCENT = 3
 _NAMES = {
     "forward-send": "forward-pp-comm",

@@ -26,8 +26,6 @@ from ._replay import Replay
 from ._series import Change, level_change
 from ._slowdowns import Slowdowns, slowdowns
 
-__all__ = ["Stragglers", "find_stragglers", "operations_of"]
-
 _KINDS = {
     "sequence": "Sequence lengths differ between micro-batches",
     "stage": "Stage too long",

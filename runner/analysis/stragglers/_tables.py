@@ -9,8 +9,6 @@ import pandas as pd
 
 from ._stragglers import Stragglers
 
-__all__ = ["STRAGGLER_TABLES"]
-
 
 def cause_table(found: Stragglers) -> pd.DataFrame:
     """Return one row for each cause, as `StragglerCause`; ``steps`` says how many there are."""

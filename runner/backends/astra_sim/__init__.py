@@ -30,28 +30,3 @@ if TYPE_CHECKING:
     from ._outcome import with_packets as with_packets
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "NETWORK_FORMATS",
-    "OUTPUTS",
-    "SHOWN_LINES",
-    "AstraSimBackend",
-    "AstraSimLog",
-    "AstraSimProgram",
-    "astra_sim_backend",
-    "conclude",
-    "count_nodes",
-    "find_astra_sim",
-    "lasting_fabric",
-    "link_texts",
-    "nearest_program",
-    "read_trace",
-    "refuse_endless",
-    "refuse_links",
-    "refuse_single",
-    "setting_texts",
-    "with_packets",
-    "write_inputs",
-    "write_network",
-]

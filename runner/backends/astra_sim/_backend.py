@@ -15,8 +15,6 @@ from ._inputs import TRACE_LIMIT_NODES, lasting_fabric, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace
 from ._outcome import SHOWN_LINES, conclude, count_nodes, refuse_endless, with_packets
 
-__all__ = ["AstraSimBackend", "astra_sim_backend"]
-
 _LINES_BETWEEN_QUESTIONS = 10_000
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from ....errors import BackendUnavailable, ConfigError, did_you_mean
 from .._process import read_user_file
 
-__all__ = ["KINDS", "AstraSimProgram", "find_astra_sim", "locate", "nearest_program"]
-
 _NAMES = {
     "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
     "analytical-unaware": ("AstraSim_Analytical_Congestion_Unaware",),

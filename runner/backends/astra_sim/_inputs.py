@@ -14,6 +14,7 @@ import yaml
 
 from ....errors import BackendError, ConfigError
 from ....support import write_file
+from ....support.documents import read_yaml
 from ..._experiment import Experiment
 from ...config import (
     OWN_SETTINGS,
@@ -25,25 +26,9 @@ from ...config import (
     SystemConfig,
     check_failures,
     fabric_of,
-    read_yaml,
     refuse_programs,
 )
 from .._analytical import refuse_linkless
-
-__all__ = [
-    "NETWORK_FORMATS",
-    "OUTPUTS",
-    "TRACE_LIMIT_NODES",
-    "lasting_fabric",
-    "link_texts",
-    "parallel_warning",
-    "refuse_links",
-    "refuse_single",
-    "setting_texts",
-    "write_fabric",
-    "write_inputs",
-    "write_network",
-]
 
 # Names of the files that ASTRA-sim reads and writes.
 OUTPUTS = {

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from ....errors import BackendError
 
-__all__ = ["AstraSimLog", "RankReport", "Trace", "log_lines", "read_trace"]
-
 _NUMBER = r"(\d{1,20})"
 _FINISHED = re.compile(
     rf"sys\[(\d{{1,9}})\] finished, {_NUMBER} cycles, exposed communication {_NUMBER} cycles"

@@ -23,19 +23,6 @@ from .._outcome import completion_times, ignored_keys
 from ._inputs import OUTPUTS, parallel_warning
 from ._log import AstraSimLog, RankReport, Trace
 
-__all__ = [
-    "SHOWN_LINES",
-    "build_result",
-    "conclude",
-    "count_nodes",
-    "infer_causes",
-    "packet_facts",
-    "read_flows",
-    "read_pauses",
-    "refuse_endless",
-    "with_packets",
-]
-
 Intervals = Mapping[tuple[int, int], tuple[int, int]]
 _KEYS = {
     NodeType.COMM_SEND: ("comm_src", "comm_dst", "comm_tag", "comm_size_bytes"),

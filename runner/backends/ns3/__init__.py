@@ -11,13 +11,3 @@ from ._tcp_backend import Ns3Backend as Ns3Backend
 from ._tcp_backend import TcpBackend as TcpBackend
 from ._tcp_backend import ns3_backend as ns3_backend
 from ._tcp_driver import TcpDriver as TcpDriver
-
-__all__ = [
-    "Ns3Backend",
-    "TcpBackend",
-    "TcpDriver",
-    "build_driver",
-    "find_compiler",
-    "find_ns3",
-    "ns3_backend",
-]

@@ -23,17 +23,6 @@ from ....errors import BackendError, BackendUnavailable, Cancelled, ChakrascopeE
 from ....support import sync_files
 from .._process import describe_exit, run_guarded, scratch_folder
 
-__all__ = [
-    "SOURCES",
-    "Compiler",
-    "Ns3Install",
-    "build_driver",
-    "cache_folder",
-    "find_compiler",
-    "find_ns3",
-    "start_build",
-]
-
 _LIBRARY = re.compile(r"libns(3[\w.]*?)(?:-dev)?-core(-[a-z]+)?\.so")
 _HEADER = "ns3/core-module.h"
 _OLDEST_GCC = 11

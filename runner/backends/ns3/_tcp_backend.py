@@ -22,8 +22,6 @@ from .._process import backend_timeout_s
 from ._build import build_driver, start_build
 from ._tcp_driver import Arrival, Message, TcpDriver, TcpTotals, mark_thresholds, open_before
 
-__all__ = ["Flows", "Ns3Backend", "TcpBackend", "Watch", "eased", "ns3_backend"]
-
 _Attempt = TypeVar("_Attempt")
 
 

@@ -25,8 +25,6 @@ from ..._result import COLUMNS
 from ...config import Fabric, TcpPart
 from .._process import describe_exit
 
-__all__ = ["Arrival", "Message", "TcpDriver", "TcpTotals", "describe_tcp", "mark_thresholds", "open_before"]
-
 Message = tuple[int, int, int, int, int]
 """Id, source host, destination host, bytes, and when it is sent in ns."""
 

@@ -16,14 +16,3 @@ if TYPE_CHECKING:
     from ._client import parse_address as parse_address
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "PLUGIN",
-    "SCHEME",
-    "ServiceAddress",
-    "ServiceBackend",
-    "ServiceClient",
-    "configured_services",
-    "parse_address",
-]

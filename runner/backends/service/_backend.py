@@ -28,8 +28,6 @@ from ..astra_sim import (
 from ._client import LOG_FILE, ServiceAddress, ServiceClient, configured_services, parse_address, plain, turn
 from ._request import configuration, write_archive
 
-__all__ = ["PLUGIN", "ServiceBackend", "service_backend"]
-
 # The service hangs for good if a simulation writes more lines than this.
 _MOST_LINES = 65_536
 _LINES_A_RANK = 8

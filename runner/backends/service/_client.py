@@ -20,19 +20,6 @@ from .._process import read_user_file
 from ._messages import PACKAGE, decode_error, message
 from ._request import BACKENDS, KINDS
 
-__all__ = [
-    "LOG_FILE",
-    "SCHEME",
-    "VARIABLE",
-    "ServiceAddress",
-    "ServiceClient",
-    "Turn",
-    "configured_services",
-    "parse_address",
-    "plain",
-    "turn",
-]
-
 SCHEME = "service://"
 VARIABLE = "CHAKRASCOPE_SERVICE"
 _DEFAULT_KIND = "analytical-unaware"

@@ -17,8 +17,6 @@ from ....errors import BackendUnavailable
 if TYPE_CHECKING:
     from google.protobuf import descriptor_pb2
 
-__all__ = ["MESSAGES", "PACKAGE", "decode_error", "message"]
-
 PACKAGE = "astra"
 # One "name: type" per field, in the order of field numbers from 1; "*" is a list. Enumerations are numbers
 # here.

@@ -17,8 +17,6 @@ from .._analytical import refuse_linkless
 from ..astra_sim import lasting_fabric, link_texts, refuse_links, refuse_single, setting_texts
 from ._messages import MESSAGES, message
 
-__all__ = ["BACKENDS", "KINDS", "configuration", "write_archive"]
-
 BACKENDS = {
     "analytical-aware": (1, "analytical_congestion_aware"),
     "analytical-unaware": (2, "analytical_congestion_unaware"),

@@ -14,8 +14,6 @@ from xml.etree import ElementTree
 from ....errors import ConfigError, did_you_mean
 from .._values import shown
 
-__all__ = ["BLUEPRINTS", "import_xml", "make_blueprint"]
-
 _HOME = "infragraph.blueprints"
 _SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # names that edges use and that their device does not have
 # Devices by our names: module, class, and arguments.

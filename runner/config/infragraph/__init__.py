@@ -11,6 +11,3 @@ if TYPE_CHECKING:
     from ._files import read_network as read_network
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = ["OPTION_KEYS", "read_network"]

@@ -12,8 +12,6 @@ from ....support import count_text
 from .._values import shown
 from ._schema import Device, Edge, Infrastructure, LinkKind
 
-__all__ = ["Graph", "Line", "Node", "expand"]
-
 _MOST_NODES = 500_000
 _MOST_LINES = 2_000_000
 _DEEPEST = 20  # devices within devices

@@ -13,8 +13,6 @@ from .._values import shown
 from ._expand import Line, Node
 from ._schema import CHOICES
 
-__all__ = ["Default", "Options", "check_names", "figures", "full_name", "named_defaults", "read_options"]
-
 _FIGURES = ("bandwidth", "latency", "width")
 
 

@@ -8,10 +8,8 @@ from typing import Any
 
 from ....errors import ConfigError, did_you_mean
 from ....support import load_plugin, plugin_names
-from .._values import read_json, read_yaml, shown
-
-__all__ = ["OPTION_KEYS", "looks_like_infragraph", "read_network"]
-
+from ....support.documents import read_json, read_yaml
+from .._values import shown
 
 _BLUEPRINTS, _FILES = "blueprints", "network_files"
 _YAML = ("yml", "yaml")

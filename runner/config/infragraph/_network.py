@@ -14,8 +14,6 @@ from ._expand import Graph, Line, Node, expand
 from ._figures import Options, check_names, figures, full_name, named_defaults, read_options
 from ._schema import Infrastructure, read
 
-__all__ = ["network_mapping"]
-
 GIB = 1 << 30
 _MOST_DEVICES = 65_000  # in a packet-level network
 _SHOWN = 4

@@ -14,8 +14,6 @@ from typing import Any
 from ....errors import ConfigError, did_you_mean
 from .._values import shown
 
-__all__ = ["CHOICES", "Component", "Device", "Edge", "Infrastructure", "Instance", "LinkKind", "read"]
-
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
 SCHEMES = ("one2one", "many2many", "ring")
 MOST = 1_000_000  # components, instances or links; a larger count is a mistake

@@ -10,8 +10,6 @@ from .... import errors
 from ... import engine
 from .._wire import JOIN_S, Rank
 
-__all__ = ["LibfabricEntrance", "fabric_transport", "join_fabric"]
-
 
 class LibfabricEntrance:
     """Connects a rank with the others by an endpoint for each network interface.

@@ -6,5 +6,3 @@ from ._checks import COLLECTIVES as COLLECTIVES
 from ._read import parse_program as parse_program
 from ._read import read_bytes as read_bytes
 from ._read import read_program as read_program
-
-__all__ = ["COLLECTIVES", "parse_program", "read_bytes", "read_program"]

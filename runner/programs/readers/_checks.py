@@ -9,17 +9,6 @@ from typing import Any
 from ....errors import ConfigError, did_you_mean
 from .._model import Op, Program, Region
 
-__all__ = [
-    "COLLECTIVES",
-    "MOST_CHUNKS",
-    "MOST_OPS",
-    "MOST_RANKS",
-    "Fields",
-    "check_regions",
-    "collective_named",
-    "require",
-]
-
 MOST_RANKS = 1 << 16
 MOST_CHUNKS = 1 << 20
 MOST_OPS = 1 << 22

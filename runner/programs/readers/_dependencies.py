@@ -15,8 +15,6 @@ from ....errors import ConfigError
 from .._model import Buffer, Op
 from ._checks import require
 
-__all__ = ["resolve_dependencies"]
-
 _MOST_JOINED = 16
 
 

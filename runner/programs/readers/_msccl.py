@@ -13,8 +13,6 @@ from .._model import MESSAGE_OPS, Buffer, Op, Program, RankProgram, Region, Thre
 from ._checks import MOST_CHUNKS, MOST_OPS, MOST_RANKS, collective_named, require
 from ._dependencies import resolve_dependencies
 
-__all__ = ["read_msccl"]
-
 _STEPS = (*MESSAGE_OPS, "cpy", "re", "nop")
 _PROTOCOLS = ("Simple", "LL", "LL128")
 _TEXT_AFTER = expat.errors.codes[expat.errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT]

@@ -11,8 +11,6 @@ from .._model import Buffer, Channel, ChannelType, Program, RankProgram, ThreadB
 from ._checks import MOST_CHUNKS, MOST_RANKS, Fields, collective_named, require
 from ._plan_ops import Tables, read_op
 
-__all__ = ["read_mscclpp"]
-
 _PROTOCOLS = ("Simple", "LL")
 
 

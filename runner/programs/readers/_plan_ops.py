@@ -9,8 +9,6 @@ from ....errors import ConfigError, did_you_mean
 from .._model import CONTROL_OPS, PACKET_OPS, Buffer, Channel, ChannelType, Op, Region
 from ._checks import MOST_CHUNKS, Fields, require
 
-__all__ = ["OPS", "Tables", "read_op"]
-
 _DATA = {"put", "get", "copy", "pws", "pwsf", "re", "res", "rre", "rres", "gstore", "glre", "glres"}
 OPS = tuple(sorted(_DATA | PACKET_OPS | CONTROL_OPS | {"pipeline"}))
 _CHANNELS = {"signal", "wait", "rlxsignal", "rlxwait", "flush"}

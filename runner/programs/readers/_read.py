@@ -14,8 +14,6 @@ from ._checks import check_regions
 from ._msccl import read_msccl
 from ._mscclpp import read_mscclpp
 
-__all__ = ["parse_program", "read_bytes", "read_program"]
-
 _MOST_BYTES = 256 << 20
 _PIECE = 1 << 20
 _GZIP = b"\x1f\x8b"

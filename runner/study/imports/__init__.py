@@ -8,14 +8,3 @@ from ._find import ImportItem as ImportItem
 from ._find import find_items as find_items
 from ._find import item_table as item_table
 from ._find import proposed_name as proposed_name
-
-__all__ = [
-    "ImportItem",
-    "check_item",
-    "find_items",
-    "import_found",
-    "import_item",
-    "item_table",
-    "proposed_name",
-    "step_names_of",
-]

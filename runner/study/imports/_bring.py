@@ -21,8 +21,6 @@ from .._layout import check_name
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 
-__all__ = ["check_item", "import_item", "step_names_of"]
-
 # Below this size, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8

@@ -30,8 +30,6 @@ from .._layout import safe_name
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ImportItem", "find_item", "find_items", "item_table", "proposed_name"]
-
 
 _MOST_BYTES = 16 << 30
 _MOST_ENTRIES = 20_000

@@ -12,8 +12,6 @@ from typing import Any
 from ....errors import BackendUnavailable, ConfigError, did_you_mean
 from ...documents import read_yaml
 
-__all__ = ["batch_cluster"]
-
 _SYSTEMS = {
     "htcondor": "HTCondorCluster",
     "local": "LocalCluster",
