@@ -15,6 +15,7 @@ from .._columns import spans
 from .._native import last_writers
 from ..chakra import NodeType
 from ..readers import FUNCTIONAL, Communication, HostTrace, Ops, Pieces
+from ._held_calls import ended_in_call
 
 __all__ = [
     "WAIT_OPS",
@@ -112,17 +113,23 @@ def with_settled_messages(
 
     Gloo's annotation of a message lasts until the call that waits for it returns, which may be long after and
     for many at once. This is the end of the message only if that call blocked the thread. Otherwise the
-    data of a send left during the issuing call, as long as the socket accepted it.
+    data of a send left when it was issued, as long as the socket accepted it. So did that of a receive come
+    whose own call was held up for longer than the one that waited.
     """
     settled = list(comms)
-    messages = [index for index, comm in enumerate(comms) if comm.spec.collective is None]
+    messages = [
+        index
+        for index, comm in enumerate(comms)
+        if comm.spec.collective is None and not ended_in_call(comm, ops)
+    ]
     returned_ns = 0
     for index in sorted(messages, key=lambda index: comms[index].end_ns):
-        comm, issued = comms[index], int(ops.end_ns[comms[index].op])
-        if _held_up(comm, max(issued, returned_ns), ops, pieces, gaps):
+        comm, returned = comms[index], int(ops.end_ns[comms[index].op])
+        in_call = comm.end_ns - returned < returned - comm.issued_ns
+        if not in_call and _held_up(comm, max(returned, returned_ns), ops, pieces, gaps):
             settled[index] = replace(comm, awaited_ns=comm.end_ns)
-        elif comm.spec.node_type is NodeType.COMM_SEND:
-            settled[index] = replace(comm, end_ns=issued, awaited_ns=comm.end_ns)
+        elif in_call or comm.spec.node_type is NodeType.COMM_SEND:
+            settled[index] = replace(comm, end_ns=comm.issued_ns, awaited_ns=comm.end_ns)
         returned_ns = comm.end_ns
     return settled
 
@@ -142,7 +149,8 @@ def wait_pieces(
 ) -> list[int | None]:
     """Return, for each of *comms*, the piece in which the thread waited for it, or None if it did not.
 
-    It is the recorded piece, if any; or that in which the communication ended, if the thread evidently idled
+    It is the rest of the issuing call, if the communication ended in it; or the recorded piece, if any; or
+    that in which the communication ended, if the thread evidently idled
     until then; or else the piece before the first operator that uses its tensors afterwards, or the wait
     operator itself. The thread evidently idled if it had done nothing since the call, or continued with an
     operator that uses the result; the usual time after such waits identifies other waits.
@@ -159,7 +167,9 @@ def wait_pieces(
     }
     gaps = gaps.resuming([(at, comms[index].end_ns) for index, at in certain.items()])
     return [
-        _recorded_wait(comm, ops, pieces)
+        _piece_at(comm.end_ns, pieces)
+        if ended_in_call(comm, ops)
+        else _recorded_wait(comm, ops, pieces)
         if comm.awaited_ns is not None
         else at
         if at is not None and (index in certain or gaps.ended_in(at, comm.end_ns))

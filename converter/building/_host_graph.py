@@ -47,6 +47,7 @@ from ._buffers import buffers_of
 from ._cause_rules import OPERATORS, is_python_operator
 from ._costs import counted_operators, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
+from ._held_calls import with_held_calls
 from ._host_causes import LEAST_NS, HostCauses, Part
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, without_recording
@@ -302,7 +303,7 @@ class _Builder:
         after = {self.last_host: EdgeKind.COMM_ISSUE}
         if before is not None:
             after[before] = EdgeKind.STREAM_ORDER
-        number = self.add(columns, start, int(self.ops.end_ns[comm.op]), after)
+        number = self.add(columns, start, comm.issued_ns, after)
         if comm.splits:
             self.splits[number] = comm.splits
         if spec.node_type is not NodeType.COMM_RECV:
@@ -333,13 +334,18 @@ def _assembled(
     it depends on it, and the measured wait belongs to no node.
     """
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
+    comms, pieces = with_held_calls(comms, ops, pieces)
     gaps = Gaps.of(comms, ops, pieces)
     comms = with_settled_messages(comms, ops, pieces, gaps)
     waits = _waits(ops, comms, pieces, host, gaps)
     comms = _over_when_awaited(comms, waits, pieces)
     builder = _builder(window, ops, _costs(ops, pieces, host), pieces, causes)
     issued = {comm.op: index for index, comm in enumerate(comms)}
-    last_piece = {op: place for place, op in enumerate(pieces.op.tolist()) if op in issued}
+    issuing_piece = {
+        op: place
+        for place, (op, end_ns) in enumerate(zip(pieces.op.tolist(), pieces.end_ns.tolist(), strict=True))
+        if op in issued and end_ns <= comms[issued[op]].issued_ns
+    }
     node_of_comm: dict[int, int] = {}
     columns = (pieces.start_ns, pieces.end_ns, pieces.op, pieces.next_op)
     for place, values in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
@@ -351,7 +357,7 @@ def _assembled(
             builder.add_host(piece, begin, [node_of_comm[comm] for comm in waited if comm in node_of_comm])
         elif not builder.extend_host(piece):
             builder.add_host(piece, piece.start_ns, ())
-        if last_piece.get(piece.op) == place:
+        if issuing_piece.get(piece.op) == place:
             comm = issued[piece.op]
             group = group_ids[comms[comm].group_ranks, comms[comm].group_label]
             node_of_comm[comm] = builder.add_comm(comms[comm], group, builder.places[place])

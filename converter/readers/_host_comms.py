@@ -48,11 +48,12 @@ _NO_GROUPS = "the traces list no process groups: all ranks are assumed where siz
 class Communication(msgspec.Struct):
     """One communication of this rank, with the operator that issued it.
 
-    *awaited_ns* is the time at which the thread had waited for it, if that differs from its end. It cannot
-    have ended before *entered_ns*, when the last rank known to participate entered it; an operator with one
-    of the *written* storages as an argument probably needs its result. *splits* are the bytes for each member
-    of the group, if the trace lists them. It is not *named* if the trace lacks its group; *members* is the
-    group size that its data implies, 0 if it implies none.
+    The call handed it over at *issued_ns*, and its library noted it from *begun_ns* to *end_ns*. *awaited_ns*
+    is the time at which the thread had waited for it, if that differs from its end. It cannot have ended
+    before *entered_ns*, when the last rank known to participate entered it; an operator with one of the
+    *written* storages as an argument probably needs its result. *splits* are the bytes for each member of the
+    group, if the trace lists them. It is not *named* if the trace lacks its group; *members* is the group
+    size that its data implies, 0 if it implies none.
     """
 
     op: int
@@ -62,6 +63,8 @@ class Communication(msgspec.Struct):
     group_label: str
     peer: int
     tag: int
+    issued_ns: int
+    begun_ns: int
     end_ns: int
     storages: frozenset[int] = frozenset()
     awaited_ns: int | None = None
@@ -85,13 +88,13 @@ def communications(
     operators; *groups* maps names to global ranks, () meaning all. *last_entries* are the times at which the
     last rank entered collectives of the *flights*.
     """
-    ends = _Ends.of(ops)
+    spans = _Spans.of(ops)
     flights_of = {
         is_p2p: [flight for flight in flights if flight.is_p2p == is_p2p] for is_p2p in (False, True)
     }
     in_order = {is_p2p: _in_order(ops, flights_of[is_p2p], is_p2p=is_p2p) for is_p2p in (False, True)}
     found = []
-    for index in ends.issuing.tolist():
+    for index in spans.issuing.tolist():
         op = ops[index]
         record = host.operator(op.record_id)
         if record is None:
@@ -100,7 +103,7 @@ def communications(
         is_p2p = spec.collective is None
         flight = in_order[is_p2p].get(op.record_id) or _flight(op, flights_of[is_p2p])
         name = _group_name(index, ops, host, flight)
-        comm = _communication(index, op, record, groups.get(name, ()), ends.measured(op))
+        comm = _communication(index, op, record, groups.get(name, ()), spans.measured(op))
         comm.group_label = host.group_labels.get(name, "")
         comm.named, comm.members = name in groups, _members(record, comm)
         entry = flight.entry if flight is not None else None
@@ -114,30 +117,33 @@ def communications(
     return found
 
 
-class _Ends(msgspec.Struct, frozen=True):
-    """Ends of gloo's annotations by record id; *records* are all communicating operators."""
+class _Spans(msgspec.Struct, frozen=True):
+    """Gloo's annotations by record id; *records* are all communicating operators."""
 
     issuing: np.ndarray
     records: np.ndarray
     annotations: np.ndarray
+    start_ns: np.ndarray
     end_ns: np.ndarray
 
     @classmethod
-    def of(cls, ops: Ops) -> _Ends:
+    def of(cls, ops: Ops) -> _Spans:
         texts, events = ops.trace.texts, ops.trace.events
         own = events.take(which(texts, lambda text: text.startswith(GLOO))[events.name])
         order = np.argsort(own.record_id, kind="stable")
         communicates = which(texts, COMM_OPS.__contains__)
         # Those of the whole trace: the last annotations of a window end where the next step's records begin.
         records = np.sort(events.record_id[communicates[events.name] & events.is_operator])
-        return cls(issuing(ops), records, own.record_id[order], own.end_ns[order])
+        return cls(issuing(ops), records, own.record_id[order], own.start_ns[order], own.end_ns[order])
 
-    def measured(self, op: Op) -> int:
-        """Return the end of the last annotation of *op* before the next operator's record."""
+    def measured(self, op: Op) -> tuple[int, int]:
+        """Return start and end of the annotations of *op* before the next operator's record."""
         following = int(np.searchsorted(self.records, op.record_id, side="right"))
         limit = self.records[following] if following < len(self.records) else 2**63 - 1
         first, last = np.searchsorted(self.annotations, [op.record_id, limit])
-        return int(self.end_ns[first:last].max(initial=-1)) if last > first else op.end_ns
+        if last == first:
+            return op.start_ns, op.end_ns
+        return int(self.start_ns[first:last].min()), int(self.end_ns[first:last].max())
 
 
 def issuing(ops: Ops) -> np.ndarray:
@@ -174,7 +180,9 @@ def _may_communicate(name: str) -> bool:
     return name.startswith(_LIBRARIES) and name not in COMM_OPS and name.rpartition("::")[2] not in _LOCAL
 
 
-def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], end_ns: int) -> Communication:
+def _communication(
+    index: int, op: Op, record: HostOp, group: tuple[int, ...], measured: tuple[int, int]
+) -> Communication:
     spec = _SPECS[op.name]
     peer = tag = -1
     if spec.node_type is not NodeType.COMM_COLL:
@@ -188,7 +196,9 @@ def _communication(index: int, op: Op, record: HostOp, group: tuple[int, ...], e
         group_label="",
         peer=peer,
         tag=tag,
-        end_ns=end_ns,
+        issued_ns=op.end_ns,
+        begun_ns=measured[0],
+        end_ns=measured[1],
         splits=split_bytes(record),
     )
 

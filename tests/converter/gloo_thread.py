@@ -36,6 +36,13 @@ class Thread:
         self._event("user_annotation", "gloo:all_reduce", span, next(self.records), thread=8)
         self.enter(start if entered is None else entered, group)
 
+    def message(self, name, start, end, *, opens, closes):
+        """Issue a send or receive to or from rank 1 whose annotation *opens* and *closes*."""
+        self.op(name, start, end, 5)
+        values = self.nodes[-1]["inputs"]["values"]
+        self.nodes[-1]["inputs"]["values"] = [values, "<Object>", 1, 0]
+        self._event("user_annotation", "gloo:message", (opens, closes), next(self.records), thread=7)
+
     def mark(self, name, start, end, category="user_annotation"):
         self._event(category, name, (start, end), next(self.records), thread=7)
 

@@ -9,6 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter import EdgeKind, NodeType, convert
+from chakrascope.runner import get_backend, prepare
+from chakrascope.runner._sync_points import with_measured_waits
+from chakrascope.runner.analysis import critical_path
 
 START_US = 1_000
 
@@ -130,6 +133,86 @@ def test_the_last_collective_of_a_step_does_not_last_until_the_next_ones(tmp_pat
     graph, _ = converted(tmp_path, thread, peer_entered=[1200, 5200], steps=steps)
     assert graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "duration_ns"].tolist() == [290_000]
     assert awaited(graph)["name"].tolist() == ["host before aten::mul"]
+
+
+def named(graph, name):
+    return graph.nodes[graph.nodes["name"] == name]
+
+
+CALL = "c10d::allreduce_"
+
+
+@pytest.mark.parametrize(("closes", "parts_us"), [(2950, [1, 50]), (1400, [1, 1600]), (3300, [1, 1899])])
+def test_a_call_that_is_held_up_issues_at_once_and_waits_for_what_ends_in_it(tmp_path, closes, parts_us):
+    thread = Thread(0)
+    thread.all_reduce(1100, 3000, 5, closes=closes)
+    thread.op("aten::mul", max(3000, closes) + 5, 4900, 5)
+    graph, figures = converted(tmp_path, thread, peer_entered=[1100])
+    collective = graph.nodes[graph.nodes["type"] == NodeType.COMM_COLL]
+    assert collective["measured_start_ns"].item() == 101_000
+    assert collective["duration_ns"].item() == (closes - 1101) * 1000
+    assert (named(graph, CALL)["duration_ns"] // 1000).tolist() == parts_us
+    assert awaited(graph)["name"].tolist() == [CALL if closes < 3000 else "host before aten::mul"]
+    assert figures["unexplained_ns"] == 0
+
+
+def test_a_call_issues_as_soon_as_the_quickest_of_its_kind(tmp_path):
+    """The first one returned 40 us after it had begun, before the collective did; the second after 900 us."""
+    thread = Thread(0)
+    thread.all_reduce(1100, 1141, 5, closes=1200)
+    thread.events[-1] |= {"ts": 1145, "dur": 55}
+    thread.op("aten::mul", 1205, 1300, 5)
+    thread.all_reduce(1400, 2300, 5, closes=2200)
+    thread.events[-1] |= {"ts": 1460, "dur": 740}
+    thread.op("aten::mul", 2305, 4900, 5)
+    graph, _ = converted(tmp_path, thread, peer_entered=[1100, 1400])
+    assert (named(graph, CALL)["duration_ns"] // 1000).tolist() == [41, 41, 100]
+    collectives = graph.nodes[graph.nodes["type"] == NodeType.COMM_COLL]
+    assert (collectives["duration_ns"] // 1000).tolist() == [59, 759]
+
+
+@pytest.mark.parametrize("end", [1150, 1200])
+def test_a_call_that_returns_soon_is_one_node(tmp_path, end):
+    thread = Thread(0)
+    thread.all_reduce(1100, end, 5, closes=1140)
+    thread.op("aten::mul", end + 5, 4900, 5)
+    graph, _ = converted(tmp_path, thread, peer_entered=[1100])
+    assert (named(graph, CALL)["duration_ns"] // 1000).tolist() == [end - 1100]
+
+
+@pytest.mark.parametrize("name", ["c10d::recv_", "c10d::send"])
+@pytest.mark.parametrize(("waits_us", "in_call"), [(60, True), (2500, False)])
+def test_a_message_whose_call_was_held_up_is_posted_at_its_start(tmp_path, name, waits_us, in_call):
+    """The peer may go on from then on; the data moved in the call unless the thread waited longer."""
+    thread = Thread(0)
+    thread.message(name, 1100, 2000, opens=1990, closes=2000 + waits_us)
+    thread.op("aten::mul", 2005 + waits_us, 4900, 5)
+    graph, figures = converted(tmp_path, thread, peer_entered=[])
+    message = graph.nodes[graph.nodes["type"].isin([NodeType.COMM_RECV, NodeType.COMM_SEND])]
+    assert message["measured_start_ns"].item() == 200_000
+    assert message["duration_ns"].item() == (1 if in_call else (800 + waits_us) * 1000)
+    assert figures["unexplained_ns"] <= 1
+
+
+def test_the_path_follows_the_rank_that_a_blocking_call_waited_for(tmp_path):
+    late, waiting = Thread(1), Thread(0)
+    for thread, start in ((waiting, 1200), (late, 4000)):
+        thread.op("aten::mm", 1000, start, 9)
+        thread.all_reduce(start, 4300, 5, closes=4280)
+        thread.op("aten::mul", 4300, 4900 + 10 * thread.rank, 5)
+    write_trace_set(tmp_path, [rank.write(tmp_path, [(START_US, 5_000)]) for rank in (waiting, late)])
+    workload = convert(tmp_path, step=0)
+    result = get_backend("replay").run(
+        prepare(workload, "default", None, backend="replay", semantics="trace")
+    )
+    path = critical_path(result, workload)
+    assert path.segments["duration_ns"].sum() == path.makespan_ns == result.makespan_ns
+    on_path = path.breakdown("operator").set_index("key")["duration_ns"]
+    assert on_path["aten::mm"] == 3_000_000
+    sent = path.segments[path.segments["kind"] == "communication"]
+    assert sent["duration_ns"].sum() == 279_000
+    waits = result.columns("collectives")
+    assert with_measured_waits(waits)["wait_ns"].tolist() == [2_800_000, 0]
 
 
 @pytest.mark.parametrize("step", [4, 5, 6])
