@@ -1,7 +1,5 @@
 """The commands that answer what the pages of the viewer answer, over one small study."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

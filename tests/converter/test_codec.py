@@ -1,7 +1,5 @@
 """The codec of graph files: round trips, damage, and Protocol Buffers beside it."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import pickle

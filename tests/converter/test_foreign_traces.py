@@ -5,6 +5,7 @@ import json
 import shutil
 
 import pytest
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
 from chakrascope.converter.readers import kind_of
@@ -238,35 +239,19 @@ def test_one_rank_of_many_stands_for_all_and_is_named(data_dir):
     assert workload.metadata["stand_ins"] in workload.metadata["assumptions"]
 
 
-def _event(category, name, start, duration, record=0, **arguments):
-    ids = {"External id": record, "Record function id": record} if record else {}
-    span = {"ph": "X", "ts": start, "dur": duration, "tid": arguments.get("stream", 7)}
-    return {**span, "cat": category, "name": name, "args": {**ids, **arguments}}
-
-
 def test_messages_without_shapes_are_told_by_their_parameters(tmp_path):
     stated = {"dtype": "Float", "Group size": 2, "Process Group Ranks": "[2, 3]"}
-    events = [_event("user_annotation", "ProfilerStep#1", 0, 400, 1)]
+    trace = KinetoTrace()
+    trace.add("user_annotation", "ProfilerStep#1", 0, 400)
     for number, (name, side) in enumerate((("send", "Dst Rank"), ("recv", "Src Rank"))):
         at, record = 10 + 100 * number, 10 + 10 * number
         told = {**stated, "Collective name": name, "In msg nelems": 256, "Out msg nelems": 256, side: 1}
-        events += [
-            _event("cpu_op", f"c10d::{name}{'_' * number}", at, 40, record),
-            _event("cpu_op", "record_param_comms", at + 2, 30, record + 1, **told),
-            _event("cuda_runtime", "cudaLaunchKernel", at + 10, 5, correlation=record),
-            _event(
-                "kernel",
-                "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
-                at + 20,
-                15,
-                correlation=record,
-                stream=20,
-                device=0,
-                **told,
-            ),
-        ]
-    document = {"traceEvents": events, "distributedInfo": {"rank": 0, "world_size": 1}}
-    (tmp_path / "rank0.json").write_text(json.dumps(document))
+        trace.op(f"c10d::{name}{'_' * number}", at, 40, record)
+        trace.op("record_param_comms", at + 2, 30, record + 1, **told)
+        call = trace.call("cudaLaunchKernel", at + 10, 5)
+        kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+        trace.work(kernel, at + 20, 15, call, stream=20, **told)
+    trace.write(tmp_path / "rank0.json", distributedInfo={"rank": 0, "world_size": 1})
     nodes = convert_files(device_trace=str(tmp_path / "rank0.json")).graphs[0].nodes
     sent, received = nodes.query("type == 5"), nodes.query("type == 6")
     assert sent[["comm_dst", "comm_size_bytes"]].to_numpy().tolist() == [[3, 1024]]
@@ -301,12 +286,11 @@ def test_a_recorded_stream_wait_becomes_an_edge(data_dir):
 
 
 def test_a_gpu_job_traced_on_the_host_alone_is_refused(tmp_path):
-    events = [
-        _event("cpu_op", "c10d::allreduce_", 10, 40, 1),
-        _event("cpu_op", "record_param_comms", 12, 30, 2),
-        _event("user_annotation", "nccl:all_reduce", 14, 20, 3),
-    ]
-    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": events}))
+    trace = KinetoTrace()
+    trace.op("c10d::allreduce_", 10, 40, 1)
+    trace.op("record_param_comms", 12, 30, 2)
+    trace.add("user_annotation", "nccl:all_reduce", 14, 20)
+    trace.write(tmp_path / "rank0.json")
     with pytest.raises(TraceError, match="computed on a GPU, but the trace holds no kernel"):
         convert_files(device_trace=str(tmp_path / "rank0.json"))
 
@@ -315,21 +299,15 @@ def _without_operators(folder, names=("cuda_runtime", "kernel", "gpu_memcpy")):
     """Write a trace of two kernels and a copy with their launches on two threads, and nothing else."""
     call, kernel, copy = names
     made = [
-        (1, "cudaLaunchKernel", 10, kernel, "gemm", 100, 50, 7),
-        (1, "cudaLaunchKernel", 20, kernel, "add", 160, 20, 7),
-        (2, "cudaMemcpyAsync", 40, copy, "Memcpy DtoH (Device -> Pinned)", 200, 10, 7),
+        (1, "cudaLaunchKernel", 10, kernel, "gemm", 100, 50),
+        (1, "cudaLaunchKernel", 20, kernel, "add", 160, 20),
+        (2, "cudaMemcpyAsync", 40, copy, "Memcpy DtoH (Device -> Pinned)", 200, 10),
     ]
-    events = []
-    for number, (thread, launch, at, category, name, start, duration, stream) in enumerate(made, start=1):
-        common = {"ph": "X", "pid": 1, "tid": thread}
-        told = {"correlation": number, "stream": stream, "device": 0}
-        events.append(
-            common | {"cat": call, "name": launch, "ts": at, "dur": 5, "args": {"correlation": number}}
-        )
-        events.append(common | {"cat": category, "name": name, "ts": start, "dur": duration, "args": told})
-    path = folder / "rank0.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    return path
+    trace = KinetoTrace()
+    for number, (thread, launch, at, category, name, start, duration) in enumerate(made, start=1):
+        trace.add(call, launch, at, 5, tid=thread, correlation=number)
+        trace.work(name, start, duration, number, category=category)
+    return trace.write(folder / "rank0.json")
 
 
 @pytest.mark.parametrize(

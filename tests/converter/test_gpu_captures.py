@@ -7,6 +7,7 @@ import sys
 import command_line
 import numpy as np
 import pytest
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
 from chakrascope.converter.building._costs import operator_cost
@@ -150,50 +151,41 @@ ATTENTION = [("aten::mm", "gemm"), ("vllm::attention", "flash"), ("aten::mm", "g
 NORM = [("aten::add", "add"), ("aiter::rmsnorm", "norm"), ("aten::copy_", "")]
 
 
-def event(category, name, start, duration, **args):
-    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration,
-            "args": args}  # fmt: skip
-
-
 def capture(path, *graphs, named=True, end=True):
     """Write the trace of a capture of *graphs*, lists of (operator, kernel), "" being a copy."""
-    time, events = 1000.0, []
+    time, trace = 1000.0, KinetoTrace()
     for number, graph in enumerate(graphs):
-        events.append(event("cuda_runtime", "hipStreamBeginCapture", time, 2.0, correlation=number + 1))
+        trace.call("hipStreamBeginCapture", time, 2.0, correlation=number + 1)
         for place, (operator, kernel) in enumerate(graph):
             time += 20
             about = {"correlation": 1000 * (number + 1) + place} | (
                 {"kernel": kernel} if named and kernel else {}
             )
             call = "hipLaunchKernel" if kernel else "hipMemcpyAsync"
-            events.append(event("cpu_op", operator, time, 15.0, **{"External id": place}))
-            events.append(event("cuda_runtime", call, time + 5, 5.0, **about))
+            trace.op(operator, time, 15.0, **{"External id": place})
+            trace.call(call, time + 5, 5.0, **about)
         time += 20
         if end:
-            events.append(event("cuda_runtime", "hipStreamEndCapture", time, 2.0, correlation=number + 501))
+            trace.call("hipStreamEndCapture", time, 2.0, correlation=number + 501)
         time += 20
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()))
+    path.write_bytes(gzip.compress(trace.write(path).read_bytes()))
     return path
 
 
 def launches(path, *graphs, start_us=10_000.0):
     """Write a trace that launches each of *graphs*, lists of kernels, and a kernel of its own before."""
-    time, events = start_us, []
+    time, trace = start_us, KinetoTrace()
     for number, graph in enumerate([["sample"], *graphs]):
-        about = {"correlation": number + 1}
-        name = "hipGraphLaunch" if number else "hipLaunchKernel"
         if not number:
-            events.append(event("cpu_op", "aten::argmax", time, 12.0, **{"External id": 1}))
-        events.append(event("cuda_runtime", name, time + 2, 8.0, **about))
+            trace.op("aten::argmax", time, 12.0, **{"External id": 1})
+        call = trace.call("hipGraphLaunch" if number else "hipLaunchKernel", time + 2, 8.0)
         time += 15
         for kernel in graph:
             category = "kernel" if kernel else "gpu_memcpy"
-            work = event(category, kernel or "Memcpy DtoD", time, 10.0, **about, device=0, stream=7)
-            events.append(work)
+            trace.work(kernel or "Memcpy DtoD", time, 10.0, call, category=category)
             time += 10
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return path
+    return trace.write(path)
 
 
 def kernels_of(graph):
@@ -245,9 +237,10 @@ def test_without_names_of_kernels_order_and_number_tell_the_operator(tmp_path):
 
 def test_what_ran_at_once_during_a_capture_is_not_in_the_graph(tmp_path):
     path = capture(tmp_path / "graphs.json.gz", [("aten::fill", "gemm"), *ATTENTION])
-    trace = json.loads(gzip.decompress(path.read_bytes()))
-    trace["traceEvents"].append(event("kernel", "gemm", 1100.0, 5.0, correlation=1000, device=0, stream=7))
-    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    eager = KinetoTrace()
+    eager.events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    eager.work("gemm", 1100.0, 5.0, 1000)
+    path.write_bytes(gzip.compress(eager.write(path).read_bytes()))
     run = launches(tmp_path / "trace.json", kernels_of(ATTENTION))
     workload = convert_files(None, str(run), capture_trace=path)
     assert operators(workload)[1:] == [operator for operator, _ in ATTENTION]

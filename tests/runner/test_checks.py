@@ -1,7 +1,5 @@
 """What is said of a configuration before it runs, against what running it does."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

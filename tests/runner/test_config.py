@@ -1,7 +1,5 @@
 """Configuration files: conversions, round trips, bounds, and what is lost beside the wire."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import gzip

@@ -1,7 +1,5 @@
 """Networks: parts with types, figures against closed forms, symmetries, and presets."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

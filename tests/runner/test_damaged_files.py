@@ -1,7 +1,5 @@
 """Damaged configurations and studies: only errors of ours, with what changed; and full disks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

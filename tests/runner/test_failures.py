@@ -1,7 +1,5 @@
 """Links that are down or slow: what is left of the network, and what no backend may ignore."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

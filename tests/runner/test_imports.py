@@ -1,7 +1,5 @@
 """What a study takes in from a folder: only what lies there, whole, or not at all."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -11,6 +9,7 @@ import command_line
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kineto_trace import KinetoTrace
 from workloads import coll, comp, workload
 
 from chakrascope.cli import _doctor as _doctor_command
@@ -215,22 +214,15 @@ def test_a_step_that_is_not_there_is_refused(study, folder):
 @pytest.fixture
 def graphs(tmp_path):
     """A trace that launches a CUDA graph, with the trace of its capture in a folder beside."""
-    at = {"ph": "X", "pid": 1, "tid": 1, "dur": 5.0}
-    captured = [
-        {"cat": "cuda_runtime", "name": "cudaStreamBeginCapture", "ts": 10, "args": {"correlation": 1}},
-        {"cat": "cpu_op", "name": "flash::attention", "ts": 20, "args": {"External id": 1}, "dur": 9.0},
-        {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 22, "args": {"correlation": 2}},
-        {"cat": "cuda_runtime", "name": "cudaStreamEndCapture", "ts": 40, "args": {"correlation": 3}},
-    ]
-    launched = [
-        {"cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": 10, "args": {"correlation": 1}},
-        {"cat": "kernel", "name": "sgemm", "ts": 30, "args": {"correlation": 1, "stream": 7, "device": 0}},
-    ]
-    folder = tmp_path / "server"
-    for name, events in {"capture_traces/graphs": captured, "decode": launched}.items():
-        path = folder / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [at | event for event in events]}))
+    captured, launched, folder = KinetoTrace(), KinetoTrace(), tmp_path / "server"
+    captured.call("cudaStreamBeginCapture", 10, 5.0)
+    captured.op("flash::attention", 20, 9.0, 1)
+    captured.call("cudaLaunchKernel", 22, 5.0)
+    captured.call("cudaStreamEndCapture", 40, 5.0)
+    launched.launch((10, 5.0), [(30, 5.0)], name="cudaGraphLaunch", work="sgemm")
+    (folder / "capture_traces").mkdir(parents=True)
+    captured.write(folder / "capture_traces" / "graphs.json")
+    launched.write(folder / "decode.json")
     return folder
 
 

@@ -1,7 +1,5 @@
 """Nothing that ends as a name writes, replaces or removes anything outside of its place in a study."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

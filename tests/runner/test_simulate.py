@@ -1,7 +1,5 @@
 """Experiments and the traces they are made of: the critical path, memory, and every trace at hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

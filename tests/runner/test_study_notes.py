@@ -1,7 +1,5 @@
 """What people keep in a study: labels, notes, networks, and the workspace of several studies."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Sweeps: what points mean, that each is simulated once, and that failures are rows."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

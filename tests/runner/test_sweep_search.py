@@ -1,7 +1,5 @@
 """Sweeps for what is best: searches, costs, answers, and the command."""
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -35,7 +35,7 @@ from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _network as network
 from chakrascope.viewer.timeline import _slices as slices
 
-from .conftest import serving, watched
+from .conftest import serving
 from .test_accessibility import serious
 
 
@@ -228,7 +228,6 @@ def test_an_example_is_asked_answered_exported_and_in_the_address(visit, made):
     page.wait_for_selector("#query-answer.stale")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("#query-answer:not(.stale) .ag-header-cell[col-id='answer']", state="attached")
-    assert page.complaints == []
 
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
@@ -242,7 +241,6 @@ def test_what_is_refused_is_told_and_a_long_query_is_cancelled(visit, made):
     page.locator("#query-go").click()
     page.locator("#query-cancel:not([disabled])").click()
     page.wait_for_selector("#query-answer:has-text('cancelled')")
-    assert page.complaints == []
 
 
 @pytest.mark.skipif(find_spec("duckdb") is None, reason="SQL is an extra")
@@ -252,8 +250,6 @@ def test_the_page_of_an_address_with_a_query_is_quiet(visit, made):
     page.wait_for_selector("#query-tables .ag-row", state="attached")
     assert page.locator("#query-sql").input_value() == "SELECT 42 AS answer"
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert page.complaints == []
-    assert page.foreign == []
 
 
 # The page Network of a run whose network was calibrated: fit, intervals, what is not known, provenance.
@@ -313,10 +309,9 @@ def test_what_somebody_wrote_by_hand_is_no_reason_to_fail(opened, calibration):
     network_page.layout(run, Selection(), "light")
 
 
-def test_the_browser_draws_it_and_gives_out_the_table(opened, browser):
+@pytest.mark.browser
+def test_the_browser_draws_it_and_gives_out_the_table(opened, page):
     with serving(create_app(opened.view.study)) as address:
-        context = browser.new_context(viewport={"width": 1280, "height": 800})
-        page = watched(context)
         page.goto(f"{address}/network?run={opened.info.id}")
         page.wait_for_selector("#calibration-fit .main-svg")
         page.wait_for_selector("#calibration-table .ag-row")
@@ -324,8 +319,6 @@ def test_the_browser_draws_it_and_gives_out_the_table(opened, browser):
         assert page.locator("#calibration-fit .scatterlayer .points path").count() == 3 * len(SIZES)
         given = page.request.get(f"{address}/export/calibration.csv?run={opened.info.id}").text()
         assert len(given.splitlines()) == 1 + 3 * len(SIZES)
-        assert page.complaints == []
-        context.close()
 
 
 # The picture of a collective program on the page Network.
@@ -432,5 +425,3 @@ def test_picture_in_the_browser(with_programs, page):
         page.wait_for_load_state("networkidle")
         page.wait_for_selector(".ag-delay-render", state="detached")
         assert serious(page) == []
-    assert page.complaints == []
-    assert page.foreign == []

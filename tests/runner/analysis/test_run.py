@@ -1,7 +1,5 @@
 """A run with every answer derived from it, opened without a page."""
 
-from __future__ import annotations
-
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Flows share links as packets do, also where links fail; results that noise would change are flagged."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

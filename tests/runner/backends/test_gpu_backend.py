@@ -1,7 +1,5 @@
 """The backend gpu: collectives and computation on the same compute units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

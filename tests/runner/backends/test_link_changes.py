@@ -1,7 +1,5 @@
 """Links that fail, slow down or come back in the middle of a simulation: closed forms, detours and errors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

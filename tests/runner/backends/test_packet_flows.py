@@ -1,7 +1,5 @@
 """Messages on the packet network, against closed forms and recorded answers."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Trains of packets, lossy links, and messages that overtake: how true they stay to single packets."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """A service that dies, hangs, floods or refuses, and the names of services."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

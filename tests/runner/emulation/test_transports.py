@@ -1,7 +1,5 @@
 """Transports, and collective programs over them: the messages of a simulation, in their order."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import os

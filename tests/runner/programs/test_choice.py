@@ -1,7 +1,5 @@
 """Which program runs which collective: by kind, number of ranks and size."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace
