@@ -357,7 +357,7 @@ def test_groups_out_of_order_are_none():
 
 # The presets: where their figures come from, and that every backend takes them.
 
-GIB = 1 << 30
+
 ROOFLINES = [name for name in list_presets("system") if name.startswith("roofline-")]
 
 

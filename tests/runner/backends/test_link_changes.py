@@ -164,13 +164,6 @@ def test_ranks_that_are_cut_off_for_good_are_named(backend):
     assert ended.makespan_ns > 2_000_000
 
 
-def test_a_switch_that_dies_takes_its_packets_along():
-    for backend in BACKENDS:
-        whole = run(clos(), backend, "all-to-all")
-        dead = run(clos({"device": 6, "at": "20us"}), backend, "all-to-all")
-        assert dead.makespan_ns > whole.makespan_ns
-
-
 @pytest.mark.parametrize("control", [1, 3, 7, 8, 10, 12])
 @pytest.mark.parametrize("clock", [0, 1])
 def test_every_congestion_control_gets_over_a_failure(control, clock):

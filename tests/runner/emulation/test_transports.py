@@ -31,7 +31,8 @@ from chakrascope.runner.emulation._wire import Rank
 from chakrascope.runner.programs import builtin_program, write_msccl
 
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
-MS = 1_000_000
+
+
 MIB = 1 << 20
 
 
