@@ -182,8 +182,6 @@ def test_a_graph_that_cannot_run_leads_to_the_doctor(capsys: pytest.CaptureFixtu
     shown = capsys.readouterr().out.replace("\n", " ")
     assert "waits for node 0, which does not exist" in shown
     assert "convert --linked-trace LINKED.json" in shown
-    assert command_line.run("inspect", str(graph.parent / "before_0.0.4.et"), "-o", "x.json") == 31
-    assert "'chakrascope doctor PREFIX'" in capsys.readouterr().err
 
 
 def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(
@@ -198,15 +196,6 @@ def test_a_kineto_trace_alone_becomes_graphs_and_says_what_it_lacks(
     )
     assert "Assumed: no host trace was given" in capsys.readouterr().out.replace("\n", " ")
     assert (tmp_path / "w.1.et").is_file()
-    assert (
-        command_line.run(
-            "convert", "--host-trace", str(traces / "rank0.host.json.gz"), "-o", str(tmp_path / "v")
-        )
-        == 2
-    )
-    assert "holds no times" in capsys.readouterr().err.replace("\n", " ")
-    assert command_line.run("inspect", str(traces / "rank0.device.json.gz")) == 30
-    assert "convert --device-trace" in capsys.readouterr().err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

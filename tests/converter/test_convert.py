@@ -2,7 +2,6 @@
 
 import shutil
 
-import pandas.testing
 import pytest
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, Workload, convert, replay
@@ -55,15 +54,6 @@ def test_graphs_meet_the_load_rules_of_simulators(workload):
         assert (graph.edges["src"] < graph.edges["dst"]).all()
         assert ids - set(graph.edges["dst"])
         assert not (graph.nodes["type"] == NodeType.METADATA).any()
-
-
-def test_save_and_load_agree(workload, tmp_path):
-    workload.save(tmp_path / "deep" / "w")
-    again = Workload.load(tmp_path / "deep" / "w")
-    pandas.testing.assert_frame_equal(workload.node_table(), again.node_table())
-    for ours, theirs in zip(workload.graphs, again.graphs, strict=True):
-        pandas.testing.assert_frame_equal(ours.edges, theirs.edges)
-    assert again.metadata == workload.metadata
 
 
 def test_steps_are_chosen_by_index_median_or_all(data_dir, workload):
@@ -163,21 +153,6 @@ def test_matrix_products_are_counted_once_and_where_their_time_is(workload):
         around = nodes[nodes["operator"].isin(["aten::linear", "aten::t", "aten::resolve_conj"])]
         assert (around["num_ops"] == 1).all()
         assert products["num_ops"].sum() > nodes["num_ops"].sum() / 2
-
-
-def test_tables_and_files_hold_the_same_graphs(workload, tmp_path):
-    workload.save(tmp_path / "w")
-    fast = Workload.load(tmp_path / "w")
-    (tmp_path / "w.nodes.parquet").unlink()
-    slow = Workload.load(tmp_path / "w")
-    for one, other in zip(fast.graphs, slow.graphs, strict=True):
-        pandas.testing.assert_frame_equal(one.nodes, other.nodes)
-        ends = ["src", "dst"]
-        pandas.testing.assert_frame_equal(
-            one.edges[ends].sort_values(ends, ignore_index=True),
-            other.edges[ends].sort_values(ends, ignore_index=True),
-        )
-    assert fast.metadata == slow.metadata
 
 
 def test_a_file_that_changed_is_read_instead_of_its_table(workload, tmp_path):

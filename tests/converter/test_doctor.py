@@ -57,20 +57,6 @@ def test_healthy_captures_are_clean(trace_set, data_dir, tmp_path):
     assert doctor(tmp_path / "dlrm") == []
 
 
-def test_all_eight_dlrm_ranks_are_clean(shared, tmp_path):
-    import tarfile
-
-    for name in ("dlrm_8gpu_kineto.tar.gz", "dlrm_8gpu_host_et.tar.gz"):
-        with tarfile.open(shared / "traces" / name) as archive:
-            archive.extractall(tmp_path, filter="data")
-    convert_files(
-        f"{tmp_path}/dlrm_pytorch_et/dlrm_eg_{{rank}}.json",
-        f"{tmp_path}/dlrm_kineto/worker{{rank}}_*.json",
-        tmp_path / "w",
-    )
-    assert doctor(tmp_path / "w") == []
-
-
 def test_a_recording_of_all_steps_lacks_no_traces(tmp_path):
     """What `trace --steps 0` leaves is whole, and the finding leads to the command that reads it."""
     step = (1, 20, 40, 10, 5, 78)
@@ -105,31 +91,6 @@ def test_a_truncated_file_is_named(trace_set):
 def test_manifests(trace_set, change, cause):
     _edit(trace_set, change)
     assert cause in " ".join(finding.cause for finding in doctor(trace_set))
-
-
-def _edit_device(folder, change):
-    path = folder / "rank1.device.json.gz"
-    document = json.loads(gzip.decompress(path.read_bytes()))
-    change(document)
-    path.write_bytes(gzip.compress(json.dumps(document).encode(), 1))
-
-
-def test_files_of_different_ranks_runs_and_clocks(trace_set):
-    def other_run(document):
-        for event in document["traceEvents"]:
-            if "Record function id" in event.get("args", {}):
-                event["args"]["Record function id"] += 1
-
-    def later(document):
-        document["distributedInfo"] = {"rank": 0, "world_size": 2}
-        document["baseTimeNanoseconds"] += 10**10
-
-    _edit_device(trace_set, other_run)
-    assert "different runs" in _only(doctor(trace_set)).cause
-    _edit_device(trace_set, later)
-    causes = " ".join(finding.cause for finding in doctor(trace_set))
-    assert "It is the trace of rank 0, but is given as rank 1" in causes
-    assert "clocks disagree" in causes
 
 
 def test_a_partial_capture_is_warned_of(trace_set):
@@ -339,11 +300,6 @@ def test_a_step_that_overlaps_is_the_same_alone_and_among_others(tmp_path):
     (alone,) = step_rows(convert_files(None, trace, step=2))
     for name in ("duration_ns", "compute_ns", "idle_ns", "kernels", "launches"):
         assert alone[name] == among[name], name
-
-
-def test_a_workload_that_was_not_captured_has_no_steps(served):
-    served.metadata.pop("step_shares")
-    assert (step_rows(served), step_kinds([])) == ([], [])
 
 
 # Ranks that deadlock are found before a simulation stalls.

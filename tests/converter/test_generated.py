@@ -234,12 +234,6 @@ def test_passes_of_a_microbenchmark_start_at_once(tmp_path):
     assert (len(graph.nodes), len(graph.edges)) == (3, 0)
 
 
-def test_gpt3_on_256_ranks(shared):
-    workload = read_text_workload(shared / "traces" / "text" / "asplos2022_gpt3.txt", 256)
-    assert workload.num_ranks == 256
-    assert len(workload.groups) == 16 + 16
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

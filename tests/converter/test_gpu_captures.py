@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from kineto_trace import KinetoTrace
 
-from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
+from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, doctor, replay
 from chakrascope.converter.building._costs import operator_cost
 from chakrascope.converter.readers import read_host_trace
 from chakrascope.errors import TraceError, UsageError
@@ -77,8 +77,11 @@ def test_all_eight_dlrm_ranks(shared, tmp_path):
         with tarfile.open(shared / "traces" / name) as archive:
             archive.extractall(tmp_path, filter="data")
     workload = convert_files(
-        f"{tmp_path}/dlrm_pytorch_et/dlrm_eg_{{rank}}.json", f"{tmp_path}/dlrm_kineto/worker{{rank}}_*.json"
+        f"{tmp_path}/dlrm_pytorch_et/dlrm_eg_{{rank}}.json",
+        f"{tmp_path}/dlrm_kineto/worker{{rank}}_*.json",
+        tmp_path / "w",
     )
+    assert doctor(tmp_path / "w") == []
     assert workload.num_ranks == len(workload.graphs) == 8
     for graph in workload.graphs:
         figures = workload.metadata["accounting"][str(graph.rank)]

@@ -5,14 +5,12 @@ import dataclasses
 import json
 import pickle
 import re
-from xml.etree import ElementTree
 
 import hypothesis.strategies as st
 import networkx
 import numpy as np
 import pandas as pd
 import pytest
-from chakra_schema import HEAD, Node, framed
 from hypothesis import given
 
 from chakrascope.converter import (
@@ -26,11 +24,10 @@ from chakrascope.converter import (
     export_graph,
     inspect_node,
     inspect_workload,
-    load_workload,
     replay,
 )
 from chakrascope.converter.chakra import KINDS, TextColumn, shortest_cycle, unreachable
-from chakrascope.errors import DependencyError, UsageError, WorkloadError
+from chakrascope.errors import DependencyError, UsageError
 
 NODES = [
     {
@@ -240,20 +237,6 @@ def test_a_node_is_told_in_full(branches):
         inspect_node(graph, 10**9)
 
 
-def test_attributes_of_other_tools_are_shown(tmp_path):
-    node = Node(id=3, name="n", type=4)
-    node.attr.add(name="vendor", double_val=2.5)
-    node.attr.add(name="dims").bool_list.values.extend([True, False])
-    node.inputs.values = "[1]"
-    path = tmp_path / "x.et"
-    path.write_bytes(HEAD + framed(node.SerializeToString()))
-    (graph,) = load_workload(path).graphs
-    other = inspect_node(graph, 3)["other_attributes"]
-    assert other == {"vendor": 2.5, "dims": [True, False], "inputs": "[1]"}
-    with pytest.raises(WorkloadError, match="cannot be read"):
-        load_workload(tmp_path / "y.et")
-
-
 def test_each_kind_of_node_has_a_colour_of_its_own(tmp_path):
     nodes = [{"node_id": place, "type": NodeType.COMP, "kind": kind} for place, kind in enumerate(KINDS)]
     branches = Workload((Graph.build(0, nodes, []),), np.zeros(1, dtype=np.int32))
@@ -261,14 +244,10 @@ def test_each_kind_of_node_has_a_colour_of_its_own(tmp_path):
     assert len(set(re.findall(r'fillcolor="(#\w{6})"', dot))) == len(KINDS)
 
 
-def test_json_graphml_and_dot(odd, tmp_path):
+def test_json_and_dot(odd, tmp_path):
     document = json.loads(export_graph(odd, tmp_path / "x.json", "json").read_text())
     assert [node["name"] for node in document["nodes"]] == odd.graphs[0].nodes["name"].tolist()
     assert document["edges"] == [{"src": 3, "dst": 1, "kind": "launch"}, {"src": 0, "dst": 2, "kind": "data"}]
-    root = ElementTree.parse(export_graph(odd, tmp_path / "x.graphml", "graphml")).getroot()
-    space = "{http://graphml.graphdrawing.org/xmlns}"
-    assert len(root.findall(f".//{space}node")) == 4
-    assert len(root.findall(f".//{space}edge")) == 2
     dot = export_graph(odd, tmp_path / "x.dot", "dot").read_text()
     assert dot.count("->") == 2
     assert 'n1 [label="back\\\\slash (10 ns)"' in dot
@@ -276,6 +255,7 @@ def test_json_graphml_and_dot(odd, tmp_path):
 
 def test_graphml_reads_back_with_networkx(odd, tmp_path):
     graph = networkx.read_graphml(export_graph(odd, tmp_path / "x.graphml", "graphml"))
+    assert (graph.number_of_nodes(), graph.number_of_edges()) == (4, 2)
     assert graph.nodes["n2"]["duration_ns"] == 20
     assert graph.edges["n0", "n2"]["kind"] == "data"
 

@@ -9,9 +9,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
 
-from chakrascope.converter import Workload, convert, convert_files
-from chakrascope.converter.readers import read_linked
-from chakrascope.errors import TraceError, TraceFormatError, UsageError
+from chakrascope.converter import Workload, convert, convert_files, read_et, read_logs
+from chakrascope.converter.readers import read_device_trace, read_linked
+from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
 
 
 @pytest.fixture
@@ -147,25 +147,19 @@ def test_patterns_and_archives(tmp_path, host, device, message):
         convert_files(str(tmp_path / host), str(tmp_path / device))
 
 
-def test_a_file_of_zeros_is_no_archive(tmp_path):
-    for name in ("h_0.json", "d_0.json"):
-        (tmp_path / name).write_bytes(bytes(10_240))
-    with pytest.raises(TraceFormatError, match=r"d_0\.json is not the trace it should be"):
-        convert_files(str(tmp_path / "h_0.json"), str(tmp_path / "d_0.json"))
-
-
-def test_a_trace_that_unpacks_to_gigabytes_is_refused_before_it_does(trace_set):
-    bomb = gzip.compress(b'{"traceEvents": [') + gzip.compress(b" " * 2**20) * 100
-    (trace_set / "rank1.device.json.gz").write_bytes(bomb)
-    with pytest.raises(TraceFormatError, match=r"rank1\.device\.json\.gz unpacks to more than 200 times"):
-        convert(trace_set)
-
-
-def test_a_linked_trace_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path):
-    bomb = gzip.compress(b'{"nodes": [') + gzip.compress(b" " * 2**20) * 100
-    (tmp_path / "linked.json.gz").write_bytes(bomb)
-    with pytest.raises(TraceFormatError, match=r"linked\.json\.gz unpacks to more than 200 times"):
-        read_linked(tmp_path / "linked.json.gz")
+@pytest.mark.parametrize(
+    ("name", "begins", "read"),
+    [
+        ("trace.json.gz", b'{"traceEvents": [', read_device_trace),
+        ("linked.json.gz", b'{"nodes": [', read_linked),
+        ("logs.gz", b'{"dump_stats": {}}\n', lambda path: read_logs([path])),
+        ("graph.0.et", b"", read_et),
+    ],
+)
+def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path, name, begins, read):
+    (tmp_path / name).write_bytes(gzip.compress(begins) + gzip.compress(b" " * 2**20) * 100)
+    with pytest.raises(ChakrascopeError, match=f"{name} unpacks to more than 200 times its size"):
+        read(tmp_path / name)
 
 
 @given(st.binary(max_size=300))

@@ -7,8 +7,6 @@ import sqlite3
 
 import command_line
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from kineto_trace import KinetoTrace
 from workloads import coll, comp, workload
 
@@ -89,16 +87,6 @@ def test_production_logs_are_found_checked_and_imported(study, folder, tmp_path,
     assert not any(str(tmp_path) in finding.text + finding.place for finding in found)
     assert import_item(study, folder, item.id, proposed_name(item), unheard) == "hang"
     assert study.workload("hang").num_ranks == 2
-
-
-def test_production_logs_in_an_archive_are_imported(study, tmp_path, data_dir):
-    folder = tmp_path / "sent"
-    folder.mkdir()
-    shutil.make_archive(str(folder / "dumps"), "zip", data_dir / "converter" / "logs")
-    (item,) = find_items(folder)
-    assert (item.place, item.kind) == ("dumps.zip", "archive")
-    name = import_item(study, folder, item.id, proposed_name(item), unheard)
-    assert study.workload(name).num_ranks == 2
 
 
 def test_traces_with_the_names_that_pytorch_gives_are_found_by_the_ranks_they_state(study, folder, tmp_path):
@@ -317,12 +305,6 @@ def test_item_that_changed_is_not_imported_in_its_place(study, folder):
     (folder / "captures" / "mlp" / "rank0.host.json.gz").write_bytes(b"changed")
     with pytest.raises(StudyError, match="changed meanwhile"):
         import_item(study, folder, item.id, "mine", unheard)
-
-
-@given(st.text(max_size=90).filter(lambda name: name[:1] in "./ -" or "/" in name or "\0" in name))
-def test_name_of_a_workload_is_never_a_path(name):
-    with pytest.raises(StudyError, match="cannot name a workload"):
-        import_item(None, None, "", name, unheard)
 
 
 def test_folder_that_is_gone_is_named(tmp_path):
