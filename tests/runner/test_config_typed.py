@@ -255,12 +255,6 @@ def test_what_ns3_cannot_say_is_said(tmp_path):
     assert "1 links have a latency between two of them" in remarks[1]
 
 
-def test_networks_written_as_yaml_are_the_same(tmp_path):
-    network = NetworkConfig.load(SAMPLES / "ironwood.json", DEFAULTS)
-    (path,), _ = write_network(network, "yaml", tmp_path)
-    assert NetworkConfig.load(path) == network
-
-
 def test_logical_dimensions_are_written(tmp_path):
     write_network(NetworkConfig.preset("dgx-a100-2x8"), "ns3", tmp_path)
     assert json.loads((tmp_path / "logical.json").read_text()) == {"logical-dims": ["8", "2"]}

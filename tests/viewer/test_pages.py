@@ -1,13 +1,10 @@
 """The pages in a browser: what each shows is true, and in which colours."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -442,7 +439,7 @@ def test_names_can_be_read_on_their_slices(colour):
 # The memory of a predicted step on the page Summary, and a search for plans on the page Sweep.
 
 
-def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
+def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path):
     model = replace(find_model("llama3-8b"), layers=4)
     plan = Plan(tp=2, pp=2, dp=2, global_batch=16)
     found = predict(Setting(model, plan, find_chip("h100"), NetworkConfig.preset("hgx-h100-8"), "megatron"))
@@ -462,7 +459,7 @@ def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path: Path):
     assert abs(max(heights) * 2**30 - found.memory_bytes) < 1
 
 
-def test_a_search_for_plans_is_shown_as_a_sweep(tmp_path: Path):
+def test_a_search_for_plans_is_shown_as_a_sweep(tmp_path):
     model = replace(find_model("llama3-8b"), layers=4)
     cluster = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-8"))
     only = {"cp": (1,), "zero": (1,), "pp": (1, 2)}
