@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,21 @@ def study(tmp_path_factory):
     for backend in ("analytical-unaware", "analytical-aware"):
         run_in(made, program, NETWORK, backend=backend)
     return made
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", "--network", "hgx-h100-8"],
+        ["sweep", "--over", "network=hgx-h100-8", "--workers", "0"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_compute_of_a_cpu_on_accelerators_is_warned_of(study, tmp_path, capfd, command):
+    shutil.copytree(study.path, tmp_path / "study")
+    command_line.run(command[0], tmp_path / "study", *command[1:])
+    shown = capfd.readouterr()
+    assert "measured on CPUs, but the machine is one of H100s" in shown.err, shown.out + shown.err
 
 
 @pytest.mark.parametrize(

@@ -56,13 +56,6 @@ def test_a_logical_topology_needs_a_config_txt(cluster, capsys, network):
     assert "--network config.txt" in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_a_wrong_logical_topology_is_named(cluster, capsys):
-    (cluster / "logical.json").write_text('{"logical-dims": ["2", "x"]}')
-    arguments = ["run", "study", "--network", str(cluster / "config.txt")]
-    assert command_line.run(*arguments, "--logical-topology", str(cluster / "logical.json")) == 40
-    assert "logical-dims" in capsys.readouterr().err.replace("\n", " ")
-
-
 # ``run --steps all``: each captured step, and the distribution of their times.
 
 NETWORK = ("--network", "cpu-cluster-2")

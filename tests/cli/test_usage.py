@@ -18,7 +18,6 @@ from studies import make_study
 import chakrascope.cli
 from chakrascope.cli import cli
 from chakrascope.cli._main import _ELSEWHERE
-from chakrascope.converter import Workload
 from chakrascope.runner import NetworkConfig, Workspace
 
 
@@ -108,13 +107,6 @@ def test_wrong_usage_says_what_to_do_next(arguments, code, hint, capsys):
     assert "Traceback" not in shown
 
 
-@pytest.mark.parametrize(("text", "size"), [("25MB", 25_000_000), ("1 KiB", 1024), ("1e3", 1000)])
-def test_sizes_have_units(tmp_path, text, size):
-    prefix = tmp_path / "w"
-    assert command_line.run("generate", "all-reduce", "-o", str(prefix), "--ranks", "2", "--size", text) == 0
-    assert Workload.load(prefix).graphs[0].nodes["comm_size_bytes"].max() == size
-
-
 def test_presets_say_what_they_are_and_start_a_file_of_ones_own(tmp_path, capsys):
     assert command_line.run("presets", "--format", "json") == 0
     presets = json.loads(capsys.readouterr().out)
@@ -133,11 +125,6 @@ def test_a_capture_that_left_nothing_leaves_no_study(tmp_path, capfd):
     assert not study.exists()
     assert command_line.run("trace", "-o", str(study), "--collect", str(tmp_path / "absent")) == 20
     assert not study.exists()
-
-
-def test_a_command_that_there_is_not_leads_to_the_one_that_is_meant(capsys):
-    assert command_line.run("sumary", "study") == 2
-    assert "did you mean 'summary'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("command", "option"), _ELSEWHERE)

@@ -1,5 +1,6 @@
 """Write the traces that PyTorch's profiler would have written of a host and its device."""
 
+import gzip
 import json
 
 
@@ -39,3 +40,18 @@ class KinetoTrace:
         """Write the trace beginning with *head*; return *path*."""
         path.write_text(json.dumps({"schemaVersion": 1, **head, "traceEvents": self.events}))
         return path
+
+
+def read_json(path):
+    """Return the document at *path*, which may be compressed."""
+    data = path.read_bytes()
+    return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+
+
+def edit_json(path, change, target=None):
+    """Write the document at *path*, after *change* has been at it, there or to *target*."""
+    document = read_json(path)
+    change(document)
+    data = json.dumps(document).encode()
+    target = target or path
+    target.write_bytes(gzip.compress(data, 1) if target.suffix == ".gz" else data)

@@ -129,15 +129,6 @@ class Device:
         self.ends[7] = first
         self.close(event)
 
-    def recorded_wait(self, source, target):
-        """Make stream *target* wait for *source*, and have the profiler record it."""
-        record = self.call("cudaEventRecord", 1.0)
-        wait = self.call("cudaStreamWaitEvent", 1.0)
-        args = {"cuda_sync_kind": "Stream Wait Event", "stream": target, "wait_on_stream": source}
-        args |= {"correlation": wait, "wait_on_cuda_event_record_corr_id": record}
-        self.trace.add("cuda_sync", "x", self.now, 1, **args)
-        self.after[target] = self.ends.get(source, 0)
-
     def wait(self):
         event = self.op("record_param_comms", [self.sequence, ["", ""], 0, "wait", [], [], -1, -1, 1])
         self.call("cudaStreamWaitEvent", 1.0)
@@ -256,19 +247,6 @@ def test_the_kernels_of_a_cuda_graph_share_its_launch(tmp_path):
     assert len(kernels) == 4
     assert len({launches[kernel] for kernel in kernels[1:]}) == 1
     assert replay(graph).makespan_ns == pytest.approx((device.ends[7] - 1000) * 1000, abs=5_000)
-
-
-def test_recorded_stream_waits_are_taken_as_they_are(tmp_path):
-    device = Device()
-    device.compute(13, [3.0])
-    device.compute(13, [4.0])
-    device.now += 100  # both are over long before anybody waits
-    device.recorded_wait(13, 7)
-    device.compute(7, [10.0])
-    (graph,) = convert_files(*device.write(tmp_path)).graphs
-    kernels = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"].tolist()
-    waits = graph.edges.query("kind == 4")[["src", "dst"]].values.tolist()
-    assert waits == [[kernels[1], kernels[2]]]
 
 
 @pytest.mark.parametrize("read_back", [False, True], ids=["never synchronising", "reading the last loss"])

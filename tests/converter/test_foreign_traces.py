@@ -1,11 +1,10 @@
 """Traces that others captured or linked: device traces alone, and the public linker's output."""
 
-import gzip
 import json
 import shutil
 
 import pytest
-from kineto_trace import KinetoTrace
+from kineto_trace import KinetoTrace, edit_json
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
 from chakrascope.converter.readers import kind_of
@@ -13,10 +12,6 @@ from chakrascope.converter.readers._file_kinds import stated_rank
 from chakrascope.errors import TraceError, TraceFormatError, UsageError
 
 ALL_REDUCE = int(CollectiveType.ALL_REDUCE)
-
-
-def _read(path):
-    return json.loads(gzip.decompress(path.read_bytes()))
 
 
 def _assumed(workload):
@@ -87,10 +82,11 @@ def test_the_pair_and_its_linked_trace_agree(shared, linked_path, tmp_path):
     ],
 )
 def test_damaged_linked_traces_are_refused(linked_path, tmp_path, change, message):
-    document = _read(linked_path)
-    for node in document["nodes"]:
-        change(node)
-    (tmp_path / "linked_0.json").write_text(json.dumps(document))
+    def change_all(document):
+        for node in document["nodes"]:
+            change(node)
+
+    edit_json(linked_path, change_all, tmp_path / "linked_0.json")
     with pytest.raises(TraceFormatError, match=message):
         convert_files(linked_trace=f"{tmp_path}/linked_{{rank}}.json")
 
@@ -120,32 +116,32 @@ def test_kinds_of_files_are_told_by_their_content(data_dir, linked_path, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def dlrm(data_dir):
+def both(data_dir, dlrm):
+    """Return the workload of the pairs of traces, and that of the device traces alone."""
     folder = data_dir / "converter" / "dlrm_v100_8"
-    device = f"{folder}/kineto_{{rank}}.json.gz"
-    return convert_files(f"{folder}/et_{{rank}}.json.gz", device), convert_files(device_trace=device)
+    return dlrm, convert_files(device_trace=f"{folder}/kineto_{{rank}}.json.gz")
 
 
-def test_device_traces_alone_give_the_same_communication(dlrm):
+def test_device_traces_alone_give_the_same_communication(both):
     columns = ["comm_type", "comm_size_bytes", "group", "stream", "duration_ns"]
-    for pair, alone in zip(*(workload.graphs for workload in dlrm), strict=True):
+    for pair, alone in zip(*(workload.graphs for workload in both), strict=True):
         ours, theirs = (graph.nodes.query("type == 7")[columns].to_numpy() for graph in (pair, alone))
         assert (ours == theirs).all()
 
 
-def test_device_traces_alone_replay_and_react_alike(dlrm):
-    for pair, alone in zip(*(workload.graphs for workload in dlrm), strict=True):
-        measured = dlrm[1].metadata["measured_step_ns"][str(alone.rank)]
+def test_device_traces_alone_replay_and_react_alike(both):
+    for pair, alone in zip(*(workload.graphs for workload in both), strict=True):
+        measured = both[1].metadata["measured_step_ns"][str(alone.rank)]
         assert replay(alone).makespan_ns == pytest.approx(measured, rel=0.003)
         assert _slowed(alone) == pytest.approx(_slowed(pair), rel=0.01)
 
 
-def test_device_traces_alone_have_costs_from_shapes(dlrm):
-    pair, alone = (workload.graphs[0].nodes for workload in dlrm)
+def test_device_traces_alone_have_costs_from_shapes(both):
+    pair, alone = (workload.graphs[0].nodes for workload in both)
     assert alone["num_ops"].clip(lower=0).sum() == pytest.approx(
         pair["num_ops"].clip(lower=0).sum(), rel=1e-4
     )
-    assert "costs follow from the recorded shapes" in _assumed(dlrm[1])
+    assert "costs follow from the recorded shapes" in _assumed(both[1])
 
 
 def test_resnet_alone_has_every_wait_of_the_pair(shared):
@@ -204,11 +200,13 @@ def test_groups_that_gloo_does_not_name_are_said(shared):
 
 
 def test_without_shapes_gloo_communication_stays_measured_time(data_dir, tmp_path):
-    document = _read(data_dir / "converter" / "mlp_2" / "rank0.device.json.gz")
-    for event in document["traceEvents"]:
-        for name in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs"):
-            event.get("args", {}).pop(name, None)
-    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    def without_shapes(document):
+        for event in document["traceEvents"]:
+            for name in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs"):
+                event.get("args", {}).pop(name, None)
+
+    source = data_dir / "converter" / "mlp_2" / "rank0.device.json.gz"
+    edit_json(source, without_shapes, tmp_path / "rank0.json")
     workload = convert_files(device_trace=str(tmp_path / "rank0.json"))
     assert "has no shapes (record_shapes)" in _assumed(workload)
     assert "do not tell what some communications move" in _assumed(workload)

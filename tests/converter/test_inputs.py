@@ -2,35 +2,21 @@
 
 import gzip
 import json
-import shutil
 import tarfile
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
+from kineto_trace import edit_json
 
 from chakrascope.converter import Workload, convert, convert_files, read_et, read_logs
 from chakrascope.converter.readers import read_device_trace, read_linked
 from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
 
 
-@pytest.fixture
-def trace_set(data_dir, tmp_path):
-    folder = tmp_path / "set"
-    shutil.copytree(data_dir / "converter" / "mlp_2", folder)
-    return folder
-
-
-def _edit(folder, change):
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
-
-
 def test_a_capture_that_broke_off_in_its_first_step_says_why(trace_set):
     reason = "the command exited with code 1 after 3 training steps, before the capture's first was whole"
-    _edit(trace_set, lambda manifest: manifest.update(partial=True, reasons=[reason]))
+    edit_json(trace_set / "manifest.json", lambda manifest: manifest.update(partial=True, reasons=[reason]))
     with pytest.raises(TraceError, match=r"no whole step of rank 0: the command exited with code 1"):
         convert(trace_set)
 
@@ -42,7 +28,7 @@ def test_a_partial_capture_with_steps_converts_and_says_so(trace_set):
         for entry in manifest["ranks"]:
             entry["steps"] = steps[entry["rank"]]
 
-    _edit(trace_set, change)
+    edit_json(trace_set / "manifest.json", change)
     assumptions = convert(trace_set).metadata["assumptions"]
     assert "partial (rank 1 ended after 1 of 3 captured steps)" in assumptions[0]
 
@@ -73,16 +59,18 @@ def convert_steps(folder):
     ],
 )
 def test_unusable_manifests(trace_set, change, message):
-    _edit(trace_set, change)
+    edit_json(trace_set / "manifest.json", change)
     with pytest.raises(TraceError, match=message):
         convert(trace_set)
 
 
 def _gpu_without(data_dir, folder, categories):
     source = data_dir / "converter" / "dlrm_v100_8"
-    document = json.loads(gzip.decompress((source / "kineto_0.json.gz").read_bytes()))
-    document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") not in categories]
-    (folder / "kineto_0.json").write_text(json.dumps(document))
+
+    def without(document):
+        document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") not in categories]
+
+    edit_json(source / "kineto_0.json.gz", without, folder / "kineto_0.json")
     return [source / "et_0.json.gz"], [folder / "kineto_0.json"]
 
 

@@ -67,10 +67,6 @@ def found_in(setup, ranks, backends):
     return check(setup, communication_of(make_workload(ranks)), backends)
 
 
-def levels(found):
-    return [finding.severity for finding in found]
-
-
 def test_failures_are_read_and_wrong_ones_are_errors():
     assert read_setup(typed(), [], "cpu-cluster-8", "default", " 0,8 ; 1,8=0.5@1ms;").failed == (
         "0,8", "1,8=0.5@1ms",
@@ -98,14 +94,6 @@ def test_change_is_told_and_leaves_the_preset_out_of_the_command():
     )
 
 
-def test_ranks_must_be_a_multiple_of_the_workloads():
-    assert "error" not in levels(found_in(setup_of(), 8, ["replay"]))
-    assert "repeated 4 times" in found_in(setup_of(), 2, ["replay"])[0].text
-    assert levels(found_in(setup_of(), 3, ["replay"]))[0] == "error"
-    assert levels(found_in(setup_of(), 16, ["replay"]))[0] == "error"
-    assert "65,536" in found_in(setup_of(size=1 << 20), 2, ["replay"])[0].text
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -121,11 +109,6 @@ def test_what_cannot_run_is_an_error_that_says_why(changes, words):
     found = found_in(setup_of(**changes), 2, ["analytical-unaware"])
     assert found[0].severity == "error"
     assert words in found[0].text
-
-
-def test_other_keys_of_a_network_are_kept():
-    setup = dataclasses.replace(setup_of(), more={"packet": {"CC_MODE": 1}})
-    assert setup.network_mapping()["packet"] == {"CC_MODE": 1}
 
 
 WHOLE = {
@@ -215,10 +198,6 @@ def test_machine_of_the_gpu_backend_is_part_of_the_form():
     assert form.backends == ("gpu:mi300x",)
     assert [sentence.split("'")[1] for sentence in form.ignored] == ["gpu", "gpu:/etc/machine.yml", "3"]
     assert decode_form(encode_form(form, ["job"]), ["job"]).backends == form.backends
-
-
-def test_without_backend_nothing_can_run():
-    assert levels(found_in(setup_of(), 2, []))[0] == "error"
 
 
 @given(st.integers(1, 4), st.integers(2, 64))

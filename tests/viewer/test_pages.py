@@ -13,7 +13,6 @@ from studies import LAYERS
 
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner.chips import find_chip
-from chakrascope.runner.jobs import Job
 from chakrascope.runner.planning import Cluster, Request, search_plans
 from chakrascope.runner.prediction import Setting, keep_prediction, predict
 from chakrascope.runner.prediction.models import Plan, find_model
@@ -22,7 +21,7 @@ from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import KIND_COLOURS, MEMORY_PARTS, ON_KIND_INK, PATH_COLOUR, kind_colour
 from chakrascope.viewer.charts import memory_area
 from chakrascope.viewer.charts._comparison import COLOURS
-from chakrascope.viewer.pages import _critical_path, _graph, _jobs, _summary, _sweep
+from chakrascope.viewer.pages import _critical_path, _graph, _summary, _sweep
 from chakrascope.viewer.report import report_html
 
 from .conftest import READY, follow, serving, watched
@@ -109,15 +108,6 @@ def test_run_opens_in_perfetto_without_leaving_this_machine(context, served, mad
 
 
 @pytest.mark.browser
-def test_search_selects_the_node(visit, made):
-    page = visit("/timeline", f"?run={made.run_b}")
-    page.wait_for_selector("#timeline[data-slices]")
-    page.locator("#node-search").fill("layers.3")
-    page.get_by_role("option", name=re.compile("rank 0 · node 10")).click()
-    page.wait_for_selector("#timeline[data-selected='0:10']")
-
-
-@pytest.mark.browser
 def test_run_selector_switches_every_page(visit, made):
     page = visit("/", f"?run={made.run_a}")
     page.wait_for_selector("#ranks-table .ag-row[row-index='1']")
@@ -148,17 +138,6 @@ def test_every_export_on_a_page_gives_a_file(visit, served, made, path):
         answer = page.request.get(link)
         assert answer.ok, link
         assert "attachment" in answer.headers["content-disposition"], link
-
-
-@pytest.mark.browser
-def test_table_is_exported_whole(visit, made):
-    page = visit("/network", f"?run={made.run_a}")
-    page.wait_for_selector("#collectives-table .ag-row")
-    with page.expect_download() as caught:
-        page.get_by_role("link", name="CSV").first.click()
-    lines = caught.value.path().read_text().splitlines()
-    assert lines[0].startswith("collective,operation,module")
-    assert len(lines) == 1 + 6
 
 
 @pytest.mark.browser
@@ -367,17 +346,6 @@ def test_hops_that_cannot_be_drawn_stay_in_their_field_and_are_told(run, asked):
     field = named(json.loads(text_of(_graph._controls(selection))), {"default": "2", "option": "hops"})
     assert field["value"] == int(asked)
     assert f"not with '{asked}'; here are 2:" in text_of(_graph._notices(run, selection))
-
-
-def test_job_that_does_not_know_its_size_yet_is_starting():
-    job = Job(
-        id=7, kind="import", experiment="", label="traces", workload="", backend="", network="",
-        state="running", message="", attempts=1, cancel_asked=0.0, pid=0, simulated_ns=0, done=0, total=0,
-        created=0.0, started=0.0, ended=0.0,
-    )  # fmt: skip
-    shown = text_of(_jobs.job_list([job], set()))
-    assert "Starting." in shown
-    assert "0 of 0" not in shown
 
 
 # Colours that carry meaning must stay apart for everybody, and be seen on what they are drawn on.

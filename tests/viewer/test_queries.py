@@ -52,12 +52,6 @@ def test_any_two_steps_of_a_capture_are_compared(tmp_path):
     assert "Captures, one step" not in {group["group"] for group in sides.options()}
 
 
-def test_window_over_everything_covers_every_node(run):
-    nodes = run.nodes
-    batch = slices.SliceIndex(nodes).window(0, int(nodes["end_ns"].max()), 10_000)
-    assert batch.count.sum() == len(nodes)
-
-
 def test_window_of_few_pixels_merges_but_keeps_the_extent(run):
     nodes = run.nodes
     index = slices.SliceIndex(nodes)
@@ -94,11 +88,6 @@ def test_no_slice_is_lost_at_any_zoom(durations, pixels):
     )
     index = slices.SliceIndex(nodes)
     assert index.window(-1, int(ends[-1]) + 1, pixels).count.sum() >= np.count_nonzero(durations)
-
-
-def test_strip_keeps_the_path_whole(run):
-    critical = run.path
-    assert details.strip(critical, bars=3)["duration_ns"].sum() == critical.segments["duration_ns"].sum()
 
 
 @given(st.text(max_size=20), st.integers(0, 10**9), st.integers(0, 10**12), st.text(max_size=200))

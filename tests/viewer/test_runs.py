@@ -6,14 +6,12 @@ import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 from studies import HOSTILE, make_study, make_workload
 from werkzeug.test import Client
 
 from chakrascope.errors import StudyError
 from chakrascope.runner import Job, JobStore, Study, Workspace, describe_study
-from chakrascope.runner.study import run_table
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._access import require_token
 from chakrascope.viewer._site import Site
@@ -161,12 +159,6 @@ def test_empty_study_says_what_to_do_next(page, tmp_path, workload, hint):
     with serving(create_app(study)) as address:
         page.goto(f"{address}/runs")
         page.wait_for_selector(f"#page :text('{hint}')")
-
-
-def test_label_of_any_length_is_cut_on_the_page_only(own):
-    own.study.annotate(own.run_a, note="x" * Study.NOTE_LENGTH)
-    assert run_table(own.study.runs())["note"].str.len().max() == Study.NOTE_LENGTH
-    assert isinstance(run_table(own.study.runs()), pd.DataFrame)
 
 
 # Several studies in one server: listed, described, begun, opened, and never mixed up.
