@@ -1,7 +1,5 @@
 """The benchmarks measure what they say, on experiments and traces that are small enough for tests."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,7 +1,5 @@
 """The examples and notebooks give the figures that their pages have."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

@@ -1,7 +1,5 @@
 """Nothing that tests start is left when they end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """What users rely on changes on purpose only."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from importlib import import_module

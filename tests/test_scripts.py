@@ -1,7 +1,5 @@
 """Scripts that make the pages and files of this project: figures from runs, pages from figures, refusals."""
 
-from __future__ import annotations
-
 import gzip
 import importlib
 import importlib.util

@@ -1,7 +1,5 @@
 """The documentation site: whole, searchable from the disk, and without a foreign host."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """``chakrascope diagnose`` on runs, tables of operations and production logs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

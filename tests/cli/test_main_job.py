@@ -33,7 +33,7 @@ def run_cli(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[st
 
 
 @pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def profiled(tmp_path_factory):
     pytest.importorskip("torch", reason="capturing a training job needs torch")
     folder = tmp_path_factory.mktemp("main-job")
     done = run_cli(
@@ -51,7 +51,7 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.torch
-def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled: Path) -> None:
+def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled):
     path = json.loads(run_cli("critical-path", "study", "--format", "json", cwd=profiled).stdout)
     replay = json.loads(
         run_cli(
@@ -65,7 +65,7 @@ def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled: Path)
 
 
 @pytest.mark.torch
-def test_a_replay_takes_as_long_as_the_measured_step(profiled: Path) -> None:
+def test_a_replay_takes_as_long_as_the_measured_step(profiled):
     replay = json.loads(
         run_cli("run", "study", "--backend", "replay", "--format", "json", cwd=profiled).stdout
     )
@@ -77,7 +77,7 @@ def test_a_replay_takes_as_long_as_the_measured_step(profiled: Path) -> None:
 
 
 @pytest.mark.torch
-def test_the_workload_runs_with_the_option_names_of_astra_sim(profiled: Path) -> None:
+def test_the_workload_runs_with_the_option_names_of_astra_sim(profiled):
     prefix = next((profiled / "study/workloads").glob("*")) / "workload"
     done = run_cli(
         "run", f"--workload-configuration={prefix}", "--system-configuration=default",
@@ -150,9 +150,7 @@ def generate(folder: Path, pattern: str = "all-reduce") -> Path:
     return folder / "work"
 
 
-def test_a_study_keeps_the_workload_it_is_asked_to_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_keeps_the_workload_it_is_asked_to_run(tmp_path, capsys):
     prefix, study = generate(tmp_path), tmp_path / "study"
     capsys.readouterr()
     arguments = ("run", study, "--network", "ring-2", "--format", "json")
@@ -168,7 +166,7 @@ def test_a_study_keeps_the_workload_it_is_asked_to_run(
     assert len(Study.open(study).runs()) == 1  # the same experiment is the same run
 
 
-def test_another_workload_of_the_same_name_leaves_the_runs_of_the_first_theirs(tmp_path: Path) -> None:
+def test_another_workload_of_the_same_name_leaves_the_runs_of_the_first_theirs(tmp_path):
     study = tmp_path / "study"
     for pattern in ("all-reduce", "all-gather", "all-gather"):
         prefix = generate(tmp_path, pattern)
@@ -178,7 +176,7 @@ def test_another_workload_of_the_same_name_leaves_the_runs_of_the_first_theirs(t
     assert {info.workload for info in opened.runs()} == {"work", "work-2"}
 
 
-def test_the_options_of_astra_sim_count_in_a_study_as_well(tmp_path: Path) -> None:
+def test_the_options_of_astra_sim_count_in_a_study_as_well(tmp_path):
     prefix, study = generate(tmp_path), tmp_path / "study"
     shared = ("run", study, "--network", "ring-2", "--workload-configuration", prefix)
     assert run(*shared) == 0
@@ -187,7 +185,7 @@ def test_the_options_of_astra_sim_count_in_a_study_as_well(tmp_path: Path) -> No
     assert with_hand_shake > without
 
 
-def test_empty_instead_of_groups_means_none_as_to_astra_sim(tmp_path: Path) -> None:
+def test_empty_instead_of_groups_means_none_as_to_astra_sim(tmp_path):
     prefix, study = generate(tmp_path), tmp_path / "study"
     arguments = ("run", "--network", "ring-2", "--workload-configuration", prefix)
     empty = "--comm-group-configuration=empty"
@@ -195,9 +193,7 @@ def test_empty_instead_of_groups_means_none_as_to_astra_sim(tmp_path: Path) -> N
     assert len(Study.open(study).runs()) == 1
 
 
-def test_what_a_run_takes_for_granted_is_told_with_its_times(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_run_takes_for_granted_is_told_with_its_times(tmp_path, capsys):
     prefix = tmp_path / "work"
     assert run("generate", "all-reduce", "-o", prefix, "--ranks", "4") == 0
     for study in ([], [tmp_path / "study"]):
@@ -206,7 +202,7 @@ def test_what_a_run_takes_for_granted_is_told_with_its_times(
         assert told.count("Assumed: There are workload files of more ranks than the 2 of the network") == 1
 
 
-def test_traces_of_others_become_a_workload_of_a_study(tmp_path: Path, data_dir: Path) -> None:
+def test_traces_of_others_become_a_workload_of_a_study(tmp_path, data_dir):
     traces, study = data_dir / "converter" / "mlp_2", tmp_path / "study"
     device = traces / "rank{rank}.device.json.gz"
     host = traces / "rank{rank}.host.json.gz"
@@ -225,9 +221,7 @@ def test_traces_of_others_become_a_workload_of_a_study(tmp_path: Path, data_dir:
         (["run", "study", "--network", "ring-2", "--comm-group-configuration", "g"], "--workload"),
     ],
 )
-def test_options_that_do_not_go_together(
-    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_do_not_go_together(arguments, hint, capsys):
     assert run(*arguments) == 2
     assert hint in capsys.readouterr().err.replace("\n", " ")
 

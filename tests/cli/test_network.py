@@ -1,7 +1,5 @@
 """Networks on the command line: their figures, calibrated from measurements, and emulated."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

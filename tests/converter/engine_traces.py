@@ -1,7 +1,8 @@
 """Kineto traces of an inference engine, or of a training loop, whose host may run ahead of the device."""
 
-import json
 from dataclasses import dataclass, field
+
+from kineto_trace import KinetoTrace
 
 
 @dataclass
@@ -14,8 +15,7 @@ class Engine:
 
     behind_us: float = 0.0
     now: float = 1000.0
-    events: list = field(default_factory=list)
-    correlation: int = 0
+    trace: KinetoTrace = field(default_factory=KinetoTrace)
     spans: list = field(default_factory=list)
 
     def __post_init__(self):
@@ -34,30 +34,18 @@ class Engine:
         self.now += pause_us
 
     def _mark(self, name, start, shorter=0.0):
-        self._event("user_annotation", name, (start, self.now - shorter - start), {})
+        self.trace.add("user_annotation", name, start, self.now - shorter - start)
 
     def _launch(self, duration, host_us):
-        self.correlation += 1
         start = self.now
         call = start + host_us - 5
-        self._event("cuda_runtime", "cudaLaunchKernel", (call, 4.0), {"correlation": self.correlation})
-        self._event("cpu_op", "aten::mm", (start, host_us), {"External id": self.correlation})
         begin = max(call + 6.0, self.free)
-        args = {"correlation": self.correlation, "device": 0, "stream": 7}
-        self._event("kernel", "gemm", (begin, duration), args, thread="stream 7")
+        self.trace.launch((call, 4.0), [(begin, duration)])
+        self.trace.op("aten::mm", start, host_us, **{"External id": self.trace.correlations})
         self.free = begin + duration
         self.now = start + host_us
-
-    def _event(self, category, name, time, args, thread=1):
-        start, duration = time
-        self.events.append(
-            {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": duration,
-             "args": args}
-        )  # fmt: skip
 
     def write(self, path, rank=0, world_size=1):
         """Write the trace; returns *path*."""
         about = {"rank": rank, "world_size": world_size, "backend": "nccl"}
-        document = {"schemaVersion": 1, "distributedInfo": about, "traceEvents": self.events}
-        path.write_text(json.dumps(document))
-        return path
+        return self.trace.write(path, distributedInfo=about)

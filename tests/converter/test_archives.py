@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 
 import pytest
+from kineto_trace import edit_json, read_json
 
 from chakrascope.converter import _files, convert_files, doctor
 from chakrascope.converter.readers import _archives, common_name, kind_of, stated_rank, unpacked
@@ -22,9 +23,7 @@ def device(data_dir):
 
 def silent(path, target):
     """Copy a trace without what it says about its rank, as jobs write that do not use torch.distributed."""
-    document = json.loads(gzip.decompress(path.read_bytes()))
-    document.pop("distributedInfo", None)
-    target.write_bytes(gzip.compress(json.dumps(document).encode()))
+    edit_json(path, lambda document: document.pop("distributedInfo"), target)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +74,7 @@ def test_a_rank_in_the_folder_s_name_counts_where_the_file_s_has_none(tmp_path, 
 
 
 def test_metadata_behind_the_events_is_found(tmp_path, device):
-    document = json.loads(gzip.decompress(device[1].read_bytes()))
+    document = read_json(device[1])
     info = document.pop("distributedInfo")
     document["traceEvents"] *= 3
     text = json.dumps({**document, "distributedInfo": info})

@@ -1,13 +1,11 @@
 """Operation counts agree with torch.utils.flop_counter; bytes with hand-computed cases."""
 
-from __future__ import annotations
-
 import csv
-import json
 from pathlib import Path
 
 import pytest
 from gloo_thread import Thread, write_trace_set
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert, convert_files
 from chakrascope.converter import kernels as patterns
@@ -202,23 +200,17 @@ FIELDS = ("operator", "kind", "precision", "arguments", "flops", "read", "writte
 
 def traced(tmp_path, calls, **more):
     """Write and convert a trace of *calls*: name, shapes, types, values, and kernels with their durations."""
-    events, time = [], 1_000.0
+    trace, time = KinetoTrace(), 1_000.0
     for number, (name, shapes, types, values, *kernels) in enumerate(calls, 1):
         called = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": values}
-        about = {"Record function id": number, "External id": number}
-        common = {"ph": "X", "pid": 1, "tid": 1, "ts": time}
-        events.append(common | {"cat": "cpu_op", "name": name, "dur": 50.0, "args": about | called})
+        trace.op(name, time, 50.0, number, **called)
         for place, (kernel, duration, *other) in enumerate(kernels):
-            cat, size = other or ("kernel", 0)
-            ids = {"correlation": 10 * number + place, "External id": number}
-            launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": time + 5 + place, "dur": 1.0}
-            events.append(common | launch | {"args": ids})
-            work = {"cat": cat, "name": kernel, "pid": 0, "tid": 7, "ts": time + 100, "dur": duration}
-            events.append({"ph": "X"} | work | {"args": ids | {"device": 0, "stream": 7, "bytes": size}})
+            category, size = other or ("kernel", 0)
+            call = trace.call("cudaLaunchKernel", time + 5 + place, 1.0)
+            trace.work(kernel, time + 100, duration, call, category=category, bytes=size)
             time += duration
         time += 200.0
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"traceEvents": events, **more}))
+    path = trace.write(tmp_path / "trace.json", **more)
     metadata = convert_files(None, str(path), None).metadata
     known = metadata["operators"]
     rows = [

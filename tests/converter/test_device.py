@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import operator
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from itertools import pairwise
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
 from chakrascope.converter.kernels import unsized_communication
@@ -25,10 +27,9 @@ class Device:
 
     now: float = 1000.0
     ends: dict = field(default_factory=dict)
-    events: list = field(default_factory=list)
+    trace: KinetoTrace = field(default_factory=lambda: KinetoTrace(thread=7))
     nodes: list = field(default_factory=list)
     records: int = 0
-    correlations: int = 0
     sequence: int = 0
     after: dict = field(default_factory=dict)
     comm_end: dict = field(default_factory=dict)
@@ -46,46 +47,33 @@ class Device:
         node["inputs"] = {"values": list(inputs), "shapes": [], "types": []}
         node["outputs"] = {"values": list(outputs), "shapes": [], "types": []}
         self.nodes.append(node)
-        args = {"External id": record, "Record function id": record}
-        event = {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 7, "ts": start, "args": args}
-        self.events.append(event)
-        return event
+        self.trace.op(name, start, 0, record)
+        return self.trace.events[-1]
 
     def close(self, event):
         self.now += 1.0
         event["dur"] = self.now - event["ts"]
 
-    def call(self, name, duration, correlation=0):
-        args = {"correlation": correlation, "External id": self.records}
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": name,
-                "tid": 7,
-                "ts": self.now,
-                "dur": duration,
-                "args": args,
-            }
-        )
+    def call(self, name, duration):
+        """Call the runtime, and return what the call's work is known by."""
+        correlation = self.trace.call(name, self.now, duration, **{"External id": self.records})
         self.now += duration
+        return correlation
 
-    def launch(self, stream, duration, category="kernel", name="gemm", extra=None):
-        self.correlations += 1
+    def work(self, name, start, duration, correlation, **about):
+        self.trace.work(name, start, duration, correlation, **{"External id": self.records}, **about)
+
+    def launch(self, stream, duration, name="gemm", **extra):
         issued = self.now
         if len(self.starts) >= self.room:
             issued = max(issued, self.starts[-self.room])
-        self.call("cudaLaunchKernel", issued + CALL_US - self.now, self.correlations)
+        call = self.call("cudaLaunchKernel", issued + CALL_US - self.now)
         start = max(
             issued + CALL_US + LATENCY_US, self.ends.get(stream, 0) + 1, self.after.pop(stream, 0) + 1
         )
         self.ends[stream] = start + duration
         self.starts.append(start)
-        args = {"correlation": self.correlations, "stream": stream, "device": 0, "External id": self.records}
-        self.events.append(
-            {"ph": "X", "cat": category, "name": name, "tid": stream, "ts": start, "dur": duration}
-            | {"args": args | (extra or {})}
-        )
+        self.work(name, start, duration, call, stream=stream, **extra)
         self.works += 1
         self.busy_us += duration
         return start + duration
@@ -117,7 +105,7 @@ class Device:
             "Process Group Ranks": "[0, 1]",
         }
         name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
-        self.comm_end[self.sequence] = self.launch(COMM_STREAM, duration, name=name, extra=told)
+        self.comm_end[self.sequence] = self.launch(COMM_STREAM, duration, name=name, **told)
         self.close(inner)
         self.close(event)
 
@@ -128,7 +116,7 @@ class Device:
             self.close(self.op(name, [tensor, "<Object>", peer, 3]))
         event = self.op("record_param_comms", [[], 9, ["1", "pp"], 0, "coalesced", [], [], 0, 1, 2])
         told = {"Collective name": "coalesced", "Process Group Name": "1", "Process Group Ranks": "[1, 0]"}
-        self.launch(COMM_STREAM, 50.0, name="ncclDevKernel_SendRecv(ncclDevKernelArgs)", extra=told)
+        self.launch(COMM_STREAM, 50.0, name="ncclDevKernel_SendRecv(ncclDevKernelArgs)", **told)
         self.close(event)
 
     def graph_launch(self, durations):
@@ -137,33 +125,9 @@ class Device:
         first = self.launch(7, durations[0])
         for duration in durations[1:]:
             start, first = first + 1, first + 1 + duration
-            args = {"correlation": self.correlations, "stream": 7, "device": 0, "External id": self.records}
-            self.events.append(
-                {
-                    "ph": "X",
-                    "cat": "kernel",
-                    "name": "gemm",
-                    "tid": 7,
-                    "ts": start,
-                    "dur": duration,
-                    "args": args,
-                }
-            )
+            self.work("gemm", start, duration, self.trace.correlations)
         self.ends[7] = first
         self.close(event)
-
-    def recorded_wait(self, source, target):
-        """Make stream *target* wait for *source*, and have the profiler record it."""
-        self.correlations += 2
-        record, wait = self.correlations - 1, self.correlations
-        self.call("cudaEventRecord", 1.0, record)
-        self.call("cudaStreamWaitEvent", 1.0, wait)
-        args = {"cuda_sync_kind": "Stream Wait Event", "stream": target, "wait_on_stream": source}
-        args |= {"correlation": wait, "wait_on_cuda_event_record_corr_id": record}
-        self.events.append(
-            {"ph": "X", "cat": "cuda_sync", "name": "x", "ts": self.now, "dur": 1, "args": args}
-        )
-        self.after[target] = self.ends.get(source, 0)
 
     def wait(self):
         event = self.op("record_param_comms", [self.sequence, ["", ""], 0, "wait", [], [], -1, -1, 1])
@@ -178,35 +142,20 @@ class Device:
     def read_back(self):
         event = self.op("aten::item")
         ready = max(self.now + CALL_US + LATENCY_US, self.ends.get(7, 0) + 1, self.after.pop(7, 0) + 1)
-        self.correlations += 1
-        args = {"correlation": self.correlations, "stream": 7, "device": 0, "External id": self.records}
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": "gpu_memcpy",
-                "name": "Memcpy DtoH",
-                "tid": 7,
-                "ts": ready,
-                "dur": 2.0,
-                "args": args,
-            }
-        )
+        call = self.call("cudaMemcpyAsync", ready + 3 - self.now)
+        self.work("Memcpy DtoH", ready, 2.0, call, category="gpu_memcpy")
         self.ends[7] = ready + 2
         self.works += 1
         self.busy_us += 2
-        self.call("cudaMemcpyAsync", ready + 3 - self.now, self.correlations)
         self.close(event)
 
     def write(self, folder, rank=0):
-        steps = [
-            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "tid": 7}
-            | {"ts": start, "dur": end - start, "args": {"External id": 0}}
-            for number, (start, end) in enumerate(pairwise([*self.boundaries, self.now]), start=3)
-        ]
+        trace = copy.deepcopy(self.trace)
+        for number, (start, end) in enumerate(pairwise([*self.boundaries, self.now]), start=3):
+            trace.add("user_annotation", f"ProfilerStep#{number}", start, end - start)
         info = {"rank": rank, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
-        kineto = {"traceEvents": [*steps, *self.events], "distributedInfo": info}
         host, device = folder / f"et_{rank}.json", folder / f"kineto_{rank}.json"
-        device.write_text(json.dumps(kineto))
+        trace.write(device, distributedInfo=info)
         host.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": self.nodes}))
         return [host], [device]
 
@@ -300,29 +249,6 @@ def test_the_kernels_of_a_cuda_graph_share_its_launch(tmp_path):
     assert replay(graph).makespan_ns == pytest.approx((device.ends[7] - 1000) * 1000, abs=5_000)
 
 
-def test_recorded_stream_waits_are_taken_as_they_are(tmp_path):
-    device = Device()
-    device.compute(13, [3.0])
-    device.compute(13, [4.0])
-    device.now += 100  # both are over long before anybody waits
-    device.recorded_wait(13, 7)
-    device.compute(7, [10.0])
-    (graph,) = convert_files(*device.write(tmp_path)).graphs
-    kernels = graph.nodes.loc[graph.nodes["name"] == "gemm", "node_id"].tolist()
-    waits = graph.edges.query("kind == 4")[["src", "dst"]].values.tolist()
-    assert waits == [[kernels[1], kernels[2]]]
-
-
-def test_device_traces_alone_give_the_collectives_they_describe(tmp_path):
-    device = Device()
-    device.compute(7, [50.0])
-    device.all_reduce(30.0, 1000)
-    device.compute(7, [10.0])
-    workload = convert_files(None, device.write(tmp_path)[1])
-    assert workload.graphs[0].nodes.query("type == 7")["comm_size_bytes"].tolist() == [4000]
-    assert any("no host trace was given" in note for note in workload.metadata["assumptions"])
-
-
 @pytest.mark.parametrize("read_back", [False, True], ids=["never synchronising", "reading the last loss"])
 def test_a_device_that_runs_behind_makes_a_step_as_long_as_its_work(tmp_path, read_back):
     device = Device(room=1000)
@@ -361,22 +287,13 @@ GATHER = "void c10d::symmetric_memory::multimem_all_gather_kernel<16>(x)"
 
 def trace(path, operator, kernels, dims, types, *, concrete=(), world=4, groups=()):
     """Write a trace with one *operator*, which launches *kernels* one after the other."""
-    events = []
-
-    def event(category, name, start, duration, **args):
-        args = {key.replace("_", " "): value for key, value in args.items()}
-        events.append({"ph": "X", "pid": 1, "tid": 1, "cat": category, "name": name, "ts": start,
-                       "dur": duration, "args": args})  # fmt: skip
-
-    event("cpu_op", "vllm::unified", 5, 100, External_id=1)
-    event("cpu_op", operator, 10, 90, External_id=2, Input_Dims=dims, Input_type=types,
-          Concrete_Inputs=[*concrete, *[""] * (len(dims) - len(concrete))])  # fmt: skip
+    made = KinetoTrace()
+    made.op("vllm::unified", 5, 100, 1)
+    values = [*concrete, *[""] * (len(dims) - len(concrete))]
+    made.op(operator, 10, 90, 2, **{"Input Dims": dims, "Input type": types, "Concrete Inputs": values})
     for number, kernel in enumerate(kernels):
-        event("cuda_runtime", "cudaLaunchKernel", 20 + 10 * number, 5, correlation=number + 7)
-        event("kernel", kernel, 40 + 10 * number, 8, correlation=number + 7, stream=7, device=0)
-    info = {"rank": 0, "world_size": world, "pg_config": list(groups)}
-    path.write_text(json.dumps({"schemaVersion": 1, "distributedInfo": info, "traceEvents": events}))
-    return path
+        made.launch((20 + 10 * number, 5), [(40 + 10 * number, 8)], work=kernel)
+    return made.write(path, distributedInfo={"rank": 0, "world_size": world, "pg_config": list(groups)})
 
 
 def group(name, *ranks):

@@ -1,45 +1,19 @@
 """Hosts that wait for their GPU: CUDA graphs, synchronisations, and calls that touch within the clock."""
 
-import json
 import random
 
 import pytest
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import EdgeKind, convert_files, replay
 from chakrascope.errors import TraceError, UsageError
 
-MAIN = 7
 
-
-class Trace:
-    """A Kineto trace in the making; times are microseconds."""
-
-    def __init__(self):
-        self.events, self.correlations = [], 0
-
-    def add(self, cat, name, start, duration, tid=MAIN, **args):
-        event = {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": start, "dur": duration}
-        self.events.append(event | {"args": args})
-
-    def op(self, name, start, duration, **args):
-        self.add("cpu_op", name, start, duration, **args)
-
-    def launch(self, call, works, *, name="cudaLaunchKernel", stream=7, cat="kernel", work="gemm"):
-        """Add a call, from start for duration, and the works it issues, each likewise."""
-        self.correlations += 1
-        self.add("cuda_runtime", name, *call, correlation=self.correlations)
-        for start, duration in works:
-            args = {"correlation": self.correlations, "stream": stream, "device": 0}
-            self.add(cat, work, start, duration, tid=stream, **args)
-
-    def call(self, name, start, duration, tid=MAIN):
-        self.correlations += 1
-        self.add("cuda_runtime", name, start, duration, tid=tid, correlation=self.correlations)
+class Trace(KinetoTrace):
+    """A trace that becomes a workload."""
 
     def workload(self, folder, **options):
-        path = folder / "trace.json"
-        path.write_text(json.dumps({"traceEvents": self.events}))
-        return convert_files(device_trace=[path], **options)
+        return convert_files(device_trace=[self.write(folder / "trace.json")], **options)
 
     def graph(self, folder, **options):
         (graph,) = self.workload(folder, **options).graphs
@@ -116,7 +90,7 @@ def test_times_in_whole_microseconds_never_refuse_a_trace(tmp_path):
     trace.op("aten::many", 0, 1_000)
     for number in range(100):
         at = 10 * number
-        trace.launch((at, 1), [(at + 1, 0)], stream=7 + number % 3, work="fill", cat="gpu_memset")
+        trace.launch((at, 1), [(at + 1, 0)], stream=7 + number % 3, work="fill", category="gpu_memset")
         trace.call("cudaDeviceSynchronize", at + 1, 0)
         trace.launch((at + 1, 1), [(at + 1, 2)])
         trace.call("cudaStreamSynchronize", at + 2, 1)
@@ -229,7 +203,7 @@ def test_a_model_s_size_in_a_name_is_no_rank(tmp_path):
     trace.op("aten::mm", 0, 100)
     trace.launch((10, 5), [(20, 50)])
     for name in ("sglang_Qwen3-8B_decode.json", "h100_trace.json"):
-        (tmp_path / name).write_text(json.dumps({"traceEvents": trace.events}))
+        trace.write(tmp_path / name)
     with pytest.raises(UsageError, match="has no rank, neither inside nor in its name"):
         convert_files(device_trace=str(tmp_path))
 

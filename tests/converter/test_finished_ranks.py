@@ -214,17 +214,6 @@ def test_captures_come_out_the_same_with_host_time_scaled(name, data_dir, tmp_pa
     assert files(tmp_path / "disk") == files(tmp_path / "memory")
 
 
-def test_uneven_collectives_come_out_the_same(data_dir, tmp_path):
-    pattern = str(data_dir / "converter" / "moe_2" / "rank{rank}.device.json.gz")
-    hosts = pattern.replace("device", "host")
-    convert_files(hosts, pattern).save(tmp_path / "memory" / "job")
-    with finished_ranks(tmp_path / "target") as finished:
-        workload = convert_files(hosts, pattern, finished=finished)
-        assert finished.count == 2
-        workload.save(tmp_path / "disk" / "job")
-    assert files(tmp_path / "disk") == files(tmp_path / "memory")
-
-
 def test_while_another_process_converts_to_the_same_place_nothing_is_kept(pattern, expected, tmp_path):
     output = tmp_path / "out" / "job"
     folder = output.parent / ".job.converting"

@@ -1,10 +1,10 @@
 """Traces that others captured or linked: device traces alone, and the public linker's output."""
 
-import gzip
 import json
 import shutil
 
 import pytest
+from kineto_trace import KinetoTrace, edit_json
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
 from chakrascope.converter.readers import kind_of
@@ -12,10 +12,6 @@ from chakrascope.converter.readers._file_kinds import stated_rank
 from chakrascope.errors import TraceError, TraceFormatError, UsageError
 
 ALL_REDUCE = int(CollectiveType.ALL_REDUCE)
-
-
-def _read(path):
-    return json.loads(gzip.decompress(path.read_bytes()))
 
 
 def _assumed(workload):
@@ -86,10 +82,11 @@ def test_the_pair_and_its_linked_trace_agree(shared, linked_path, tmp_path):
     ],
 )
 def test_damaged_linked_traces_are_refused(linked_path, tmp_path, change, message):
-    document = _read(linked_path)
-    for node in document["nodes"]:
-        change(node)
-    (tmp_path / "linked_0.json").write_text(json.dumps(document))
+    def change_all(document):
+        for node in document["nodes"]:
+            change(node)
+
+    edit_json(linked_path, change_all, tmp_path / "linked_0.json")
     with pytest.raises(TraceFormatError, match=message):
         convert_files(linked_trace=f"{tmp_path}/linked_{{rank}}.json")
 
@@ -119,32 +116,32 @@ def test_kinds_of_files_are_told_by_their_content(data_dir, linked_path, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def dlrm(data_dir):
+def both(data_dir, dlrm):
+    """Return the workload of the pairs of traces, and that of the device traces alone."""
     folder = data_dir / "converter" / "dlrm_v100_8"
-    device = f"{folder}/kineto_{{rank}}.json.gz"
-    return convert_files(f"{folder}/et_{{rank}}.json.gz", device), convert_files(device_trace=device)
+    return dlrm, convert_files(device_trace=f"{folder}/kineto_{{rank}}.json.gz")
 
 
-def test_device_traces_alone_give_the_same_communication(dlrm):
+def test_device_traces_alone_give_the_same_communication(both):
     columns = ["comm_type", "comm_size_bytes", "group", "stream", "duration_ns"]
-    for pair, alone in zip(*(workload.graphs for workload in dlrm), strict=True):
+    for pair, alone in zip(*(workload.graphs for workload in both), strict=True):
         ours, theirs = (graph.nodes.query("type == 7")[columns].to_numpy() for graph in (pair, alone))
         assert (ours == theirs).all()
 
 
-def test_device_traces_alone_replay_and_react_alike(dlrm):
-    for pair, alone in zip(*(workload.graphs for workload in dlrm), strict=True):
-        measured = dlrm[1].metadata["measured_step_ns"][str(alone.rank)]
+def test_device_traces_alone_replay_and_react_alike(both):
+    for pair, alone in zip(*(workload.graphs for workload in both), strict=True):
+        measured = both[1].metadata["measured_step_ns"][str(alone.rank)]
         assert replay(alone).makespan_ns == pytest.approx(measured, rel=0.003)
         assert _slowed(alone) == pytest.approx(_slowed(pair), rel=0.01)
 
 
-def test_device_traces_alone_have_costs_from_shapes(dlrm):
-    pair, alone = (workload.graphs[0].nodes for workload in dlrm)
+def test_device_traces_alone_have_costs_from_shapes(both):
+    pair, alone = (workload.graphs[0].nodes for workload in both)
     assert alone["num_ops"].clip(lower=0).sum() == pytest.approx(
         pair["num_ops"].clip(lower=0).sum(), rel=1e-4
     )
-    assert "costs follow from the recorded shapes" in _assumed(dlrm[1])
+    assert "costs follow from the recorded shapes" in _assumed(both[1])
 
 
 def test_resnet_alone_has_every_wait_of_the_pair(shared):
@@ -172,7 +169,7 @@ def test_a_captured_device_trace_alone_gives_the_pairs_collectives(data_dir):
 
 @pytest.mark.parametrize(
     ("name", "collective", "count"),
-    [("mlp_2", 0, 5), ("fsdp2_2", 2, 9), ("fsdp2_2", 7, 5), ("moe_2", 6, 5), ("tp_2", 0, 6)],
+    [("fsdp2_2", 2, 9), ("fsdp2_2", 7, 5), ("moe_2", 6, 5), ("tp_2", 0, 6)],
 )
 def test_gloo_alone_gives_the_pairs_collectives(shared, name, collective, count):
     folder = shared / "traces" / name
@@ -203,11 +200,13 @@ def test_groups_that_gloo_does_not_name_are_said(shared):
 
 
 def test_without_shapes_gloo_communication_stays_measured_time(data_dir, tmp_path):
-    document = _read(data_dir / "converter" / "mlp_2" / "rank0.device.json.gz")
-    for event in document["traceEvents"]:
-        for name in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs"):
-            event.get("args", {}).pop(name, None)
-    (tmp_path / "rank0.json").write_text(json.dumps(document))
+    def without_shapes(document):
+        for event in document["traceEvents"]:
+            for name in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs"):
+                event.get("args", {}).pop(name, None)
+
+    source = data_dir / "converter" / "mlp_2" / "rank0.device.json.gz"
+    edit_json(source, without_shapes, tmp_path / "rank0.json")
     workload = convert_files(device_trace=str(tmp_path / "rank0.json"))
     assert "has no shapes (record_shapes)" in _assumed(workload)
     assert "do not tell what some communications move" in _assumed(workload)
@@ -238,35 +237,19 @@ def test_one_rank_of_many_stands_for_all_and_is_named(data_dir):
     assert workload.metadata["stand_ins"] in workload.metadata["assumptions"]
 
 
-def _event(category, name, start, duration, record=0, **arguments):
-    ids = {"External id": record, "Record function id": record} if record else {}
-    span = {"ph": "X", "ts": start, "dur": duration, "tid": arguments.get("stream", 7)}
-    return {**span, "cat": category, "name": name, "args": {**ids, **arguments}}
-
-
 def test_messages_without_shapes_are_told_by_their_parameters(tmp_path):
     stated = {"dtype": "Float", "Group size": 2, "Process Group Ranks": "[2, 3]"}
-    events = [_event("user_annotation", "ProfilerStep#1", 0, 400, 1)]
+    trace = KinetoTrace()
+    trace.add("user_annotation", "ProfilerStep#1", 0, 400)
     for number, (name, side) in enumerate((("send", "Dst Rank"), ("recv", "Src Rank"))):
         at, record = 10 + 100 * number, 10 + 10 * number
         told = {**stated, "Collective name": name, "In msg nelems": 256, "Out msg nelems": 256, side: 1}
-        events += [
-            _event("cpu_op", f"c10d::{name}{'_' * number}", at, 40, record),
-            _event("cpu_op", "record_param_comms", at + 2, 30, record + 1, **told),
-            _event("cuda_runtime", "cudaLaunchKernel", at + 10, 5, correlation=record),
-            _event(
-                "kernel",
-                "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
-                at + 20,
-                15,
-                correlation=record,
-                stream=20,
-                device=0,
-                **told,
-            ),
-        ]
-    document = {"traceEvents": events, "distributedInfo": {"rank": 0, "world_size": 1}}
-    (tmp_path / "rank0.json").write_text(json.dumps(document))
+        trace.op(f"c10d::{name}{'_' * number}", at, 40, record)
+        trace.op("record_param_comms", at + 2, 30, record + 1, **told)
+        call = trace.call("cudaLaunchKernel", at + 10, 5)
+        kernel = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+        trace.work(kernel, at + 20, 15, call, stream=20, **told)
+    trace.write(tmp_path / "rank0.json", distributedInfo={"rank": 0, "world_size": 1})
     nodes = convert_files(device_trace=str(tmp_path / "rank0.json")).graphs[0].nodes
     sent, received = nodes.query("type == 5"), nodes.query("type == 6")
     assert sent[["comm_dst", "comm_size_bytes"]].to_numpy().tolist() == [[3, 1024]]
@@ -301,12 +284,11 @@ def test_a_recorded_stream_wait_becomes_an_edge(data_dir):
 
 
 def test_a_gpu_job_traced_on_the_host_alone_is_refused(tmp_path):
-    events = [
-        _event("cpu_op", "c10d::allreduce_", 10, 40, 1),
-        _event("cpu_op", "record_param_comms", 12, 30, 2),
-        _event("user_annotation", "nccl:all_reduce", 14, 20, 3),
-    ]
-    (tmp_path / "rank0.json").write_text(json.dumps({"traceEvents": events}))
+    trace = KinetoTrace()
+    trace.op("c10d::allreduce_", 10, 40, 1)
+    trace.op("record_param_comms", 12, 30, 2)
+    trace.add("user_annotation", "nccl:all_reduce", 14, 20)
+    trace.write(tmp_path / "rank0.json")
     with pytest.raises(TraceError, match="computed on a GPU, but the trace holds no kernel"):
         convert_files(device_trace=str(tmp_path / "rank0.json"))
 
@@ -315,21 +297,15 @@ def _without_operators(folder, names=("cuda_runtime", "kernel", "gpu_memcpy")):
     """Write a trace of two kernels and a copy with their launches on two threads, and nothing else."""
     call, kernel, copy = names
     made = [
-        (1, "cudaLaunchKernel", 10, kernel, "gemm", 100, 50, 7),
-        (1, "cudaLaunchKernel", 20, kernel, "add", 160, 20, 7),
-        (2, "cudaMemcpyAsync", 40, copy, "Memcpy DtoH (Device -> Pinned)", 200, 10, 7),
+        (1, "cudaLaunchKernel", 10, kernel, "gemm", 100, 50),
+        (1, "cudaLaunchKernel", 20, kernel, "add", 160, 20),
+        (2, "cudaMemcpyAsync", 40, copy, "Memcpy DtoH (Device -> Pinned)", 200, 10),
     ]
-    events = []
-    for number, (thread, launch, at, category, name, start, duration, stream) in enumerate(made, start=1):
-        common = {"ph": "X", "pid": 1, "tid": thread}
-        told = {"correlation": number, "stream": stream, "device": 0}
-        events.append(
-            common | {"cat": call, "name": launch, "ts": at, "dur": 5, "args": {"correlation": number}}
-        )
-        events.append(common | {"cat": category, "name": name, "ts": start, "dur": duration, "args": told})
-    path = folder / "rank0.json"
-    path.write_text(json.dumps({"traceEvents": events}))
-    return path
+    trace = KinetoTrace()
+    for number, (thread, launch, at, category, name, start, duration) in enumerate(made, start=1):
+        trace.add(call, launch, at, 5, tid=thread, correlation=number)
+        trace.work(name, start, duration, number, category=category)
+    return trace.write(folder / "rank0.json")
 
 
 @pytest.mark.parametrize(

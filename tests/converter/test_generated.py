@@ -200,14 +200,6 @@ def test_customized_layers_have_groups_of_their_own(tmp_path):
     assert doctor(tmp_path / "w") == []
 
 
-def test_model_data_shares_layers_far_apart(tmp_path):
-    text = DATA.replace("DATA", "HYBRID_MODEL_DATA", 1).replace("NONE 0 20", "ALLGATHER 7 20")
-    workload = _read(tmp_path, text, num_ranks=8, model_group=4)
-    by_name = workload.graphs[0].nodes.query("type == 7").set_index("name")["group"]
-    assert workload.groups[by_name["first forward all_gather"]] == (0, 2, 4, 6)
-    assert workload.groups[by_name["last weight gradient all_reduce"]] == (0, 1)
-
-
 @pytest.mark.parametrize(
     ("policy", "computed", "communicated"),
     [
@@ -232,12 +224,6 @@ def test_passes_of_a_microbenchmark_start_at_once(tmp_path):
     text = "MICRO\n1\nx -1 5 NONE 0 5 NONE 0 5 ALLREDUCE 64 5\n"
     graph = _read(tmp_path, text, passes=3).graphs[0]
     assert (len(graph.nodes), len(graph.edges)) == (3, 0)
-
-
-def test_gpt3_on_256_ranks(shared):
-    workload = read_text_workload(shared / "traces" / "text" / "asplos2022_gpt3.txt", 256)
-    assert workload.num_ranks == 256
-    assert len(workload.groups) == 16 + 16
 
 
 @pytest.mark.parametrize(

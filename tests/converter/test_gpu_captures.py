@@ -1,14 +1,14 @@
 """Real captures of GPU jobs become graphs that replay what was measured."""
 
 import gzip
-import json
 import sys
 
 import command_line
 import numpy as np
 import pytest
+from kineto_trace import KinetoTrace, read_json
 
-from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
+from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, doctor, replay
 from chakrascope.converter.building._costs import operator_cost
 from chakrascope.converter.readers import read_host_trace
 from chakrascope.errors import TraceError, UsageError
@@ -32,12 +32,6 @@ def test_processes_convert_the_same_graphs(data_dir, dlrm, monkeypatch, jobs):
     assert workload.metadata == dlrm.metadata
 
 
-@pytest.fixture(scope="module")
-def dlrm(data_dir):
-    folder = data_dir / "converter" / "dlrm_v100_8"
-    return convert_files(f"{folder}/et_{{rank}}.json.gz", f"{folder}/kineto_{{rank}}.json.gz")
-
-
 def test_dlrm_ranks_replay_their_measured_steps(dlrm):
     assert dlrm.metadata["measured_step_ns"] == {"0": 14_455_000, "1": 18_567_000}
     for graph in dlrm.graphs:
@@ -52,12 +46,6 @@ def test_dlrm_communication_is_told_from_the_operators(dlrm):
     expected = [6144 * 4, 24 * 8, 384 * 4, 3392 * 4, 394241 * 4, 6144 * 4, 112 * 4, 226960 * 4]
     assert comm["comm_size_bytes"].tolist() == expected
     assert set(comm["group"]) == {0}
-
-
-def test_missing_ranks_are_stood_in_for_and_said(dlrm):
-    assert dlrm.num_ranks == 8
-    assert dlrm.program_of_rank.tolist() == [0, 1] * 4
-    assert "2 of 8 ranks" in dlrm.metadata["assumptions"][0]
 
 
 def test_backward_runs_on_its_own_thread_and_the_main_thread_waits(dlrm):
@@ -76,8 +64,11 @@ def test_all_eight_dlrm_ranks(shared, tmp_path):
         with tarfile.open(shared / "traces" / name) as archive:
             archive.extractall(tmp_path, filter="data")
     workload = convert_files(
-        f"{tmp_path}/dlrm_pytorch_et/dlrm_eg_{{rank}}.json", f"{tmp_path}/dlrm_kineto/worker{{rank}}_*.json"
+        f"{tmp_path}/dlrm_pytorch_et/dlrm_eg_{{rank}}.json",
+        f"{tmp_path}/dlrm_kineto/worker{{rank}}_*.json",
+        tmp_path / "w",
     )
+    assert doctor(tmp_path / "w") == []
     assert workload.num_ranks == len(workload.graphs) == 8
     for graph in workload.graphs:
         figures = workload.metadata["accounting"][str(graph.rank)]
@@ -150,50 +141,41 @@ ATTENTION = [("aten::mm", "gemm"), ("vllm::attention", "flash"), ("aten::mm", "g
 NORM = [("aten::add", "add"), ("aiter::rmsnorm", "norm"), ("aten::copy_", "")]
 
 
-def event(category, name, start, duration, **args):
-    return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": duration,
-            "args": args}  # fmt: skip
-
-
 def capture(path, *graphs, named=True, end=True):
     """Write the trace of a capture of *graphs*, lists of (operator, kernel), "" being a copy."""
-    time, events = 1000.0, []
+    time, trace = 1000.0, KinetoTrace()
     for number, graph in enumerate(graphs):
-        events.append(event("cuda_runtime", "hipStreamBeginCapture", time, 2.0, correlation=number + 1))
+        trace.call("hipStreamBeginCapture", time, 2.0, correlation=number + 1)
         for place, (operator, kernel) in enumerate(graph):
             time += 20
             about = {"correlation": 1000 * (number + 1) + place} | (
                 {"kernel": kernel} if named and kernel else {}
             )
             call = "hipLaunchKernel" if kernel else "hipMemcpyAsync"
-            events.append(event("cpu_op", operator, time, 15.0, **{"External id": place}))
-            events.append(event("cuda_runtime", call, time + 5, 5.0, **about))
+            trace.op(operator, time, 15.0, **{"External id": place})
+            trace.call(call, time + 5, 5.0, **about)
         time += 20
         if end:
-            events.append(event("cuda_runtime", "hipStreamEndCapture", time, 2.0, correlation=number + 501))
+            trace.call("hipStreamEndCapture", time, 2.0, correlation=number + 501)
         time += 20
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()))
+    path.write_bytes(gzip.compress(trace.write(path).read_bytes()))
     return path
 
 
 def launches(path, *graphs, start_us=10_000.0):
     """Write a trace that launches each of *graphs*, lists of kernels, and a kernel of its own before."""
-    time, events = start_us, []
+    time, trace = start_us, KinetoTrace()
     for number, graph in enumerate([["sample"], *graphs]):
-        about = {"correlation": number + 1}
-        name = "hipGraphLaunch" if number else "hipLaunchKernel"
         if not number:
-            events.append(event("cpu_op", "aten::argmax", time, 12.0, **{"External id": 1}))
-        events.append(event("cuda_runtime", name, time + 2, 8.0, **about))
+            trace.op("aten::argmax", time, 12.0, **{"External id": 1})
+        call = trace.call("hipGraphLaunch" if number else "hipLaunchKernel", time + 2, 8.0)
         time += 15
         for kernel in graph:
             category = "kernel" if kernel else "gpu_memcpy"
-            work = event(category, kernel or "Memcpy DtoD", time, 10.0, **about, device=0, stream=7)
-            events.append(work)
+            trace.work(kernel or "Memcpy DtoD", time, 10.0, call, category=category)
             time += 10
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return path
+    return trace.write(path)
 
 
 def kernels_of(graph):
@@ -245,9 +227,10 @@ def test_without_names_of_kernels_order_and_number_tell_the_operator(tmp_path):
 
 def test_what_ran_at_once_during_a_capture_is_not_in_the_graph(tmp_path):
     path = capture(tmp_path / "graphs.json.gz", [("aten::fill", "gemm"), *ATTENTION])
-    trace = json.loads(gzip.decompress(path.read_bytes()))
-    trace["traceEvents"].append(event("kernel", "gemm", 1100.0, 5.0, correlation=1000, device=0, stream=7))
-    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    eager = KinetoTrace()
+    eager.events = read_json(path)["traceEvents"]
+    eager.work("gemm", 1100.0, 5.0, 1000)
+    path.write_bytes(gzip.compress(eager.write(path).read_bytes()))
     run = launches(tmp_path / "trace.json", kernels_of(ATTENTION))
     workload = convert_files(None, str(run), capture_trace=path)
     assert operators(workload)[1:] == [operator for operator, _ in ATTENTION]

@@ -2,35 +2,21 @@
 
 import gzip
 import json
-import shutil
 import tarfile
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import example, given, settings
+from kineto_trace import edit_json
 
-from chakrascope.converter import Workload, convert, convert_files
-from chakrascope.converter.readers import read_linked
-from chakrascope.errors import TraceError, TraceFormatError, UsageError
-
-
-@pytest.fixture
-def trace_set(data_dir, tmp_path):
-    folder = tmp_path / "set"
-    shutil.copytree(data_dir / "converter" / "mlp_2", folder)
-    return folder
-
-
-def _edit(folder, change):
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
+from chakrascope.converter import Workload, convert, convert_files, read_et, read_logs
+from chakrascope.converter.readers import read_device_trace, read_linked
+from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
 
 
 def test_a_capture_that_broke_off_in_its_first_step_says_why(trace_set):
     reason = "the command exited with code 1 after 3 training steps, before the capture's first was whole"
-    _edit(trace_set, lambda manifest: manifest.update(partial=True, reasons=[reason]))
+    edit_json(trace_set / "manifest.json", lambda manifest: manifest.update(partial=True, reasons=[reason]))
     with pytest.raises(TraceError, match=r"no whole step of rank 0: the command exited with code 1"):
         convert(trace_set)
 
@@ -42,7 +28,7 @@ def test_a_partial_capture_with_steps_converts_and_says_so(trace_set):
         for entry in manifest["ranks"]:
             entry["steps"] = steps[entry["rank"]]
 
-    _edit(trace_set, change)
+    edit_json(trace_set / "manifest.json", change)
     assumptions = convert(trace_set).metadata["assumptions"]
     assert "partial (rank 1 ended after 1 of 3 captured steps)" in assumptions[0]
 
@@ -73,16 +59,18 @@ def convert_steps(folder):
     ],
 )
 def test_unusable_manifests(trace_set, change, message):
-    _edit(trace_set, change)
+    edit_json(trace_set / "manifest.json", change)
     with pytest.raises(TraceError, match=message):
         convert(trace_set)
 
 
 def _gpu_without(data_dir, folder, categories):
     source = data_dir / "converter" / "dlrm_v100_8"
-    document = json.loads(gzip.decompress((source / "kineto_0.json.gz").read_bytes()))
-    document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") not in categories]
-    (folder / "kineto_0.json").write_text(json.dumps(document))
+
+    def without(document):
+        document["traceEvents"] = [e for e in document["traceEvents"] if e.get("cat") not in categories]
+
+    edit_json(source / "kineto_0.json.gz", without, folder / "kineto_0.json")
     return [source / "et_0.json.gz"], [folder / "kineto_0.json"]
 
 
@@ -147,25 +135,19 @@ def test_patterns_and_archives(tmp_path, host, device, message):
         convert_files(str(tmp_path / host), str(tmp_path / device))
 
 
-def test_a_file_of_zeros_is_no_archive(tmp_path):
-    for name in ("h_0.json", "d_0.json"):
-        (tmp_path / name).write_bytes(bytes(10_240))
-    with pytest.raises(TraceFormatError, match=r"d_0\.json is not the trace it should be"):
-        convert_files(str(tmp_path / "h_0.json"), str(tmp_path / "d_0.json"))
-
-
-def test_a_trace_that_unpacks_to_gigabytes_is_refused_before_it_does(trace_set):
-    bomb = gzip.compress(b'{"traceEvents": [') + gzip.compress(b" " * 2**20) * 100
-    (trace_set / "rank1.device.json.gz").write_bytes(bomb)
-    with pytest.raises(TraceFormatError, match=r"rank1\.device\.json\.gz unpacks to more than 200 times"):
-        convert(trace_set)
-
-
-def test_a_linked_trace_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path):
-    bomb = gzip.compress(b'{"nodes": [') + gzip.compress(b" " * 2**20) * 100
-    (tmp_path / "linked.json.gz").write_bytes(bomb)
-    with pytest.raises(TraceFormatError, match=r"linked\.json\.gz unpacks to more than 200 times"):
-        read_linked(tmp_path / "linked.json.gz")
+@pytest.mark.parametrize(
+    ("name", "begins", "read"),
+    [
+        ("trace.json.gz", b'{"traceEvents": [', read_device_trace),
+        ("linked.json.gz", b'{"nodes": [', read_linked),
+        ("logs.gz", b'{"dump_stats": {}}\n', lambda path: read_logs([path])),
+        ("graph.0.et", b"", read_et),
+    ],
+)
+def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path, name, begins, read):
+    (tmp_path / name).write_bytes(gzip.compress(begins) + gzip.compress(b" " * 2**20) * 100)
+    with pytest.raises(ChakrascopeError, match=f"{name} unpacks to more than 200 times its size"):
+        read(tmp_path / name)
 
 
 @given(st.binary(max_size=300))

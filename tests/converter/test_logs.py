@@ -163,9 +163,6 @@ def test_messages_are_matched_by_size_and_time_where_one_log_also_ends_earlier(t
         assert matched.loose == 1
 
 
-KINDS = ["compute", "message", "all_reduce", "all_gather", "broadcast", "all_to_all"]
-
-
 @st.composite
 def legal_jobs(draw):
     """Return a job of three to five ranks, in groups that overlap, that ran to its end."""

@@ -1,7 +1,5 @@
 """The compiled readers: strict about JSON, indifferent to how a file arrives, and bounded in memory."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,11 +1,10 @@
 """Casts and copies that repeat an earlier one of the same data, as traces show it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files
 from chakrascope.converter.building._shared_inputs import shared_inputs
@@ -29,7 +28,7 @@ def cast(source, result, **more):
 
 def repeated(tmp_path, *steps, on_device=False):
     """Return how many nodes of which operators repeat a copy, in traces of *steps* of calls."""
-    events, nodes, time, record = [], [], 1_000.0, 0
+    trace, nodes, time, record = KinetoTrace(), [], 1_000.0, 0
     for number, calls in enumerate(steps):
         begin = time
         for name, inputs, outputs, shapes in calls:
@@ -43,22 +42,14 @@ def repeated(tmp_path, *steps, on_device=False):
                 "outputs": {"values": outputs, "shapes": [], "types": []},
             }
             nodes.append({"id": record, "name": name, "attrs": attrs, **sides})
-            about = {"Record function id": record, "External id": record}
-            common = {"ph": "X", "pid": 1, "tid": 1, "ts": time, "dur": 50.0}
-            events.append(common | {"cat": "cpu_op", "name": name, "args": about})
+            trace.op(name, time, 50.0, record)
             if on_device:
-                ids = {"correlation": record, "External id": record}
-                launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": time + 5, "dur": 1.0}
-                events.append(common | launch | {"args": ids})
-                work = {"cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": time + 60, "dur": 9.0}
-                events.append({"ph": "X"} | work | {"args": ids | {"device": 0, "stream": 7}})
+                trace.launch((time + 5, 1.0), [(time + 60, 9.0)])
             time += 100.0
-        mark = {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{number}", "pid": 1, "tid": 1}
-        events.append(mark | {"ts": begin, "dur": time - begin, "args": {}})
+        trace.add("user_annotation", f"ProfilerStep#{number}", begin, time - begin)
         time += 10.0
-    host, device = tmp_path / "host.json", tmp_path / "device.json"
+    host, device = tmp_path / "host.json", trace.write(tmp_path / "device.json")
     host.write_text(json.dumps({"schema": "1.1.1", "nodes": nodes}))
-    device.write_text(json.dumps({"traceEvents": events}))
     made = convert_files(str(host), str(device), step="all")
     numbers = made.metadata["repeated"].get("0", [])
     nodes = made.graphs[0].nodes.set_index("node_id").loc[numbers]

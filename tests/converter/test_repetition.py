@@ -1,12 +1,11 @@
 """Traces that mark no step, and repeat: each repetition is a step, unless that is not certain."""
 
-from __future__ import annotations
-
 import gzip
 import json
 
 import numpy as np
 import pytest
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files
 from chakrascope.converter.building import UNMARKED
@@ -23,26 +22,18 @@ def trace(path, kernels, pauses=(), graph=0):
 
     The host pauses 500 us before the kernels whose places are in *pauses*.
     """
-    now, free, call, events = 1_000.0, 0.0, 0, []
+    now, free, call, made = 1_000.0, 0.0, 0, KinetoTrace()
     for place, name in enumerate(kernels):
         now += 500.0 if place in pauses else 0.0
         if not graph or place % graph == 0:
-            call += 1
-            events.append(event("cpu_op", f"aten::{name.split()[0]}", now, 9.0, {"External id": call}))
-            events.append(event("cuda_runtime", "cudaLaunchKernel", now + 2, 5.0, {"correlation": call}))
+            made.op(f"aten::{name.split()[0]}", now, 9.0, **{"External id": call + 1})
+            call = made.call("cudaLaunchKernel", now + 2, 5.0)
             now += 10 + float(NOISE.integers(0, 4))
         category = "gpu_memcpy" if "Memcpy" in name else "kernel"
         start = max(now, free)
         free = start + 20 + float(NOISE.integers(0, 3))
-        about = {"correlation": call, "stream": 7, "device": 0}
-        events.append(event(category, name, start, free - start, about))
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return path
-
-
-def event(category, name, start, duration, args):
-    return {"ph": "X", "pid": 1, "tid": 1, "cat": category, "name": name, "ts": start, "dur": duration,
-            "args": args}  # fmt: skip
+        made.work(name, start, free - start, call, category=category)
+    return made.write(path)
 
 
 def calls_in(path, steps):
@@ -88,11 +79,10 @@ def test_a_kernel_more_or_less_does_not_shift_the_steps(tmp_path):
 
 
 def test_what_one_operator_repeats_is_one_step(tmp_path):
-    path = trace(tmp_path / "trace.json", FORWARD * 5)
-    document = json.loads(path.read_text())
-    document["traceEvents"].append(event("cpu_op", "aten::many", 999.0, 100_000.0, {"External id": 0}))
-    path.write_text(json.dumps(document))
-    assert steps_of(path) == []
+    made = KinetoTrace()
+    made.events = json.loads(trace(tmp_path / "one.json", FORWARD * 5).read_text())["traceEvents"]
+    made.op("aten::many", 999.0, 100_000.0)
+    assert steps_of(made.write(tmp_path / "trace.json")) == []
 
 
 def test_a_graph_is_launched_whole(tmp_path):
@@ -169,11 +159,8 @@ def test_operators_of_a_captured_job_repeat_where_its_steps_are_marked(data_dir,
 
 @pytest.mark.parametrize("call", [{"correlation": 9}, {}, {"correlation": -1}])
 def test_kernels_without_calls_repeat_nothing(tmp_path, call):
-    events = [event("cpu_op", "aten::mm", 1.0, 5.0, {"External id": 1})]
-    events += [
-        event("kernel", name, 10.0 * place, 5.0, {"stream": 7, "device": 0, **call})
-        for place, name in enumerate(FORWARD * 4)
-    ]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    assert steps_of(path) == []
+    made = KinetoTrace()
+    made.op("aten::mm", 1.0, 5.0, **{"External id": 1})
+    for place, name in enumerate(FORWARD * 4):
+        made.add("kernel", name, 10.0 * place, 5.0, stream=7, device=0, **call)
+    assert steps_of(made.write(tmp_path / "trace.json")) == []

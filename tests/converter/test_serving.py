@@ -1,8 +1,7 @@
 """Operators of inference engines have work where their annotations and allocations tell it."""
 
-import json
-
 import pytest
+from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files
 
@@ -15,26 +14,18 @@ LAYER = ("vllm::moe_forward", [[32, 3072], [32, 32]])
 
 def converted(tmp_path, *calls, kernel="kernel"):
     """Return the rows of the table of *calls*: annotation, operator, shapes, types, allocated shapes."""
-    events = []
+    trace = KinetoTrace()
     for number, (annotation, name, shapes, types, allocated) in enumerate(calls, 1):
-        time, about = 1_000.0 * number, {"Record function id": 2 * number, "External id": 2 * number}
-        common = {"ph": "X", "pid": 1, "tid": 1}
+        time = 1_000.0 * number
         if annotation:
-            events.append(common | {"cat": "user_annotation", "name": annotation, "ts": time, "dur": 90.0})
+            trace.add("user_annotation", annotation, time, 90.0)
         called = {"Input Dims": shapes, "Input type": types, "Concrete Inputs": [""] * len(shapes)}
-        events.append(
-            common | {"cat": "cpu_op", "name": name, "ts": time + 5, "dur": 50.0, "args": about | called}
-        )
+        trace.op(name, time + 5, 50.0, 2 * number, **called)
         for place, shape in enumerate(allocated):
             asked = {"Input Dims": [[]], "Input type": ["ScalarList"], "Concrete Inputs": [shape]}
-            inner = {"name": "aten::empty", "ts": time + 6 + place, "dur": 0.5, "args": asked}
-            events.append(common | {"cat": "cpu_op"} | inner)
-        ids = {"correlation": number, "External id": 2 * number}
-        launch = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": time + 40, "dur": 1.0, "args": ids}
-        work = {"cat": "kernel", "name": kernel, "pid": 0, "tid": 7, "ts": time + 60, "dur": 10.0}
-        events += [common | launch, {"ph": "X"} | work | {"args": ids | {"device": 0, "stream": 7}}]
-    path = tmp_path / "trace.json"
-    path.write_text(json.dumps({"traceEvents": events}))
+            trace.op("aten::empty", time + 6 + place, 0.5, **asked)
+        trace.launch((time + 40, 1.0), [(time + 60, 10.0)], work=kernel)
+    path = trace.write(tmp_path / "trace.json")
     table = convert_files(None, str(path), None, step="all").metadata["operators"]
     fields = ("operator", "kind", "precision", "arguments", "flops", "read", "written", "calls")
     return [

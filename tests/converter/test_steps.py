@@ -1,7 +1,5 @@
 """Steps by the annotations that mark them: names, occurrences, globs, and batches of inference engines."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -136,7 +134,7 @@ def test_an_annotation_that_is_not_there_is_refused(served, step, message):
 def test_a_trace_without_annotations_says_what_to_do(tmp_path):
     engine = Engine()
     engine.step("x", [10.0] * 4)
-    engine.events = [event for event in engine.events if event["cat"] != "user_annotation"]
+    engine.trace.events = [event for event in engine.trace.events if event["cat"] != "user_annotation"]
     with pytest.raises(UsageError, match=r"holds none\. Mark the steps in the script"):
         convert_files(None, str(engine.write(tmp_path / "trace.json")), step="x")
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from chakrascope.converter import EdgeKind, Graph, Workload, convert, microbenchmark
+from chakrascope.converter import EdgeKind, Graph, Workload, microbenchmark
 from chakrascope.converter.chakra import EDGE_COLUMNS, NODE_COLUMNS, saved_columns
 from chakrascope.converter.chakra import _tables as tables
 from chakrascope.errors import WorkloadFormatError
@@ -17,14 +17,9 @@ from chakrascope.errors import WorkloadFormatError
 MOST = {"int64": 2**63 - 1, "int16": 2**15 - 1, "uint8": 255}
 
 
-@pytest.fixture(scope="module")
-def workload(data_dir):
-    return convert(data_dir / "converter" / "mlp_2")
-
-
 @pytest.fixture
-def prefix(workload, tmp_path):
-    workload.save(tmp_path / "w")
+def prefix(captured, tmp_path):
+    captured.save(tmp_path / "w")
     return tmp_path / "w"
 
 
@@ -36,7 +31,7 @@ def _table(prefix, of="nodes"):
 
 
 def _read(prefix):
-    """Return the workload, with all its columns read."""
+    """Return the captured, with all its columns read."""
     loaded = Workload.load(prefix)
     loaded.node_table()
     loaded.edge_table()
@@ -76,19 +71,19 @@ def test_what_is_written_is_read(tmp_path_factory, programs):
     assert [loaded.graph_of(rank).as_rank(rank) for rank in range(len(graphs))] == [*graphs]
 
 
-def test_one_workload_makes_the_same_bytes_whenever_it_is_saved(workload, prefix, tmp_path):
-    workload.save(tmp_path / "again" / "w")
+def test_one_workload_makes_the_same_bytes_whenever_it_is_saved(captured, prefix, tmp_path):
+    captured.save(tmp_path / "again" / "w")
     Workload.load(prefix).save(tmp_path / "loaded" / "w")
     for of in TABLES:
         for other in ("again", "loaded"):
             assert _table(prefix, of).read_bytes() == _table(tmp_path / other / "w", of).read_bytes()
 
 
-def test_reasons_survive_where_the_tables_no_longer_hold_the_file(workload, prefix, tmp_path):
+def test_reasons_survive_where_the_tables_no_longer_hold_the_file(captured, prefix, tmp_path):
     other = [
-        graph.with_columns(duration_ns=graph.node_columns["duration_ns"] + 1) for graph in workload.graphs
+        graph.with_columns(duration_ns=graph.node_columns["duration_ns"] + 1) for graph in captured.graphs
     ]
-    Workload(tuple(other), workload.program_of_rank, workload.groups, {}).save(tmp_path / "other" / "w")
+    Workload(tuple(other), captured.program_of_rank, captured.groups, {}).save(tmp_path / "other" / "w")
     for rank in range(2):
         (tmp_path / f"w.{rank}.et").write_bytes((tmp_path / "other" / f"w.{rank}.et").read_bytes())
     for loaded, graph in zip(Workload.load(prefix).graphs, other, strict=True):
@@ -96,16 +91,16 @@ def test_reasons_survive_where_the_tables_no_longer_hold_the_file(workload, pref
         assert EdgeKind.CTRL not in loaded.edge_columns["kind"]
 
 
-def test_a_loaded_workload_stays_what_it_was_when_its_files_are_replaced(workload, prefix):
+def test_a_loaded_workload_stays_what_it_was_when_its_files_are_replaced(captured, prefix):
     loaded = Workload.load(prefix)
     microbenchmark("all-reduce", 2, 8).save(prefix)
-    assert loaded.graphs == workload.graphs
+    assert loaded.graphs == captured.graphs
 
 
-def test_without_tables_the_files_load(workload, prefix):
+def test_without_tables_the_files_load(captured, prefix):
     for of in TABLES:
         _table(prefix, of).unlink()
-    for loaded, graph in zip(Workload.load(prefix).graphs, workload.graphs, strict=True):
+    for loaded, graph in zip(Workload.load(prefix).graphs, captured.graphs, strict=True):
         pd.testing.assert_frame_equal(loaded.nodes, graph.nodes)
         assert set(loaded.edge_columns["kind"].tolist()) <= {EdgeKind.DATA, EdgeKind.CTRL}
 
@@ -158,20 +153,20 @@ def test_hostile_tables_are_refused(prefix, changed):
         _read(prefix)
 
 
-def test_tables_of_two_workloads_are_refused(workload, prefix, tmp_path):
-    Workload(workload.graphs[:1], np.zeros(2, np.int32)).save(tmp_path / "other" / "w")
+def test_tables_of_two_workloads_are_refused(captured, prefix, tmp_path):
+    Workload(captured.graphs[:1], np.zeros(2, np.int32)).save(tmp_path / "other" / "w")
     _table(prefix, "edges").write_bytes(_table(tmp_path / "other" / "w", "edges").read_bytes())
     with pytest.raises(WorkloadFormatError, match="different workloads"):
         Workload.load(prefix)
 
 
-def test_saved_columns_are_read_without_the_files(workload, prefix, monkeypatch):
-    table = workload.node_table()
+def test_saved_columns_are_read_without_the_files(captured, prefix, monkeypatch):
+    table = captured.node_table()
     for least, most in ((1, 100), (1, 1 << 20), (1 << 16, 1 << 20)):
         monkeypatch.setattr(tables, "_LEAST_ROWS", least)
         monkeypatch.setattr(tables, "_MOST_ROWS", most)
-        workload.save(prefix)
-        assert Workload.load(prefix).graphs == workload.graphs
+        captured.save(prefix)
+        assert Workload.load(prefix).graphs == captured.graphs
         (prefix.with_name("w.1.et")).unlink()
         pieces = [*saved_columns(prefix, ["comm_size_bytes"])]
         assert max(len(piece["rank"]) for piece in pieces) <= most
@@ -181,41 +176,41 @@ def test_saved_columns_are_read_without_the_files(workload, prefix, monkeypatch)
     assert saved_columns(prefix, ["comm_size_bytes"]) is None
 
 
-def _before_0_3(workload, prefix):
+def _before_0_3(captured, prefix):
     """Leave of the tables what versions before 0.3 lack; return all edges, with the rank of each."""
     for of in TABLES:
         _table(prefix, of).unlink()
-    parts = [graph.edges.assign(rank=graph.rank)[["rank", *EDGE_COLUMNS]] for graph in workload.graphs]
+    parts = [graph.edges.assign(rank=graph.rank)[["rank", *EDGE_COLUMNS]] for graph in captured.graphs]
     return pd.concat(parts, ignore_index=True)
 
 
-def _save_0_2(workload, prefix):
-    edges = _before_0_3(workload, prefix)
-    ends = {"node_ends": [graph.num_nodes for graph in workload.graphs]}
-    ends["edge_ends"] = [graph.num_edges for graph in workload.graphs]
+def _save_0_2(captured, prefix):
+    edges = _before_0_3(captured, prefix)
+    ends = {"node_ends": [graph.num_nodes for graph in captured.graphs]}
+    ends["edge_ends"] = [graph.num_edges for graph in captured.graphs]
     np.savez(
         prefix.with_name("w.tables.npz"),
-        ranks=np.array([graph.rank for graph in workload.graphs]),
+        ranks=np.array([graph.rank for graph in captured.graphs]),
         **{name: np.cumsum(counts) for name, counts in ends.items()},
         **{f"edge_{name}": edges[name].to_numpy() for name in EDGE_COLUMNS},
     )
     return prefix.with_name("w.tables.npz")
 
 
-def _save_0_1(workload, prefix):
-    _before_0_3(workload, prefix).to_parquet(prefix.with_name("w.edges.parquet"))
+def _save_0_1(captured, prefix):
+    _before_0_3(captured, prefix).to_parquet(prefix.with_name("w.edges.parquet"))
     return prefix.with_name("w.edges.parquet")
 
 
 @pytest.mark.parametrize("save", [_save_0_1, _save_0_2])
-def test_edges_of_old_workloads_keep_their_reasons(workload, prefix, save):
+def test_edges_of_old_workloads_keep_their_reasons(captured, prefix, save):
     """Versions 0.1 and 0.2 stored them; without them every edge would be plain control or data."""
-    old = save(workload, prefix)
-    assert Workload.load(prefix).graphs == workload.graphs
+    old = save(captured, prefix)
+    assert Workload.load(prefix).graphs == captured.graphs
     for damage in (old.read_bytes()[:100], b""):
         old.write_bytes(damage)
         with pytest.raises(WorkloadFormatError, match="damaged"):
             Workload.load(prefix)
-    workload.save(prefix)
+    captured.save(prefix)
     assert not prefix.with_name("w.tables.npz").exists()
-    assert Workload.load(prefix).graphs == workload.graphs
+    assert Workload.load(prefix).graphs == captured.graphs

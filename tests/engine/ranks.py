@@ -1,7 +1,5 @@
 """Run every rank of a job in a thread of its own, joined by pairs of sockets."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import socket

@@ -5,8 +5,6 @@ with congestion refuse more than one dimension; all stop where the local memory 
 larger below), and were asked without.
 """
 
-from __future__ import annotations
-
 import json
 import math
 

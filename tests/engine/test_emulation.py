@@ -1,7 +1,5 @@
 """Ranks in real time, over sockets, libfabric and threads: they send what a simulation would carry."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

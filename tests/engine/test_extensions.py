@@ -1,7 +1,5 @@
 """Where the reference simulator aborts, hangs or replays: an answer, or a diagnosis."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Networks with queues, routes over any graph of links, and the order of chunks in them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Collectives whose members have different amounts run as the messages that they are, folded or not."""
 
-from __future__ import annotations
-
 from random import Random
 
 import et

@@ -1,7 +1,5 @@
 """Small machines and programs for tests of the GPU model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from chakrascope.runner.gpu import Compute, Machine, Memory, Mesh, ScaleOut, ScaleUp

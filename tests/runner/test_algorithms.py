@@ -1,7 +1,5 @@
 """How collectives and messages run: custom algorithms, receivers that are waited for, and stalls."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

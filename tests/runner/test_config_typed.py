@@ -1,7 +1,5 @@
 """Networks: parts with types, figures against closed forms, symmetries, and presets."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -257,12 +255,6 @@ def test_what_ns3_cannot_say_is_said(tmp_path):
     assert "1 links have a latency between two of them" in remarks[1]
 
 
-def test_networks_written_as_yaml_are_the_same(tmp_path):
-    network = NetworkConfig.load(SAMPLES / "ironwood.json", DEFAULTS)
-    (path,), _ = write_network(network, "yaml", tmp_path)
-    assert NetworkConfig.load(path) == network
-
-
 def test_logical_dimensions_are_written(tmp_path):
     write_network(NetworkConfig.preset("dgx-a100-2x8"), "ns3", tmp_path)
     assert json.loads((tmp_path / "logical.json").read_text()) == {"logical-dims": ["8", "2"]}
@@ -359,7 +351,7 @@ def test_groups_out_of_order_are_none():
 
 # The presets: where their figures come from, and that every backend takes them.
 
-GIB = 1 << 30
+
 ROOFLINES = [name for name in list_presets("system") if name.startswith("roofline-")]
 
 

@@ -1,7 +1,5 @@
 """Damaged configurations and studies: only errors of ours, with what changed; and full disks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 
@@ -43,7 +41,7 @@ READERS = {
     "points.jsonl": (read_points, {"network.bandwidth": [25, 50], "system.endpoint-delay": 3}),
     "prices.yml": (lambda path: Prices.parse([str(path)]), {"ring-8": 0.5}),
 }
-DEEP, ENDLESS = "[" * 4000, int("9" * 400)
+DEEP = "[" * 4000
 
 
 def check(read, argument):
@@ -308,6 +306,8 @@ def test_results_of_earlier_versions_are_a_note(study):
 def test_a_result_without_a_study_is_checked_too(study, tmp_path):
     study.result().save(tmp_path / "alone")
     assert Result.load(tmp_path / "alone").makespan_ns == study.result().makespan_ns
+    with pytest.raises(StudyError, match="never overwritten"):
+        study.result().save(tmp_path / "alone")
     (tmp_path / "alone" / "result.json").write_text("{}")
     with pytest.raises(StudyError, match=r"result\.json is damaged: it differs from its checksum"):
         Result.load(tmp_path / "alone")

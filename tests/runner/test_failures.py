@@ -1,7 +1,5 @@
 """Links that are down or slow: what is left of the network, and what no backend may ignore."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -20,7 +18,7 @@ from chakrascope.runner import (
     simulate,
 )
 from chakrascope.runner.analysis import check_setup
-from chakrascope.runner.config import Link, fabric_of, read_failures
+from chakrascope.runner.config import fabric_of, read_failures
 from chakrascope.runner.study import run_table
 
 # Two ranks under each of two leaves (4, 5), two spines (6, 7); leaves and spines have two links each.
@@ -193,12 +191,6 @@ def test_the_check_says_what_backends_without_links_refuse(backend):
     assert "error" not in {finding.severity for finding in found}
 
 
-def test_backends_without_links_refuse_failures():
-    for backend in ("analytical-unaware", "gpu"):
-        with pytest.raises(ConfigError, match=f"'{backend}' knows no links"):
-            makespan(network({"link": [4, 6]}), backend)
-
-
 def test_failures_are_an_option(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "graph.yml").write_text(yaml.safe_dump(GRAPH), encoding="utf-8")
@@ -224,11 +216,6 @@ def test_failures_are_an_option(tmp_path, capsys, monkeypatch):
     code, said = run("--fail", "7@2us..1us")
     assert code == ConfigError.exit_code
     assert "--fail 7@2us..1us: 'until' must be later than 'at'" in " ".join(said.err.split())
-
-
-def test_failures_leave_other_links_alone():
-    assert network().links == tuple(Link(*link) for link in LINKS)
-    assert len(fabric_of(network()).links) == len(network().links)
 
 
 def test_runs_are_called_after_what_fails():

@@ -1,7 +1,5 @@
 """The job store: any interleaving of submit, cancel, crash and resume, and processes that are killed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

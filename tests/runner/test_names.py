@@ -1,7 +1,5 @@
 """Nothing that ends as a name writes, replaces or removes anything outside of its place in a study."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -17,7 +15,7 @@ from workloads import coll, comp, workload
 from chakrascope.cli._main import cli
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ChakrascopeError
-from chakrascope.runner import JobStore, NetworkConfig, Study
+from chakrascope.runner import JobStore, Study
 from chakrascope.runner._checksums import write_checksums
 from chakrascope.runner.jobs._job import ImportRequest
 from chakrascope.runner.jobs._work import findings_file
@@ -205,15 +203,6 @@ def test_a_trace_set_converted_again_takes_the_place_of_its_workload_alone(study
     study.add_workload(again, "capture-2")
     mine = replace(microbenchmark("all-reduce", 2, 32), metadata={"trace_set": "capture-2"})
     assert study.keep_converted(mine, "job").parent.name == "job-2"
-
-
-def test_a_network_of_a_name_that_is_taken_gets_another(study):
-    other = RING.replace(b"4", b"8")
-    held = (study.networks_dir / "mine.yml").read_bytes()
-    assert add_network(study, "mine.yml", held) == "mine.yml"
-    assert add_network(study, "mine.yml", other) == "mine-2.yml"
-    assert (study.networks_dir / "mine.yml").read_bytes() == held
-    assert NetworkConfig.load(study.networks_dir / "mine-2.yml").num_ranks == 8
 
 
 def test_a_run_edited_to_a_workload_elsewhere_is_damaged(study):

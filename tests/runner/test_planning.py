@@ -32,7 +32,6 @@ from chakrascope.runner.prediction import Setting, predict
 from chakrascope.runner.prediction.models import (
     RECOMPUTATIONS,
     Plan,
-    Transformer,
     find_model,
     fullest_memory,
     in_flight,
@@ -98,9 +97,7 @@ EXPERTS = replace(SMALL, experts=8, top_k=2, expert_ffn=4096, dense_layers=1, na
     [(SMALL, (1, 3), None), (SMALL, (1,), 16 << 30), (EXPERTS, (1,), None)],
     ids=["dense", "tight", "experts"],
 )
-def test_no_plan_that_was_left_out_is_faster_than_the_best(
-    model: Transformer, zero: tuple[int, ...], limit: int | None
-):
+def test_no_plan_that_was_left_out_is_faster_than_the_best(model, zero, limit):
     """Simulate all plans of a small space: the search that simulates few finds the same one."""
     request = replace(
         REQUEST,
@@ -147,9 +144,7 @@ def test_widths_that_tensor_parallelism_does_not_divide_are_counted():
     schedule=st.sampled_from(("1f1b", "interleaved", "zero-bubble")),
     zero=st.sampled_from([0, 1]),
 )
-def test_a_long_step_is_that_of_its_whole_simulation(
-    tp: int, pp: int, micro_batches: int, schedule: str, zero: int
-):
+def test_a_long_step_is_that_of_its_whole_simulation(tp, pp, micro_batches, schedule, zero):
     if schedule != "1f1b" and pp == 1:
         schedule = "1f1b"
     if schedule == "interleaved":
@@ -184,7 +179,7 @@ def test_the_front_is_what_no_plan_beats(found):
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 6)] * 3), min_size=1, max_size=40))
-def test_a_row_is_on_the_front_unless_one_is_as_good_everywhere(rows: list[tuple[int, int, int]]):
+def test_a_row_is_on_the_front_unless_one_is_as_good_everywhere(rows):
     figures = np.array(rows, dtype=float)
     chosen = figures[front(figures)]
     beaten = [(chosen <= row).all(axis=1).any() for row in figures]
@@ -220,7 +215,7 @@ def test_what_does_not_fit_is_counted():
         ({"global_batch": 31, "only": {"dp": (16,)}}, "global batch of 31"),
     ],
 )
-def test_a_search_without_an_answer_says_why(change: dict[str, object], words: str):
+def test_a_search_without_an_answer_says_why(change, words):
     with pytest.raises(UsageError, match=words):
         search_plans(replace(REQUEST, **change))
 
@@ -240,7 +235,7 @@ def test_a_cheaper_chip_is_on_the_front():
     assert row["cost"] == pytest.approx(16 * row["step_ns"] / 3.6e12 * 4.0)
 
 
-def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
+def test_a_search_goes_on_where_it_stopped(tmp_path):
     study = Study.create(tmp_path / "s")
     request = replace(REQUEST, only={"pp": (1, 2), "cp": (1,), "zero": (1,)})
     first = search_plans(request, study=study, most=3)
@@ -252,7 +247,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
         search_plans(replace(request, global_batch=64), study=study, name=first.name)
 
 
-def test_a_search_that_was_cut_off_loses_a_line_at_most(tmp_path: Path):
+def test_a_search_that_was_cut_off_loses_a_line_at_most(tmp_path):
     study = Study.create(tmp_path / "s")
     request = replace(REQUEST, only={"cp": (1,), "zero": (1,)})
 
@@ -270,13 +265,13 @@ def test_a_search_that_was_cut_off_loses_a_line_at_most(tmp_path: Path):
     )
 
 
-def test_processes_answer_as_this_one_does(tmp_path: Path):
+def test_processes_answer_as_this_one_does(tmp_path):
     request = replace(REQUEST, only={"cp": (1,), "zero": (1,), "recompute": ("none",)})
     here, there = (search_plans(request, most=4, workers=workers) for workers in (0, 1))
     assert set(here.table["step_ns"]) == set(there.table["step_ns"])
 
 
-def test_what_was_found_is_a_sweep(tmp_path: Path):
+def test_what_was_found_is_a_sweep(tmp_path):
     study = Study.create(tmp_path / "s")
     made = search_plans(replace(REQUEST, only={"zero": (1,)}), study=study, most=12)
     sweep = read_sweep(study, made.name)
@@ -295,7 +290,7 @@ def search(*arguments: str) -> Result:
 COMMAND = ["--model", "mpt-125m", "--chip", "a100-40", "--gpus", "8", "--cp", "1", "--zero", "0,1"]
 
 
-def test_the_command_keeps_the_best_as_a_run(tmp_path: Path):
+def test_the_command_keeps_the_best_as_a_run(tmp_path):
     folder = tmp_path / "s"
     answer = search(*COMMAND, "-o", str(folder), "--keep", "1", "--format", "json", "--rows", "3")
     told = json.loads(answer.stdout[answer.stdout.index("{") :])
@@ -348,7 +343,7 @@ def test_the_command_says_what_was_left_out():
         (["--gpus", "8", "--expert-tp", "1"], "has no experts"),
     ],
 )
-def test_a_wrong_search_says_what_to_change(arguments: list[str], words: str):
+def test_a_wrong_search_says_what_to_change(arguments, words):
     with pytest.raises(UsageError, match=words):
         search("--model", "mpt-125m", *arguments)
 
@@ -380,7 +375,7 @@ def test_presets_have_nodes_as_they_are_sold():
 
 @pytest.mark.parametrize("pp", range(1, 9))
 @pytest.mark.parametrize(("kind", "chunks"), [("1f1b", 1), ("zero-bubble", 1), ("interleaved", 3)])
-def test_micro_batches_under_way_are_those_of_the_schedule(pp: int, kind: str, chunks: int):
+def test_micro_batches_under_way_are_those_of_the_schedule(pp, kind, chunks):
     for count in (1, 2, 3, 8, 24):
         if kind == "interleaved" and count % pp:
             continue
@@ -391,7 +386,7 @@ def test_micro_batches_under_way_are_those_of_the_schedule(pp: int, kind: str, c
 
 
 @pytest.mark.parametrize("name", ["llama3-405b", "deepseek-v3"])
-def test_the_fullest_rank_is_found_without_looking_at_every_stage(name: str):
+def test_the_fullest_rank_is_found_without_looking_at_every_stage(name):
     model = find_model(name)
     for pp, kind, chunks in ((1, "1f1b", 1), (7, "1f1b", 1), (16, "zero-bubble", 1), (4, "interleaved", 3)):
         plan = Plan(pp=pp, dp=8, global_batch=8 * 4 * pp, schedule=kind, chunks=chunks)

@@ -1,7 +1,5 @@
 """Experiments and the traces they are made of: the critical path, memory, and every trace at hand."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil
@@ -17,13 +15,11 @@ from training_job import TrainingJob
 from workloads import coll, comp, workload
 
 from chakrascope.converter import convert_files, microbenchmark
-from chakrascope.errors import BackendError, ConfigError, StudyError, TraceError, WorkloadError
+from chakrascope.errors import BackendError, ConfigError, StudyError, TraceError
 from chakrascope.runner import (
     BREAKDOWNS,
-    FakeBackend,
     NetworkConfig,
     Result,
-    Study,
     analyse_run,
     clear_kept_traces,
     critical_path,
@@ -31,7 +27,6 @@ from chakrascope.runner import (
     kept_traces,
     prepare,
     read_side,
-    register,
     simulate,
     study_of_traces,
     summarize,
@@ -161,59 +156,6 @@ def test_broadcasts_without_messages_are_said(backend):
 def test_backend_names_are_checked():
     with pytest.raises(ConfigError, match="did you mean 'analytical-aware'"):
         get_backend("analytical-awre")
-    with pytest.raises(ConfigError, match="already a backend"):
-        register("fake", FakeBackend())
-
-
-def test_missing_files_and_presets_are_explained(tmp_path):
-    with pytest.raises(ConfigError, match="did you mean 'ring-2'"):
-        simulate(two_ranks(), "default", "ring2", backend="fake")
-    with pytest.raises(WorkloadError, match="does not exist"):
-        simulate(tmp_path / "absent", "default", "ring-2", backend="fake")
-
-
-def test_study_keeps_runs_whole_and_can_move(tmp_path):
-    study = Study.create(tmp_path / "a")
-    model = two_ranks()
-    prefix = study.add_workload(model, "w")
-    experiment = prepare(prefix, "default", "ring-2", backend="fake")
-    result = get_backend("fake").run(experiment)
-    run_id = study.add_run(experiment, result)
-    assert study.add_run(experiment, result) == run_id
-    (tmp_path / "a").rename(tmp_path / "b")
-    moved = Study.open(tmp_path / "b")
-    assert [info.id for info in moved.runs()] == [run_id]
-    pd.testing.assert_frame_equal(moved.result().nodes, result.nodes)
-    check_path(critical_path(moved.result(run_id[:6]), moved.run_workload()))
-    assert moved.experiment().content_hash == run_id
-    for file in (tmp_path / "b").rglob("*.json"):
-        assert str(tmp_path) not in file.read_text()
-
-
-def test_an_unfinished_run_is_absent(tmp_path):
-    study = Study.create(tmp_path)
-    (tmp_path / "runs" / ".dead.1.tmp").mkdir(parents=True)
-    (tmp_path / "runs" / ".dead.1.tmp" / "run.json").write_text("{}")
-    assert study.runs() == []
-    with pytest.raises(StudyError, match="no run yet"):
-        study.result()
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"format": "other"}'])
-def test_a_damaged_study_is_refused(tmp_path, content):
-    (tmp_path / "study.json").write_text(content)
-    with pytest.raises(StudyError):
-        Study.open(tmp_path)
-
-
-def test_a_damaged_result_is_refused(tmp_path):
-    result = simulate(two_ranks(), "default", "ring-2", backend="fake")
-    result.save(tmp_path / "r")
-    with pytest.raises(StudyError, match="never overwritten"):
-        result.save(tmp_path / "r")
-    (tmp_path / "r" / "nodes.parquet").write_bytes(b"PAR1")
-    with pytest.raises(StudyError, match="damaged"):
-        Result.load(tmp_path / "r")
 
 
 # A simulation or a table that would not fit is refused before it begins, with what it would need.

@@ -1,7 +1,5 @@
 """Sweeps on Dask: a cluster of two worker processes on loopback, and jobs of a batch system."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """Sweeps for what is best: searches, costs, answers, and the command."""
 
-from __future__ import annotations
-
 import json
 import sys
 
@@ -188,15 +186,6 @@ def test_other_prices_simulate_nothing_again(sweep_cost_study):
         again.points["cost"].sum()
     )
     assert run_sweep(sweep_cost_study, OVER, workers=0).points["cost"].notna().all()
-
-
-def test_a_search_finds_the_least_cost_within_a_limit(sweep_cost_study):
-    pytest.importorskip("optuna", reason="Optuna is not installed (the extra [search])")
-    every = run_sweep(sweep_cost_study, OVER, prices=Prices(1.0), least="cost", workers=0, name="grid")
-    found = run_sweep(
-        sweep_cost_study, OVER, prices=Prices(1.0), least="cost", trials=12, workers=0, name="search"
-    )
-    assert found.points["cost"].iloc[0] == every.points["cost"].iloc[0]
 
 
 def test_a_table_of_an_earlier_version_has_no_cost(sweep_cost_study):

@@ -93,12 +93,6 @@ def test_a_single_link_of_a_graph_can_change():
         simulate_faster(asked, Target("bandwidth", "0"), 2.0)
 
 
-def test_a_single_link_of_a_fabric_can_change():
-    asked = experiment("analytical-aware", packet={"fabric": {"hosts_per_leaf": 2}})
-    assert simulate_faster(asked, Target("link", "0-4"), 1.0) == makespan(asked)
-    assert simulate_faster(asked, Target("link", "0-4"), 0.25) > makespan(asked)
-
-
 def test_a_network_of_dimensions_has_no_single_links():
     for backend in ("analytical-unaware", "analytical-aware"):
         with pytest.raises(UsageError, match="bandwidth:0"):

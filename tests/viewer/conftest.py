@@ -1,7 +1,5 @@
 """One study, one server for it, and one browser, shared by all tests: none of them changes a run."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from contextlib import contextmanager
@@ -91,9 +89,11 @@ def context(browser):
 
 @pytest.fixture
 def page(context):
-    """A fresh page that remembers every complaint and every request that leaves this machine."""
+    """A fresh page that must not complain, nor ask anything of another machine."""
     page = watched(context)
     yield page
+    heard = page.complaints, page.foreign
+    assert heard == ([], [])
     page.close()
 
 
@@ -107,7 +107,10 @@ def _tab(context, served):
 
 @pytest.fixture
 def visit(_tab):
-    """Go to an address as a link on a page does, without loading the scripts again, and return the page."""
+    """Go to an address as a link on a page does, without loading the scripts again, and return the page.
+
+    The page must not complain, nor ask anything of another machine.
+    """
     size = _tab.viewport_size
 
     def go(path, search):
@@ -118,6 +121,8 @@ def visit(_tab):
         return _tab
 
     yield go
+    heard = _tab.complaints, _tab.foreign
+    assert heard == ([], [])
     if _tab.viewport_size != size:
         _tab.set_viewport_size(size)
 

@@ -1,7 +1,5 @@
 """Steps side by side, and the host calls below them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from types import SimpleNamespace
@@ -20,7 +18,7 @@ from chakrascope.viewer._state import Surroundings
 from chakrascope.viewer.queries import Sides
 from chakrascope.viewer.timeline import TimelineIndex
 
-from .conftest import follow, serving, watched
+from .conftest import follow, serving
 from .test_accessibility import KEY_MS, serious, tab_to
 
 
@@ -126,14 +124,12 @@ def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
         assert page.evaluate(
             places % "t.rows.all.some((row) => row.source === t.sources[1]) && t.sources[1].name === 'after'"
         )
-    assert page.complaints == []
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, browser, scheme):
-    context = browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 720})
-    page = watched(context)
+def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, page, scheme):
+    page.emulate_media(color_scheme=scheme)
     with serving(SimpleNamespace(server=two.site)) as address:
         page.goto(f"{address}/study/before/timeline?run={two.made.run_a}&rank=1&node=13&rows=flat")
         page.wait_for_selector("#timeline[data-selected='1:13']")
@@ -149,8 +145,6 @@ def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, browser, 
         page.wait_for_function("t1 => document.getElementById('timeline').timeline.view.t1 !== t1", arg=shown)
         page.wait_for_load_state("networkidle")
         assert serious(page) == []
-        assert page.complaints == []
-    context.close()
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +187,6 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
         assert page.evaluate(state % aligned) == [start, start]
         page.wait_for_load_state("networkidle")
         assert serious(page) == []
-    assert page.complaints == []
 
 
 @pytest.mark.browser
@@ -207,7 +200,6 @@ def test_steps_that_are_not_there_leave_the_timeline_whole(stepped, page, value)
             "[...new Set(document.getElementById('timeline').timeline.rows.all.map((r) => r.source.name))]"
         )
         assert "this run" in page.evaluate(names)
-    assert page.complaints == []
 
 
 # The timeline shows what host threads called in the captured step, nested by call, below measured rows.
@@ -316,4 +308,3 @@ def test_the_way_leads_from_a_slice_to_the_host_and_from_a_call_to_what_it_calle
         page.locator("#timeline-stacks").get_by_role("figure", name=re.compile("ProfilerStep#4")).wait_for()
         follow(page, "/critical-path", f"?run={run}")
         page.locator("#path-stacks").get_by_role("figure", name=re.compile("ProfilerStep#4")).wait_for()
-    assert page.complaints == []

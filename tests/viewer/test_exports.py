@@ -224,11 +224,10 @@ def test_report_of_no_such_run(made, tmp_path):
 @pytest.mark.browser
 def test_report_opens_from_disk_without_complaint(page, made, tmp_path):
     path = write_report(made.study, made.run_b, tmp_path / "report.html")
-    page.foreign.clear()
     page.goto(path.as_uri())
     assert page.locator("h1").inner_text().startswith("The step takes")
-    assert page.complaints == []
     assert page.foreign == [path.as_uri()]
+    page.foreign.clear()
 
 
 # What the page Summary names leads to where it happens.
@@ -247,7 +246,6 @@ def test_causes_and_bars_lead_to_the_timeline(visit, made):
     box = bar.bounding_box()
     page.mouse.click(box["x"] + 5, box["y"] + box["height"] / 2)
     page.wait_for_url(re.compile(r"/timeline\?run=.*node=\d+"))
-    assert page.complaints == []
 
 
 @pytest.mark.browser
@@ -261,7 +259,6 @@ def test_layers_and_breakdowns_lead_on(visit, made):
     page.get_by_role("link", name="All modules on the critical path").click()
     page.wait_for_selector("#breakdown :text('layers.')")
     assert "by=module" in page.url
-    assert page.complaints == []
 
 
 def test_every_cause_has_a_node(simulated):

@@ -1,21 +1,17 @@
 """Lists of studies, runs and jobs, and what is done to their entries."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 from studies import HOSTILE, make_study, make_workload
 from werkzeug.test import Client
 
 from chakrascope.errors import StudyError
 from chakrascope.runner import Job, JobStore, Study, Workspace, describe_study
-from chakrascope.runner.study import run_table
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._access import require_token
 from chakrascope.viewer._site import Site
@@ -130,8 +126,6 @@ def test_runs_are_found_named_compared_and_deleted(page, own):
         page.get_by_role("link", name="Make a run").click()
         page.wait_for_selector("#new-start")
     assert own.study.runs() == []
-    assert page.complaints == []
-    assert page.foreign == []
 
 
 def tick(page, run_id):
@@ -165,13 +159,6 @@ def test_empty_study_says_what_to_do_next(page, tmp_path, workload, hint):
     with serving(create_app(study)) as address:
         page.goto(f"{address}/runs")
         page.wait_for_selector(f"#page :text('{hint}')")
-    assert page.complaints == []
-
-
-def test_label_of_any_length_is_cut_on_the_page_only(own):
-    own.study.annotate(own.run_a, note="x" * Study.NOTE_LENGTH)
-    assert run_table(own.study.runs())["note"].str.len().max() == Study.NOTE_LENGTH
-    assert isinstance(run_table(own.study.runs()), pd.DataFrame)
 
 
 # Several studies in one server: listed, described, begun, opened, and never mixed up.
@@ -246,8 +233,6 @@ def test_studies_are_found_opened_and_switched(page, folder):
         page.get_by_role("link", name="Studies").click()
         page.wait_for_selector("#studies-table .ag-row[row-index='1']")
         assert page.locator("img[src='x']").count() == 0
-    assert page.complaints == []
-    assert page.foreign == []
 
 
 @pytest.mark.browser
@@ -260,7 +245,7 @@ def test_two_users_of_two_studies_do_not_see_each_other(page, browser, folder):
         other.wait_for_selector("#graph-title:has-text('node 7 of rank 0')")
         page.reload()
         page.wait_for_selector("#graph-title:has-text('node 4 of rank 1')")
-    assert page.complaints == other.complaints == []
+    assert other.complaints == []
     other.context.close()
 
 
@@ -287,7 +272,6 @@ def test_study_is_begun_and_described(page, tmp_path):
         page.goto(f"{address}/study/gone/")
         page.wait_for_selector("#notice:has-text('No such study is here')")
     assert Workspace(tmp_path).infos()[0].note == "for the customer"
-    assert page.complaints == []
 
 
 # The list of jobs: progress in the unit that moves, and buttons that stay where they are.
@@ -357,4 +341,3 @@ def test_a_button_keeps_the_focus_while_its_job_goes_on(page, tmp_path, monkeypa
         page.get_by_role("button", name="Cancel of job 3").wait_for()
         time.sleep(0.2)
         assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Cancel of job 1"
-    assert page.complaints == []

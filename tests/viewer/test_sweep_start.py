@@ -215,8 +215,6 @@ def test_sweep_is_begun_followed_and_kept_in_the_address(page, mine):
         page.wait_for_selector(".job:has-text('Sweep by hand'):has-text('has 16 points')")
         page.wait_for_selector("#sweep-best:has-text('The shortest step is')")
         page.wait_for_selector("#sweep-table .ag-row[row-index='7']")
-    assert page.complaints == []
-    assert page.foreign == []
 
 
 @pytest.mark.browser
@@ -244,7 +242,6 @@ def test_sweep_for_the_least_cost_within_limits(page, mine):
         page.wait_for_selector("#sweep-table .ag-header-cell[col-id='cost']")
     table = read_sweep(mine, "by cost").points
     assert table["cost"].notna().all()
-    assert page.complaints == []
 
 
 @pytest.mark.browser
@@ -261,7 +258,6 @@ def test_search_is_begun_in_the_browser(page, mine):
         page.locator("#sweep-go").click()
         page.wait_for_selector(".job:has-text('Sweep by search'):has-text('has 5 points')")
     assert read_sweep(mine, "by search").points["network.bandwidth"].between(1, 64).all()
-    assert page.complaints == []
 
 
 @pytest.mark.browser
@@ -278,7 +274,6 @@ def test_points_added_while_others_were_drawn_are_drawn_too(page, mine):
         swept(1, 2, 3)
         page.evaluate("window.dash_clientside.set_props('sweep-stamp', {data: 'of fewer points'})")
         page.wait_for_selector("text=All 3 points")
-    assert page.complaints == []
 
 
 @pytest.mark.browser
@@ -294,7 +289,6 @@ def test_running_sweep_is_cancelled(page, mine):
         job = page.locator(".job:has-text('Sweep too long')")
         job.get_by_role("button", name="Cancel").click()
         page.wait_for_selector(".job:has-text('Sweep too long'):has-text('Cancelled')")
-    assert page.complaints == []
     assert not [job for job in JobStore(mine).jobs() if job.is_active]
 
 
@@ -328,7 +322,6 @@ def test_what_is_typed_into_the_sweep_is_never_changed(page, study):
         values.fill("10 GX/s")
         page.keyboard.press("Tab")
         page.wait_for_selector("#sweep-go[disabled]")
-    assert page.complaints == []
 
 
 @pytest.fixture(scope="module")
@@ -354,8 +347,6 @@ def test_sweep_is_shown_and_its_best_run_opens(page, swept):
         page.wait_for_selector(control("pareto") + "[value='bandwidth (GiB/s)']")
         page.get_by_role("link", name="Open this run").click()
         page.wait_for_selector("#headline")
-        assert page.complaints == []
-        assert page.foreign == []
 
 
 @pytest.mark.browser
@@ -373,7 +364,6 @@ def test_a_point_is_opened_as_a_run(page, tmp_path):
         page.locator("#sweep-table .ag-row[row-index='1'] [col-id='ranks']").click()
         page.locator("#sweep-point").get_by_role("link", name="Open this run").click()
         page.wait_for_selector("#headline")
-    assert page.complaints == []
 
 
 def test_ties_are_not_called_the_shortest_alone(tmp_path):

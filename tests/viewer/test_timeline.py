@@ -41,7 +41,6 @@ def test_timeline_measures_an_area_and_walks_to_the_cause(visit, made):
     with page.expect_download() as caught:
         page.locator("#timeline-details a").first.click()
     assert caught.value.path().read_text().startswith("operator,kind,slices,total_ns")
-    assert page.complaints == []
 
 
 def test_timeline_is_walked_by_keyboard(visit, made):
@@ -60,7 +59,6 @@ def test_details_lead_to_what_a_node_waits_for_and_what_waits_for_it(visit, made
     page.wait_for_url("**node=5*")
     details.get_by_role("link", name="node 4").press("Enter")
     page.wait_for_selector("#timeline[data-selected='1:4']")
-    assert page.complaints == []
 
 
 def test_measured_lanes_are_in_the_address(visit, made):
@@ -70,7 +68,6 @@ def test_measured_lanes_are_in_the_address(visit, made):
     page.locator("#timeline-measured").set_checked(True, force=True)
     page.wait_for_url("**measured=1*")
     page.wait_for_selector(f"#timeline[data-slices='{2 * alone}']")
-    assert page.complaints == []
 
 
 @pytest.fixture
@@ -258,7 +255,6 @@ def test_search_marks_all_hits_and_steps_through_them(timeline):
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     page.wait_for_selector("#timeline-found:text-is('')", state="attached")
-    assert page.complaints == []
 
 
 def test_a_module_sums_up_what_is_in_it(timeline):
@@ -296,7 +292,6 @@ def test_equal_ranks_are_one_until_taken_apart(timeline, made):
     page.get_by_role("button", name="Hide rank 2").click()
     page.wait_for_selector("#timeline[data-rows='4']")
     page.wait_for_url(re.compile("(?=.*hidden=2)(?=.*pinned=5)(?=.*same=apart)(?=.*order=waiting)"))
-    assert page.complaints == []
 
 
 def test_who_came_when_is_drawn_and_leads_to_the_slice(timeline):
@@ -327,7 +322,6 @@ def test_notes_are_kept_with_the_run_and_lead_back(timeline, made):
     wait_until(page, "t.view.t1 - t.view.t0 < t.view.makespan / 2")
     page.get_by_role("button", name="Remove the note").click()
     page.wait_for_selector("#timeline[data-notes='0']")
-    assert page.complaints == []
 
 
 def test_another_run_lies_beside_on_the_same_clock(timeline, made):
@@ -343,7 +337,6 @@ def test_another_run_lies_beside_on_the_same_clock(timeline, made):
     page.wait_for_url(re.compile("beside="))
     page.locator("#timeline-starts").click()
     assert state(page, "t.sources[1].shift") == 0
-    assert page.complaints == []
 
 
 def test_keys_go_on_after_an_answer_that_failed(timeline):

@@ -1,7 +1,5 @@
 """One study for all tests of the answers: none of them changes a run."""
 
-from __future__ import annotations
-
 import pytest
 from studies import make_study
 

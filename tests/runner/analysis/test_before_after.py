@@ -1,7 +1,5 @@
 """Two sides of steps: the difference told to the nanosecond, its noise, and limits on it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

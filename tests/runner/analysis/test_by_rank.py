@@ -1,7 +1,5 @@
 """Large results are written and read by rank and column, and answer as the same tables in memory do."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What is slow in a run: named, by how much, with which evidence; and nothing where nothing is."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 

@@ -1,7 +1,5 @@
 """Lanes: what lies above slices, what overlaps, and what fills an area."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict

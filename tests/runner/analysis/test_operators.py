@@ -1,7 +1,5 @@
 """What operators reach of the roofline of the chip that a trace names."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """The path as tables: by contributors, by dimensions of the network and by links."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pandas as pd

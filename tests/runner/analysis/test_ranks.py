@@ -1,7 +1,5 @@
 """Ranks: which is the slowest, when each arrives at collectives, and which are equal."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Advice that a replay confirms: fused chains, repeated copies, accumulated gradients and messages."""
 
-from __future__ import annotations
-
 import math
 
 import command_line

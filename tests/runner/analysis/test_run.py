@@ -1,7 +1,5 @@
 """A run with every answer derived from it, opened without a page."""
 
-from __future__ import annotations
-
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,6 @@ from chakrascope.runner.analysis import (
     COMPARISONS,
     OVERVIEWS,
     RUN_BREAKDOWNS,
-    TABLES,
     ComputedOnce,
     Load,
     Target,
@@ -37,12 +34,6 @@ from chakrascope.runner.analysis import (
     simulate_faster,
     targets,
 )
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_every_table_of_a_run_can_be_made(run, simulated, name):
-    for each in (run, simulated):
-        assert isinstance(TABLES[name](each), pd.DataFrame)
 
 
 def test_tables_of_several_runs_can_be_made(run, simulated):
@@ -68,10 +59,6 @@ def test_unknown_breakdowns_and_runs_are_refused(made, run):
         run.breakdown("kinds")
     with pytest.raises(StudyError, match="no runs whose id begins with"):
         analyse_run(made.study, "nonsense")
-
-
-def test_without_a_name_the_newest_run_is_opened(made):
-    assert analyse_run(made.study).info.id == made.run_b
 
 
 def test_what_several_threads_ask_for_is_computed_once():

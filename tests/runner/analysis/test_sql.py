@@ -1,7 +1,5 @@
 """SQL over a run: right answers, nothing written, no file and no network, bounded time and memory."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 from importlib.util import find_spec

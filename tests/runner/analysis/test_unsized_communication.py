@@ -1,7 +1,5 @@
 """Communication of unknown size is communication everywhere, and every answer that depends on it says so."""
 
-from __future__ import annotations
-
 import json
 
 import command_line

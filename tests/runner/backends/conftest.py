@@ -1,7 +1,5 @@
 """Fixtures of the backends' tests."""
 
-from __future__ import annotations
-
 import pytest
 
 

@@ -4,8 +4,6 @@ Answers have the bytes that version 1.2.1 was seen to send; behind "ns3" there i
 in `FakeService.instead` does something else, with the request's bytes and gRPC's context.
 """
 
-from __future__ import annotations
-
 import io
 import tempfile
 import threading

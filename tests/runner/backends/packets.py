@@ -1,7 +1,5 @@
 """Recorded packet-level cases as networks, workloads and messages."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

@@ -1,7 +1,5 @@
 """Experiments for the tests of services, and how they are run at the fake one."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import contextmanager
 

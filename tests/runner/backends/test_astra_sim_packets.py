@@ -1,7 +1,5 @@
 """ASTRA-sim's ns-3 as a backend: the network it is given, and what it writes beside its log."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

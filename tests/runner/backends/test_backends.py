@@ -166,11 +166,6 @@ def test_a_rank_on_its_own_talks_to_nobody(backend, topology):
     assert (result.links["src"] != result.links["dst"]).all()
 
 
-def test_a_network_of_one_rank_survives_its_file(tmp_path):
-    alone().save(tmp_path / "alone.yml")
-    assert NetworkConfig.load(tmp_path / "alone.yml").npus_count == (1,)
-
-
 @pytest.mark.parametrize("kind", ["analytical-unaware", "analytical-aware", "ns3"])
 def test_astra_sim_is_not_asked(kind, tmp_path):
     experiment = prepare(job(), "default", alone(), backend=f"astra-sim:{kind}")

@@ -1,7 +1,5 @@
 """The backend gpu: collectives and computation on the same compute units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -137,30 +135,21 @@ def test_a_machine_is_a_file_too_and_decides_the_hash(tmp_path):
     assert prepare(model, "default", NETWORK, backend="flow").gpu_machine is None
 
 
-def test_a_run_of_a_study_is_ready_to_run_again(tmp_path):
-    study = Study.create(tmp_path / "study")
-    study.add_workload(workload(*[[coll(0, SIZE)] for _ in range(8)]), "job")
-    prefix, algorithms = study.workload_prefix("job"), {"all-reduce": ["nccl"]}
-    asked = prepare(prefix, "default", NETWORK, backend="gpu:h100", algorithms=algorithms)
-    result = simulate(prefix, "default", NETWORK, backend="gpu:h100", algorithms=algorithms)
-    kept = study.add_run(asked, result, workload="job")
-    again = study.experiment(kept)
-    assert again.content_hash == kept
-    assert {demand.size_bytes for demand in again.programs.programs} == {SIZE}
-
-
-def test_a_kept_run_keeps_its_machine(tmp_path):
-    shipped = Path(gpu.__file__).parent / "machines" / "generic.yml"
+def test_a_kept_run_keeps_its_machine_and_programs(tmp_path):
+    shipped = Path(gpu.__file__).parent / "machines" / "h100.yml"
     mine = tmp_path / "mine.yml"
     mine.write_text(shipped.read_text(encoding="utf-8"), encoding="utf-8")
     study = Study.create(tmp_path / "study")
     study.add_workload(workload(*[[coll(0, SIZE)] for _ in range(8)]), "job")
-    asked = prepare(study.workload_prefix("job"), "default", NETWORK, backend=f"gpu:{mine}")
+    algorithms = {"all-reduce": ["nccl"]}
+    prefix = study.workload_prefix("job")
+    asked = prepare(prefix, "default", NETWORK, backend=f"gpu:{mine}", algorithms=algorithms)
     result = get_backend(asked.backend).run(asked)
     kept = study.add_run(asked, result, workload="job")
     mine.unlink()
     again = study.experiment(kept)
     assert again.content_hash == kept
+    assert {demand.size_bytes for demand in again.programs.programs} == {SIZE}
     assert get_backend(again.backend).run(again).makespan_ns == result.makespan_ns
 
 

@@ -1,7 +1,5 @@
 """The driver of ns-3, found, compiled, asked and ended; and links that change in its middle."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

@@ -1,7 +1,5 @@
 """ns-3's TCP as a backend: closed forms, conservation, determinism, and what is refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

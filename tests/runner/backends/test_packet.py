@@ -13,7 +13,7 @@ from packets import case_network, case_system, case_workload, read_cases, star
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
-from chakrascope.errors import BackendError, BackendTimeout, Cancelled, ConfigError, SimulationStalled
+from chakrascope.errors import BackendError, BackendTimeout, Cancelled, SimulationStalled
 from chakrascope.runner import (
     NetworkConfig,
     Result,
@@ -49,7 +49,6 @@ class DelayNetwork:
         return arrived
 
 
-CLOS = {"CC_MODE": 1, "fabric": {"hosts_per_leaf": 2}}
 COLLECTIVES = [
     CollectiveType.ALL_REDUCE,
     CollectiveType.ALL_GATHER,
@@ -299,17 +298,3 @@ def test_simulations_in_threads_do_not_disturb_each_other():
     for place, result in enumerate(together):
         assert result.links.equals(alone[place % 2].links)
         assert result.ranks.equals(alone[place % 2].ranks)
-
-
-def test_a_message_to_oneself_is_refused():
-    send = {"type": NodeType.COMM_SEND, "comm_dst": 0, "comm_tag": 3, "comm_size_bytes": 5}
-    with pytest.raises(BackendError):
-        simulate(workload([comp(0, 0, **send)], [comp(0, 0)]), "default", star(2), backend="packet")
-
-
-def test_hosts_without_a_way_are_refused():
-    part = {"nodes": 4, "switches": [], "links": [[0, 1, "1Gbps", "1us", 0], [2, 3, "1Gbps", "1us", 0]]}
-    network = NetworkConfig(("Switch",), (4,), (1.0,), (1.0,), packet=PacketPart.from_mapping(part))
-    model = workload(*[[coll(0, 1 << 10, comm_type=CollectiveType.ALL_TO_ALL)] for _ in range(4)])
-    with pytest.raises(ConfigError, match=r"no path from host \d to host \d"):
-        simulate(model, "default", network, backend="packet")

@@ -1,7 +1,5 @@
 """Packet-level networks: ASTRA-sim's files for ns-3, and translations of dimensions."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

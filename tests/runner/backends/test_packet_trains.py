@@ -1,7 +1,5 @@
 """Trains of packets, lossy links, and messages that overtake: how true they stay to single packets."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -124,25 +122,19 @@ def test_the_same_run_gives_the_same_answer():
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("size", "options"),
     [
-        {"CC_MODE": 3},
-        {"CC_MODE": 7},
-        {"CC_MODE": 10},
-        {"ERROR_RATE_PER_LINK": 0.001},
-        {"L2_ACK_INTERVAL": 5000},
+        (2 * MIB, {"CC_MODE": 3}),
+        (2 * MIB, {"CC_MODE": 7}),
+        (2 * MIB, {"CC_MODE": 10}),
+        (2 * MIB, {"ERROR_RATE_PER_LINK": 0.001}),
+        (2 * MIB, {"L2_ACK_INTERVAL": 5000}),
+        (31 * PAYLOAD, {}),
     ],
 )
-def test_packets_travel_alone_where_each_of_them_counts(options):
-    sent = [(rank, rank, 3, 2 * MIB, 0) for rank in range(3)]
+def test_packets_travel_alone_where_each_of_them_counts(size, options):
+    sent = [(rank, rank, 3, size, 0) for rank in range(3)]
     (plain, _), (trains, report) = both(sent, 64, hosts=4, **options)
-    assert trains == plain
-    assert report.largest_train == 1
-
-
-def test_short_messages_travel_packet_by_packet():
-    sent = [(rank, rank, 3, 31 * PAYLOAD, 0) for rank in range(3)]
-    (plain, _), (trains, report) = both(sent, 64, hosts=4)
     assert trains == plain
     assert report.largest_train == 1
 

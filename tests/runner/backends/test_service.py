@@ -1,7 +1,5 @@
 """An ASTRA-sim Service as a backend: what it is told, what its answers become, and who gets its turn."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

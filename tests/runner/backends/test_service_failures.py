@@ -1,9 +1,6 @@
 """A service that dies, hangs, floods or refuses, and the names of services."""
 
-from __future__ import annotations
-
 import errno
-import os
 import socket
 import sys
 import threading
@@ -15,7 +12,6 @@ from fake_service import FAILED, INACTIVE, RUNNING, FakeService
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_runs import experiment, no_thread_stays, run
-from workloads import comp, workload
 
 from chakrascope.errors import (
     BackendError,
@@ -112,22 +108,6 @@ def test_what_cannot_be_stopped_is_said_and_stopped_by_the_next_run(service, mon
     monkeypatch.setattr(_backend, "_STOP_S", 60.0)
     service.runs_s = 0.0
     assert run(service).makespan_ns > 0
-
-
-def test_a_slow_upload_can_be_cancelled(service):
-    taken = []
-
-    def slowly(chunks, _):
-        for chunk in chunks:
-            taken.append(chunk)
-            service.released.wait(3)
-        return b""
-
-    service.instead["streamUploadConfig"] = slowly
-    model = workload(*[[comp(0, 1000, name=os.urandom(4 << 20).hex())]] * 4)
-    with pytest.raises(Cancelled):
-        run(service, lambda *_: not taken, model=model)
-    assert len(taken) < 8
 
 
 def test_a_busy_service_is_waited_for(service):

@@ -1,7 +1,5 @@
 """Measurements of networks that are known: simulated, with ranks that come late."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from chakrascope.converter import CollectiveType, EdgeKind, Graph, NodeType, Workload

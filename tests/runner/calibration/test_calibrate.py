@@ -1,7 +1,5 @@
 """What is known comes back: bandwidth, latency and the library's own time, within their intervals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -130,7 +130,7 @@ def test_chips_and_hosts_do_not_go_together(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", list_chips())
-def test_shipped_chips_survive_being_written(name: str, tmp_path: Path):
+def test_shipped_chips_survive_being_written(name, tmp_path):
     chip = find_chip(name)
     save_chip(chip, tmp_path / f"{name}.yml")
     assert load_chip(tmp_path / f"{name}.yml") == chip
@@ -189,13 +189,13 @@ GOOD = {"gemm": {"default": 0.5}, "attention": {"default": 0.5}, "pointwise": 0.
         ({"costs": {"mine": {**GOOD, "fit": {"data": "mine", "covers": "experts"}}}}, "a list of words"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_told(changes: dict[str, object], words: str, tmp_path: Path):
+def test_what_is_wrong_with_a_file_is_told(changes, words, tmp_path):
     with pytest.raises(ConfigError) as caught:
         load_chip(changed(tmp_path, **changes))
     assert words in str(caught.value)
 
 
-def test_a_file_that_is_none_is_told(tmp_path: Path):
+def test_a_file_that_is_none_is_told(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot be read"):
         load_chip(tmp_path / "none.yml")
     (tmp_path / "list.yml").write_text("[1, 2]")

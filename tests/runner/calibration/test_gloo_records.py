@@ -1,7 +1,5 @@
 """Measurements of gloo's collectives: from a file to a network, bad files, and the program that measures."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Helpers of the emulation's tests, and what they need of the machine."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

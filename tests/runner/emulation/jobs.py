@@ -1,7 +1,5 @@
 """Small jobs to emulate, and what they start."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

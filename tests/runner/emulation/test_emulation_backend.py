@@ -1,7 +1,5 @@
 """The backend: a measured result like any simulated one, on loopback, namespaces and hosts."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

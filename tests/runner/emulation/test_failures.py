@@ -1,7 +1,5 @@
 """What goes wrong ends the run in seconds, on hosts of their own too, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

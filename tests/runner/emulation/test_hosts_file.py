@@ -1,7 +1,5 @@
 """Where an emulation runs and what it measured: hosts files, clocks, and the lateness of processors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

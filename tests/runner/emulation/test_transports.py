@@ -1,7 +1,5 @@
 """Transports, and collective programs over them: the messages of a simulation, in their order."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import os
@@ -33,7 +31,8 @@ from chakrascope.runner.emulation._wire import Rank
 from chakrascope.runner.programs import builtin_program, write_msccl
 
 SEND, RECV = NodeType.COMM_SEND, NodeType.COMM_RECV
-MS = 1_000_000
+
+
 MIB = 1 << 20
 
 

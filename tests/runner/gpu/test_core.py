@@ -1,7 +1,5 @@
 """The GPU model by itself: against formulas, its slow fabric against its fast one, and bad input."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Which program runs which collective: by kind, number of ranks and size."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from dataclasses import replace
@@ -305,16 +303,6 @@ def test_a_channel_that_does_not_pair():
     message = refused("multi_node_allgather", change)
     assert "plan.json: rank 0, thread block 0, op 1 (rlxsignal): its memory channel 1 to rank 1" in message
     assert "does not pair" in message
-
-
-def test_a_semaphore_that_goes_negative():
-    def change(data):
-        data["gpus"][2]["semaphores"][2]["init_value"] = 0
-        ops = data["gpus"][2]["threadblocks"][2]["ops"][0]["ops"]
-        del ops[-1]
-
-    message = refused("allreduce_pipeline", change)
-    assert "rank 2, thread block 0, op 0.0 (sem_acquire): semaphore 2 goes negative" in message
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Programs as messages: nothing is lost, rings take the engine's time, and every backend takes them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
