@@ -315,7 +315,7 @@ def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
     A step during which the system's clock was set back is left out.
     """
     parts = list(read_step_times(trace_set, entry))
-    names = ("index", "time_ns", "recorded", *filter(None, _PHASES.values()))
+    names = ("index", "time_ns", "cpu_ns", "recorded", *filter(None, _PHASES.values()))
     readings = {
         name: np.array([value for part in parts for value in part.steps.columns[name]], np.int64)
         for name in names
@@ -325,20 +325,23 @@ def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
     phases["gc"] = changes["time_ns"] - sum(phases.values(), np.zeros(1, np.int64))
     whole = (changes["index"] == 1) & (readings["recorded"][1:] == 0) & (readings["index"][:-1] >= warmup)
     whole &= np.logical_and.reduce([duration >= 0 for duration in phases.values()])
-    phases = _without_delay(phases, changes["delay_ns"])
+    phases = _without_delay(phases, changes["delay_ns"], changes["cpu_ns"])
     columns = {"step": readings["index"][:-1], "start_ns": readings["time_ns"][:-1], **phases}
     sends = frozenset(peer for part in parts for peer in part.sends)
     return _Recorded(entry.rank, sends, {name: column[whole] for name, column in columns.items()})
 
 
-def _without_delay(phases: Columns, delay_ns: npt.NDArray[np.int64]) -> Columns:
+def _without_delay(
+    phases: Columns, delay_ns: npt.NDArray[np.int64], cpu_ns: npt.NDArray[np.int64]
+) -> Columns:
     """Return *phases* with the wait for a processor as ``descheduled``.
 
-    Where in the step it was is unknown: each phase of work gives the same share of its time.
+    Where in the step it was is unknown: each phase of work gives the same share of its time. Some of it may
+    be in collectives, so all phases of work together keep at least the time that the thread had a processor.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
-    total = np.maximum(sum(work.values(), np.zeros(1, np.int64)), 1)
-    share = np.clip(delay_ns / total, 0, 1)
+    total = sum(work.values(), np.zeros(1, np.int64))
+    share = np.clip(np.minimum(delay_ns, total - cpu_ns) / np.maximum(total, 1), 0, 1)
     taken = {kind: np.rint(time_ns * share).astype(np.int64) for kind, time_ns in work.items()}
     descheduled = sum(taken.values(), np.zeros(1, np.int64))
     return phases | {kind: work[kind] - taken[kind] for kind in work} | {"descheduled": descheduled}

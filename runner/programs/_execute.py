@@ -118,11 +118,7 @@ class Run:
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
     ends: dict[int, Clock] = field(default_factory=dict)  # of ranks, whose start has strand number rank
-
-    @property
-    def knowledge(self) -> int:
-        """The sum of the clocks of all acquisitions, which grows from run to run until it is complete."""
-        return sum(int(clock.sum()) for clock in self.taken.values())
+    knowledge: int = 0  # sum of the clocks of takes and packet reads; grows from run to run until complete
 
 
 @dataclass
@@ -373,6 +369,7 @@ class _Machine:
             np.maximum(clock, known, out=clock)
         strand = self._tick(lead, clock)
         self.result.tokens[token] -= 1
+        self.result.knowledge += int(clock.sum())
         self.result.taken[id(step), block.taken] = clock.copy()
         before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
@@ -391,7 +388,7 @@ class _Machine:
             without = 0
             for other in everything:
                 follows = give.precedes(other.clock)
-                later = mine is not None and _includes(other.clock, mine) and other is not give
+                later = mine is not None and bool((other.clock >= mine).all()) and other is not give
                 without += not follows and not later
             if without < needed:
                 certain.append(give.clock)
@@ -410,8 +407,9 @@ class _Machine:
         clock, strand = self._strand_of_move(block, move)
         self.result.began.setdefault(id(step), (strand, int(clock[strand])))
         for cell in move.awaited:
-            for known in self._packet_clocks(cell):
+            for known in self._packet_clocks(cell, strand, int(clock[strand])):
                 np.maximum(clock, known, out=clock)
+            self.result.knowledge += int(clock.sum())
         clock = clock.copy()  # what all accesses of the move have in common; nobody changes it any more
         proxied = move.proxy is not None
         access = Access(step, strand, int(clock[strand]), clock, False, False, None, 0, proxied)
@@ -437,16 +435,16 @@ class _Machine:
         clock = self._clock(block, strand)
         return clock, self._tick(strand, clock)
 
-    def _packet_clocks(self, cell: Cell) -> list[Clock]:
-        """Return the clock of a reader of packets: all steps that precede every possible writer."""
-        writers = self.result.writers[cell]
-        if self.packet_writers[cell] > 1:
-            if self.earlier is None:
-                return []
-            writers = self.earlier.writers[cell]
-        if len(writers) == 1:
-            return [writers[0][1]]
-        return [np.minimum.reduce([clock for _, clock, _ in writers])]
+    def _packet_clocks(self, cell: Cell, strand: int, time: int) -> list[Clock]:
+        """Return the clock of a reader of packets: all steps that precede every possible writer.
+
+        A writer that always follows the reader, which is at *time* on *strand*, is none.
+        """
+        if self.packet_writers[cell] == 1:
+            return [clock for _, clock, _ in self.result.writers[cell]]
+        earlier = [] if self.earlier is None else self.earlier.writers[cell]
+        clocks = [clock for _, clock, _ in earlier if clock[strand] < time]
+        return [np.minimum.reduce(clocks)] if clocks else []
 
     def _counts(self, cell: Cell) -> bool:
         """Return whether a cell occupies a slot of its connection: a message, or a chunk of one."""
@@ -479,10 +477,6 @@ class _Machine:
         if self.mixed and holds_packets(cell):
             for other in overlapping(cell, self.unrolled.parts):
                 self.result.overlaps[other].append(access)
-
-
-def _includes(clock: Clock, other: Clock) -> bool:
-    return bool(np.all(clock >= other))
 
 
 def _sum(read: list[Value | None]) -> Value | None:

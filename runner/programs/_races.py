@@ -103,17 +103,20 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
         reads = [access for access in accesses if access.packet and not access.writes]
         # Late packets of a rank that alone writes them still come before those of its next call.
         writers = {access.step.rank for access in accesses if access.writes}
-        alone = len(writers) == 1 and not _taken_raw(run, cell)
+        alone, raw = len(writers) == 1, _taken_raw(run, cell)
         for access in accesses:
             writer = access.step.rank
             if writer == owner:
                 continue
             verb = "writes" if access.writes else "reads"
             early = access.clock[owner] == 0
+            in_time = alone or _arrives_before_reuse(program, run, owner, access, accesses)
             message = ""
             if early and not (access.packet and cell[1] == PACKETS + Buffer.SCRATCH.value):
                 message = "before that rank has begun: nothing makes it wait."
-            elif not run.blocked and not access.precedes(run.ends[owner]) and not (access.packet and alone):
+            elif not (
+                run.blocked or access.precedes(run.ends[owner]) or (access.packet and not raw and in_time)
+            ):
                 message = "when that rank may have ended: nothing there waits for it."
             elif early and not run.blocked and not _next_waits(program, run, owner, writer, reads):
                 message = "in the next call when that rank may not have read those of this one."
@@ -125,6 +128,20 @@ def strangers(program: Program, run: Run) -> Iterator[Problem]:
 def _taken_raw(run: Run, cell: Cell) -> bool:
     """Return whether an op accesses the memory of packets without using their flags."""
     return any(run.accesses.get(raw) for raw in overlapping(cell, run.parts))
+
+
+def _arrives_before_reuse(
+    program: Program, run: Run, owner: int, write: Access, accesses: list[Access]
+) -> bool:
+    """Return whether late packets arrive before those of the call after the next, which use their memory.
+
+    With a double scratch buffer, the next call uses the other half. If neither *owner* nor another writer of
+    *accesses* can end it before the writer has begun it, the writer's stores have arrived; a proxy must have
+    served its next request, too.
+    """
+    begun = write.strand if write.proxied else write.step.rank
+    users = {access.step.rank for access in accesses if access.writes and access.strand != write.strand}
+    return program.double_scratch and all(run.ends[rank][begun] > 0 for rank in {owner, *users})
 
 
 def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list[Access]) -> bool:

@@ -198,16 +198,19 @@ def test_a_part_that_a_killed_rank_left_incomplete_is_dropped(tmp_path, lost):
     assert set(table.columns["step"]) == {0, 1}
 
 
-@pytest.mark.parametrize("delay_ms", [0, 7, 1000])
-def test_the_wait_for_a_processor_is_taken_from_the_work(tmp_path, delay_ms):
-    delays = [0, delay_ms * 1_000_000]
-    table = read(recording(tmp_path, [part(0, [STEP], delay_ns=delays)]))
+@pytest.mark.parametrize(
+    ("delay_ms", "cpu_ms", "taken_ms"),
+    [(0, 0, 0), (7, 0, 7), (1000, 0, 68), (1000, 20, 48), (7, 20, 7), (1000, 75, 0)],
+)
+def test_the_wait_for_a_processor_is_taken_from_the_work(tmp_path, delay_ms, cpu_ms, taken_ms):
+    readings = {"delay_ns": [0, delay_ms * 1_000_000], "cpu_ns": [0, cpu_ms * 1_000_000]}
+    table = read(recording(tmp_path, [part(0, [STEP], **readings)]))
     times = {kind: duration for kind, (_, duration) in named(table, step=0).items()}
     work = 68  # all but the wait for peers
-    assert times["descheduled"] == pytest.approx(min(delay_ms, work), abs=1e-5)
+    assert times["descheduled"] == pytest.approx(taken_ms, abs=1e-5)
     assert times["collectives"] == 10
     assert sum(times.values()) == pytest.approx(78, abs=1e-5)
-    assert times["backward-compute"] == pytest.approx(40 * (1 - min(delay_ms / work, 1)), abs=1e-5)
+    assert times["backward-compute"] == pytest.approx(40 * (1 - taken_ms / work), abs=1e-5)
 
 
 def altered(**changes):

@@ -29,21 +29,27 @@ def level_change(
 ) -> Change | None:
     """Return where the level of *values* changes by the factor *least* or more, up or down; None if nowhere.
 
-    Pettitt's test of ranks (1979) at one change in a thousand, ``p = 2 exp(-6 K^2 / (n^3 + n^2))``, says
-    whether; least squares, with the outer tenth of the values pulled in, say where.
+    Pettitt's test says whether; least squares, with the outer tenth of the values pulled in, say where.
+    """
+    if len(values) < 2:
+        return None
+    at = _best_split(np.clip(values, *np.quantile(values, (0.05, 0.95))))
+    before, after = float(np.median(values[:at])), float(np.median(values[at:]))
+    if not _changes(values) or max(before, after) < least * min(before, after):
+        return None
+    return Change(int(steps[at]), before, after)
+
+
+def _changes(values: npt.NDArray[np.float64]) -> bool:
+    """Return whether *values* change their level, by Pettitt's test of ranks (1979) at one in a thousand.
+
+    The chance of a change where there is none is ``2 exp(-6 K^2 / (n^3 + n^2))``.
     """
     count = len(values)
-    if count < 2:
-        return None
     _, places, sizes = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[places]
     sums = np.abs(2 * np.cumsum(ranks) - np.arange(1, count + 1) * (count + 1))[:-1]
-    chance = 2 * np.exp(-6 * float(sums.max()) ** 2 / (count**3 + count**2))
-    at = _best_split(np.clip(values, *np.quantile(values, (0.05, 0.95))))
-    before, after = float(np.median(values[:at])), float(np.median(values[at:]))
-    if chance > _CHANCE or max(before, after) < least * min(before, after):
-        return None
-    return Change(int(steps[at]), before, after)
+    return bool(2 * np.exp(-6 * float(sums.max()) ** 2 / (count**3 + count**2)) <= _CHANCE)
 
 
 def _best_split(values: npt.NDArray[np.float64]) -> int:
@@ -67,12 +73,18 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
 
 
 def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
-    """Return from or to which of *steps*, or at which period, they are *slow*; "" without a pattern."""
+    """Return from or to which of *steps*, or at which period, they are *slow*; "" without a pattern.
+
+    A side has few exceptions; if the longer one has more than a short one may, the change must be certain.
+    """
     for word, other in (("since", slow), ("until", ~slow)):
-        exceptions = np.cumsum(other)[:-1] + np.cumsum(~other[::-1])[::-1][1:]
-        at = int(exceptions.argmin()) + 1 if len(exceptions) else 0
-        side = min(at, len(steps) - at)
-        if side >= _LEAST_SIDE and exceptions[at - 1] <= _MOST_EXCEPTIONS * side:
+        before, after = np.cumsum(other)[:-1], np.cumsum(~other[::-1])[::-1][1:]
+        at = int((before + after).argmin()) + 1 if len(before) else 0
+        sides = np.array([at, len(steps) - at])
+        exceptions = np.array([before[at - 1], after[at - 1]]) if at else sides
+        few = (exceptions <= _MOST_EXCEPTIONS * sides).all()
+        certain = exceptions.sum() <= _MOST_EXCEPTIONS * sides.min() or _changes(slow.astype(np.float64))
+        if sides.min() >= _LEAST_SIDE and few and certain:
             return f"{word} step {steps[at]}"
     period = _period(slow)
     return f"every {period}th" if period else ""

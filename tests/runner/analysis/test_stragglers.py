@@ -228,6 +228,9 @@ def test_the_step_at_which_step_times_change(answer):
         ({5, 15, 22, 25, 35, 45, 55}, "every 10th"),  # and one more
         ({4, 8, 12, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56}, "every 4th"),  # but one
         ({*range(40, 60)}, "since step 40"),
+        ({*range(0, 40, 7), *range(40, 60)}, "since step 40"),
+        ({*range(20), *range(23, 60, 8)}, "until step 20"),
+        ({0, 5, 13, 17, 26, 31, 40, 44, 53, 57, 58, 59}, ""),  # three in a row after others at random
         ({3, 4, 9, 17, 29, 30, 44, 58}, ""),
         ({10, 39}, ""),
     ],

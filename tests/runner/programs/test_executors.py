@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from differential import fault
-from program_samples import changed_plan, changed_xml, ops_of
+from program_samples import changed_plan, changed_xml, ops_of, plan
 
 from chakrascope.errors import ConfigError
 from chakrascope.runner.programs import Program, parse_program, prove
@@ -328,6 +328,20 @@ def test_packets_of_the_next_call():
     assert prove(program(gather(send, take))).holds
     single = memory_plan([[send, take]], use_double_scratch_buffer=False)
     assert "in the next call" in both_say(single, "race")
+
+
+@pytest.mark.parametrize(("block", "place"), [(1, 1), (0, 0)], ids=["memory", "proxy"])
+def test_packets_that_arrive_twice(block, place):
+    # Rank 4 passes on a chunk that its peer has from another rank, too: the same packets, maybe late. Their
+    # half of a double scratch buffer is used again in the call after the next.
+    data = plan("multi_node_allgather_pkt")
+    twice = ops_of(data["gpus"], 4, block)[place]
+    for item in (*twice["src_buff"], *twice["dst_buff"]):
+        item["size"] = 2
+    assert prove(program(json.dumps(data))).holds
+    assert not fault(json.dumps(data), seed=1, schedules=5)
+    single = prove(program(json.dumps(data | {"use_double_scratch_buffer": False})))
+    assert {problem.kind for problem in single.problems} == {"race"}
 
 
 @pytest.mark.parametrize(
