@@ -39,6 +39,7 @@ class Mark(NamedTuple):
 # PyTorchProfiler ("[pl]..."), and what users commonly call their ranges.
 _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
+    (r"chakrascope::recomputation", Mark("recomputation")),
     (r"chakrascope::", None),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
@@ -83,6 +84,7 @@ ACTIVITIES: Sequence[str] = (
     "compilation",
     "worker_wait",
     "input_pipeline",
+    "recomputation",
     "anomaly_detection",
     "logging",
 )
@@ -103,6 +105,7 @@ _FRAMES = (
     (r"(webdataset|torchdata|datasets|ffcv|nvidia/dali|streaming)/", "input_pipeline"),
     (r"(numpy|scipy|pandas|polars|torch|transformers)/.*__getitem__$", ""),
     (r".*[:.]__getitem__$", "input_pipeline"),
+    (r"torch/utils/checkpoint\.py:(.*\.)?recompute_fn$", "recomputation"),
     (r"torch/fx/traceback\.py:format_stack$", "anomaly_detection"),
     (r"logging/|torch/_tensor_str\.py:|torch/utils/tensorboard/|traceback\.py:|pprint\.py:", "logging"),
     (r"(tqdm|rich|tensorboardX?|wandb|mlflow|loguru|structlog|comet_ml|neptune|aim)/", "logging"),

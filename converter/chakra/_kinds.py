@@ -54,6 +54,7 @@ HOST_CAUSES: Mapping[str, str] = {
     "checkpoint": "Checkpoint",
     "validation": "Validation",
     "logging": "Logging and formatting",
+    "recomputation": "Recomputing activations",
     "anomaly_detection": "Anomaly detection of autograd",
     "synchronisation": "Host-device synchronisation",
     "compilation": "Compilation",

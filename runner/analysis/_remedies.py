@@ -46,6 +46,8 @@ REMEDIES: Mapping[str, str] = {
     "another process on a free core: a thread shares the GIL, which pickling holds",
     "validation": "validate less often or on fewer batches, or in another job",
     "logging": "log less often, and format and write in another thread",
+    "recomputation": "checkpoint fewer layers where memory allows, or save the results of matrix products "
+    "(torch.utils.checkpoint.create_selective_checkpoint_contexts)",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
     "Python stack of each operator of the forward pass",
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",
