@@ -35,6 +35,8 @@ REMEDIES: Mapping[str, str] = {
     "loading and transforms of samples",
     "worker_wait": "more data loader workers, a larger prefetch_factor, persistent_workers=True, or cheaper "
     "transforms: the workers cannot keep up",
+    "sampler": "draw fewer indices at a time: shuffle blocks, draw with replacement (num_samples), or start "
+    "the loader less often; RandomSampler lists a permutation of the whole data set, and workers do not help",
     "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
     "live Python objects",
     "lock": "less Python in other threads of the process: move their work to another process, or release "

@@ -151,6 +151,7 @@ BACKWARD = "autograd::engine::evaluate_function: "
 SAVE = ("save", "torch/serialization.py", 9, "library")
 ANOMALY = ("format_stack", "torch/fx/traceback.py", 1, "library")
 RECOMPUTED = ("outer.<locals>.recompute_fn", "torch/utils/checkpoint.py", 1, "library")
+DRAWING = ("RandomSampler.__iter__", "torch/utils/data/sampler.py", 1, "library")
 WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
 
 
@@ -164,6 +165,7 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([("_write", "zip.py", 1, "standard"), SAVE], "", "checkpoint", STEP_PLACE),
         ([("extract_stack", "traceback.py", 1, "standard"), ANOMALY], "", "anomaly_detection", STEP_PLACE),
         ([RECOMPUTED], "", "recomputation", STEP_PLACE),
+        ([DRAWING, WORKER], "", "sampler", STEP_PLACE),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
         ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
         ([("pause", "train.py", 60, "script", "sleep")], "unknown call", "sleep", "pause (train.py:60)"),
