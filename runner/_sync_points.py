@@ -47,6 +47,7 @@ class SyncPoints:
         """Return those of *result*, in which every node takes its measured time from *workload*."""
         finish_ns = result.columns("ranks")["finish_ns"].astype(np.int64)
         members = _joined([_of_calls(result.columns("collectives")), *_messages(result, workload)])
+        members = _as_recorded(members, result, workload)
         ahead = _ahead(members, _began(workload, len(finish_ns)))
         wait_ns, last, spread_ns = _waits(members, ahead)
         rank, node_id, point = (members[name] for name in ("rank", "node_id", "point"))
@@ -165,6 +166,30 @@ def _turns(kinds: Ints) -> Ints:
     turns = np.empty(len(kinds), np.int64)
     turns[order] = np.arange(len(kinds)) - np.repeat(np.cumsum(counts) - counts, counts)
     return turns
+
+
+def _as_recorded(members: Columns, result: Result, workload: Workload) -> Columns:
+    """Return *members* at their times in the traces, as ranks differ in the cost of recording, taken out."""
+    figures: Any = workload.metadata.get("accounting")
+
+    def is_shortened(rank: int) -> bool:
+        own = figures.get(str(rank)) if isinstance(figures, dict) else None
+        return isinstance(own, dict) and bool(own.get("profiler_ns"))
+
+    shifts = np.zeros(len(members["rank"]), np.int64)
+    for rank, columns in result.table("nodes").by_rank(["node_id", "start_ns"], is_shortened):
+        nodes = workload.graph_of(rank).node_columns
+        recorded = np.asarray(nodes["measured_start_ns"])
+        rows = np.flatnonzero((np.asarray(nodes["type"]) == NodeType.COMP) & (recorded >= 0))
+        order = np.argsort(columns["node_id"], kind="stable")
+        places, rows = _places(columns["node_id"][order], np.asarray(nodes["node_id"])[rows], rows)
+        starts = columns["start_ns"][order][places].astype(np.int64)
+        in_time = np.argsort(starts, kind="stable")
+        own = np.flatnonzero(members["rank"] == rank)
+        last = np.searchsorted(starts[in_time], members["start_ns"][own], side="right") - 1
+        later = (recorded[rows] - starts)[in_time]
+        shifts[own] = np.where(last >= 0, later[last], 0) if len(later) else 0
+    return members | {name: members[name] + shifts for name in ("start_ns", "end_ns")}
 
 
 def _joined(parts: list[Columns]) -> Columns:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from causes import Cause
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 class AnomalyDetection(Cause):
@@ -69,7 +70,32 @@ class PythonGradient(Cause):
         return super().model(Ranked(model, self.slow))
 
 
+class Recomputed(nn.Module):
+    """A model whose activations are computed a second time in the backward pass."""
+
+    def __init__(self, model: nn.Module, is_reentrant: bool) -> None:
+        super().__init__()
+        self.inner, self.is_reentrant = model, is_reentrant
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the logits."""
+        logits: torch.Tensor = checkpoint(self.inner, x, use_reentrant=self.is_reentrant)
+        return logits
+
+
+class Recomputation(Cause):
+    """Deep stacks of layers are checkpointed, one in either way, though their activations are small."""
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """Add the stacks."""
+        stacks: list[nn.Module] = [nn.Sequential(*(nn.Tanh() for _ in range(200))) for _ in range(2)]
+        if self.slow:
+            stacks = [Recomputed(stack, bool(place)) for place, stack in enumerate(stacks)]
+        return super().model(nn.Sequential(model, *stacks))
+
+
 BACKWARD_CAUSES: dict[str, type[Cause]] = {
     "anomaly_detection": AnomalyDetection,
     "python_gradient": PythonGradient,
+    "recomputation": Recomputation,
 }

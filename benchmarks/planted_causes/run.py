@@ -81,6 +81,7 @@ JOBS = {
     "trainer": Expected("logging"),
     "anomaly_detection": Expected("Anomaly detection"),
     "python_gradient": Expected(r"Python between operators in PairwiseLoss\.backward"),
+    "recomputation": Expected("Recomputing"),
 }
 # Jobs of followed.py, how their advice is to be recognised, and what was done.
 FOLLOWED = {
@@ -102,7 +103,7 @@ FOLLOWED = {
 # What must not be reported of a script without a cause.
 BLAMED = re.compile(
     r"garbage|\block|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
-    "|[Aa]nomaly"
+    "|[Aa]nomaly|[Rr]ecomput"
 )
 
 

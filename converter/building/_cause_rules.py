@@ -39,6 +39,7 @@ class Mark(NamedTuple):
 # PyTorchProfiler ("[pl]..."), and what users commonly call their ranges.
 _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
+    (r"chakrascope::recomputation", Mark("recomputation")),
     (r"chakrascope::", None),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
@@ -81,8 +82,10 @@ ACTIVITIES: Sequence[str] = (
     "validation",
     "checkpoint",
     "compilation",
+    "sampler",
     "worker_wait",
     "input_pipeline",
+    "recomputation",
     "anomaly_detection",
     "logging",
 )
@@ -99,10 +102,12 @@ _FRAMES = (
     (r"torch/_inductor/(compile|graph|codegen|scheduler|async_compile)", "compilation"),
     (r"torch/_functorch/(aot_autograd\.py:create_aot|_aot_autograd/(graph_compile|collect))", "compilation"),
     (r"torch/utils/data/dataloader\.py:(.*\.)?(_try_get_data|_get_data)$", "worker_wait"),
+    (r"torch/utils/data/(distributed|sampler)\.py:", "sampler"),
     (r"torch/utils/data/", "input_pipeline"),
     (r"(webdataset|torchdata|datasets|ffcv|nvidia/dali|streaming)/", "input_pipeline"),
     (r"(numpy|scipy|pandas|polars|torch|transformers)/.*__getitem__$", ""),
     (r".*[:.]__getitem__$", "input_pipeline"),
+    (r"torch/utils/checkpoint\.py:(.*\.)?recompute_fn$", "recomputation"),
     (r"torch/fx/traceback\.py:format_stack$", "anomaly_detection"),
     (r"logging/|torch/_tensor_str\.py:|torch/utils/tensorboard/|traceback\.py:|pprint\.py:", "logging"),
     (r"(tqdm|rich|tensorboardX?|wandb|mlflow|loguru|structlog|comet_ml|neptune|aim)/", "logging"),

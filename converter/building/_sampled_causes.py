@@ -49,7 +49,7 @@ _TURNS = 2
 # Functions that call into C++ and wait there, in jobs of several ranks for the ranks' gradients and buffers.
 _AWAITING_PEERS = re.compile(r"torch/(autograd/graph\.py:_engine_run_backward$|nn/parallel/distributed\.py:)")
 # The causes and the module of data loaders, whose ranges the profiler marks.
-_OF_LOADERS, _LOADER_FILE = ("input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
+_OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
 # The activity in which the model runs, too.
 _ACROSS_THE_MODEL = "validation"
 

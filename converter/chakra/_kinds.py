@@ -31,6 +31,7 @@ cause in `HOST_CAUSES`; ``sync`` is a host thread that waits for the device; ``w
 HOST_CAUSES: Mapping[str, str] = {
     "input_pipeline": "Input pipeline",
     "worker_wait": "Waiting for a data loader worker",
+    "sampler": "Sampler of a data loader",
     "garbage_collection": "Garbage collection",
     "lock": "Waiting for a lock or the GIL",
     "descheduled": "Descheduled: the processor ran something else",
@@ -39,6 +40,7 @@ HOST_CAUSES: Mapping[str, str] = {
     "checkpoint": "Checkpoint",
     "validation": "Validation",
     "logging": "Logging and formatting",
+    "recomputation": "Recomputing activations",
     "anomaly_detection": "Anomaly detection of autograd",
     "synchronisation": "Host-device synchronisation",
     "compilation": "Compilation",

@@ -23,7 +23,8 @@ CATEGORIES = ("kernel", "memcpy", "memset")
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 ANOMALY_RANGE = "chakrascope::anomaly detection"
-OWN_RANGES = (MODULE_RANGE, CALL_RANGE, ANOMALY_RANGE)
+RECOMPUTATION_RANGE = "chakrascope::recomputation"
+OWN_RANGES = (MODULE_RANGE, CALL_RANGE, ANOMALY_RANGE, RECOMPUTATION_RANGE)
 # How the profiler's Python frames (with_stack) name calls of modules.
 MODULE_FRAME = "nn.Module: "
 # The mark of a step: before its number in the profiler's annotation.

@@ -33,6 +33,8 @@ REMEDIES: Mapping[str, str] = {
     "loading and transforms of samples",
     "worker_wait": "more data loader workers, a larger prefetch_factor, persistent_workers=True, or cheaper "
     "transforms: the workers cannot keep up",
+    "sampler": "draw fewer indices at a time: shuffle blocks, draw with replacement (num_samples), or start "
+    "the loader less often; RandomSampler lists a permutation of the whole data set, and workers do not help",
     "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
     "live Python objects",
     "lock": "less Python in other threads of the process: move their work to another process, or release "
@@ -44,6 +46,8 @@ REMEDIES: Mapping[str, str] = {
     "another process on a free core: a thread shares the GIL, which pickling holds",
     "validation": "validate less often or on fewer batches, or in another job",
     "logging": "log less often, and format and write in another thread",
+    "recomputation": "checkpoint fewer layers where memory allows, or save the results of matrix products "
+    "(torch.utils.checkpoint.create_selective_checkpoint_contexts)",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
     "Python stack of each operator of the forward pass",
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",

@@ -81,6 +81,17 @@ def test_compilation_owns_the_operators_that_it_traces(tmp_path):
     assert host_us(converted(tmp_path, thread))["compilation"] == 70_000
 
 
+def test_recomputation_owns_the_forward_pass_that_it_repeats(tmp_path):
+    thread = Thread(0)
+    thread.op("autograd::engine::evaluate_function: TanhBackward0", START, END, 3)
+    thread.mark("chakrascope::recomputation", START + 11_000, START + 39_000, "cpu_op")
+    thread.op("aten::tanh", START + 11_000, START + 39_000, 3)
+    thread.op("aten::tanh_backward", START + 50_000, START + 60_000, 3)
+    graph = converted(tmp_path, thread)
+    assert host_us(graph)["recomputation"] == 28_000
+    assert graph.nodes.loc[graph.nodes["name"] == "aten::tanh_backward", "kind"].tolist() == ["compute"]
+
+
 def test_a_stack_of_anomaly_detection_is_not_its_operators(tmp_path):
     thread = Thread(0)
     thread.op("aten::tanh", START, END, 1)
@@ -139,6 +150,8 @@ STEP_PLACE = "train (train.py:40)"
 BACKWARD = "autograd::engine::evaluate_function: "
 SAVE = ("save", "torch/serialization.py", 9, "library")
 ANOMALY = ("format_stack", "torch/fx/traceback.py", 1, "library")
+RECOMPUTED = ("outer.<locals>.recompute_fn", "torch/utils/checkpoint.py", 1, "library")
+DRAWING = ("RandomSampler.__iter__", "torch/utils/data/sampler.py", 1, "library")
 WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
 
 
@@ -151,6 +164,8 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([("Logger.info", "logging/__init__.py", 1, "standard")], "", "logging", STEP_PLACE),
         ([("_write", "zip.py", 1, "standard"), SAVE], "", "checkpoint", STEP_PLACE),
         ([("extract_stack", "traceback.py", 1, "standard"), ANOMALY], "", "anomaly_detection", STEP_PLACE),
+        ([RECOMPUTED], "", "recomputation", STEP_PLACE),
+        ([DRAWING, WORKER], "", "sampler", STEP_PLACE),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
         ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
         ([("pause", "train.py", 60, "script", "sleep")], "unknown call", "sleep", "pause (train.py:60)"),

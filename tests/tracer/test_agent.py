@@ -1,18 +1,29 @@
 """The agent's pure parts: whose step ends a round, and which module is the outermost; without torch."""
 
+import ast
 import json
 import os
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chakrascope import tracer
 from chakrascope.tracer._agent.forwards import ForwardCounter
+from chakrascope.tracer._agent.install import INSTALLATIONS
 from chakrascope.tracer._agent.optimizers import OptimizerOrder
 from chakrascope.tracer._agent.process import write_or_overwrite
+
+
+def test_the_import_hook_knows_each_module_that_the_agent_changes():
+    source = (Path(tracer.__file__).parent / "_inject" / "sitecustomize.py").read_text()
+    assigned = [node for node in ast.parse(source).body if isinstance(node, ast.Assign)]
+    targets = next(node.value for node in assigned if node.targets[0].id == "_TARGETS")
+    assert ast.literal_eval(targets) == set(INSTALLATIONS)
 
 
 @settings(deadline=None)

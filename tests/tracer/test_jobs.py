@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -404,6 +405,28 @@ def test_a_script_that_records_an_execution_trace_itself_is_told_to_convert_its_
     assert json.loads((tmp_path / "own.et.json").read_bytes())["nodes"]
 
 
+RECOMPUTED = """
+import json
+import torch
+import torch.utils.checkpoint as module
+from chakrascope.tracer._agent.modules import mark_recomputation
+
+mark_recomputation(module)
+activities = [torch.profiler.ProfilerActivity.CPU]
+with torch.profiler.profile(activities=activities) as profiler:
+    x = torch.ones(4, requires_grad=True)
+    y = module.checkpoint(lambda x: x.exp().sin().cos().sin(), x, use_reentrant={})
+    y.sum().backward()
+spans = [one for one in profiler.events() if one.name == "chakrascope::recomputation"]
+inside = [
+    one.name for one in profiler.events() for span in spans
+    if span.time_range.start <= one.time_range.start <= one.time_range.end <= span.time_range.end
+]
+print(json.dumps([len(spans), sum(map(inside.count, ("aten::exp", "aten::sin", "aten::cos"))),
+                  sum("Backward" in name for name in inside)]))
+"""
+
+
 @pytest.mark.parametrize("is_on", [False, True])
 def test_stacks_of_anomaly_detection_are_marked(is_on):
     import torch
@@ -419,6 +442,15 @@ def test_stacks_of_anomaly_detection_are_marked(is_on):
     names = [event.name for event in profiler.events()]
     assert names.count("chakrascope::anomaly detection") == is_on
     assert "module.format_stack()" in stack[-1]
+
+
+@pytest.mark.parametrize("is_reentrant", [False, True])
+def test_what_checkpointing_computes_a_second_time_is_marked(is_reentrant):
+    """The range holds the repeated forward pass, and nothing of the backward pass."""
+    done = subprocess.run(
+        [sys.executable, "-c", RECOMPUTED.format(is_reentrant)], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [1, 4, 0]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -163,6 +163,7 @@ _OF_CAPTURES: Mapping[str, Callable[[Any], None]] = {
     "torch.nn.parallel.distributed": watch_the_reduction,
     "torch.optim.optimizer": count_steps,
     "torch.profiler.profiler": watch_profiled_steps,
+    "torch.utils.checkpoint": modules.mark_recomputation,
     "torch.utils.data.dataloader": watch_loaders,
 }
 

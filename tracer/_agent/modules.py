@@ -1,4 +1,4 @@
-"""Mark in the trace what PyTorch does not: forward passes of modules, calls of models, anomaly detection."""
+"""Mark in the trace what PyTorch does not: modules, calls of models, anomaly detection, recomputation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from .sources import script_place
 
-__all__ = ["ModuleRanges", "mark_anomaly_detection", "module_names"]
+__all__ = ["ModuleRanges", "mark_anomaly_detection", "mark_recomputation", "module_names"]
 
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
@@ -119,6 +119,36 @@ def mark_anomaly_detection(traceback_module: Any) -> None:
         return stack[:-1] if stack and __file__ in stack[-1] else stack
 
     traceback_module.format_stack = marked
+
+
+def mark_recomputation(checkpoint_module: Any) -> None:
+    """Mark what activation checkpointing computes a second time as ``chakrascope::recomputation``."""
+    new_range = functools.partial(_quick_range(), "chakrascope::recomputation")
+    hook, function = checkpoint_module._recomputation_hook, checkpoint_module.CheckpointFunction
+    enter, leave, forward = hook.__enter__, hook.__exit__, function.forward
+
+    def marked_enter(self: Any) -> Any:
+        self._chakrascope_range = new_range()
+        self._chakrascope_range.__enter__()
+        return enter(self)
+
+    def marked_leave(self: Any, *error: Any) -> Any:
+        left = leave(self, *error)
+        self._chakrascope_range.__exit__(None, None, None)
+        return left
+
+    def marked_forward(ctx: Any, run_function: Any, *inputs: Any) -> Any:
+        outputs = forward(ctx, run_function, *inputs)
+        ctx.run_function = functools.partial(_within, new_range, run_function)
+        return outputs
+
+    hook.__enter__, hook.__exit__ = marked_enter, marked_leave
+    function.forward = staticmethod(marked_forward)
+
+
+def _within(new_range: Any, function: Any, *inputs: Any) -> Any:
+    with new_range():
+        return function(*inputs)
 
 
 def _compiled_code_is_running() -> bool:

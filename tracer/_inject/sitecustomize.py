@@ -31,9 +31,11 @@ _TARGETS = {  # the agent's INSTALLATIONS; importing one of these loads it
     "torch.distributed.distributed_c10d",
     "torch.distributed.pipelining.schedules",
     "torch.distributed.tensor._sharding_prop",
+    "torch.fx.traceback",
     "torch.nn.parallel.distributed",
     "torch.optim.optimizer",
     "torch.profiler.profiler",
+    "torch.utils.checkpoint",
     "torch.utils.data.dataloader",
 }
 

@@ -157,6 +157,31 @@ def test_a_receive_waits_for_its_sender(buffered):
     assert result.makespan_ns - after.makespan_ns == 4 * MS
 
 
+@pytest.mark.parametrize("removed_ns", [0, 4 * MS])
+def test_waits_are_those_of_the_traces_from_which_recording_was_taken_out(removed_ns):
+    """The second rank came 0.5 ms after the first, however much less it would have done unrecorded."""
+    came = {"measured_start_ns": 8 * MS + MS // 2}
+    first = [comp(0, 8 * MS, measured_start_ns=0), message(1, (0,), MS, sends=True, peer=1)]
+    second = [comp(0, MS, measured_start_ns=0),
+              comp(1, 7 * MS + MS // 2 - removed_ns, (0,), measured_start_ns=MS),
+              comp(2, MS, (1,), **came), message(3, (1,), MS // 2, sends=False, peer=0) | came]  # fmt: skip
+    accounting = {"0": {"profiler_ns": 0}, "1": {"profiler_ns": removed_ns}}
+    program = workload(first, second, metadata={"began_ns": {"0": 0, "1": 0}, "accounting": accounting})
+    _, result = replayed(program)
+    sync = SyncPoints.of(result, program)
+    waits = dict(zip(zip(sync.rank.tolist(), sync.node_id.tolist(), strict=True), sync.wait_ns, strict=True))
+    assert waits == {(0, 1): MS // 2, (1, 3): 0}
+    assert critical_path(result, program).segments["duration_ns"].sum() == result.makespan_ns
+
+
+@pytest.mark.parametrize("figures", [[], {"0": 1}, {"x": {"profiler_ns": 5}}, {"7": {"profiler_ns": 5}}])
+def test_figures_of_recording_that_say_nothing_change_nothing(figures):
+    program = pipeline(8 * MS, buffered=False)
+    program.metadata["accounting"] = figures
+    _, result = replayed(program)
+    assert SyncPoints.of(result, program).wait_ns.tolist() in ([8 * MS, 0], [0, 8 * MS])
+
+
 def test_what_is_received_before_it_was_sent_moves_the_clock():
     first = [comp(0, 8 * MS), message(1, (0,), MS, sends=True, peer=1)]
     second = [message(0, (), MS, sends=False, peer=0), comp(1, 2 * MS, (0,))]
