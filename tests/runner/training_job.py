@@ -29,6 +29,7 @@ class TrainingJob:
 
     *compute*, *link* (by the lower stage) and *reduce* multiply computations, messages and the reduction of
     gradients; *late* is added before the first operation of a step and *pause* before backward computations.
+    A receive is posted when the one before has been used or, if receives *block*, once its worker needs it.
     """
 
     replicas: int = 2
@@ -46,6 +47,7 @@ class TrainingJob:
     reduce: Factor = one
     late: Factor = none
     pause: Factor = none
+    block: bool = False
 
     def table(self) -> pd.DataFrame:
         """Return the operations of all steps, in ByteDance's columns."""
@@ -94,7 +96,7 @@ class _Step:
             for place in begin:
                 while done[place] < len(programs[place]):
                     direction, number = programs[place][done[place]]
-                    if not self.arrives(direction, place, number):
+                    if not self.arrives(direction, place, number, free[place]):
                         break
                     free[place] = self.compute(direction, place, number, free[place])
                     done[place] += 1
@@ -119,24 +121,22 @@ class _Step:
         self.log(place, f"{direction}-compute", start, end, number)
         return end
 
-    def arrives(self, direction: str, target: Place, number: int) -> bool:
-        """Log the message that a computation needs, if any; False if it cannot have been sent yet.
-
-        A receive is posted once the one before has been used.
-        """
-        replica, stage = target
+    def arrives(self, direction: str, target: Place, number: int, free: float) -> bool:
+        """Log the message that a computation needs, if any; False if it cannot have been sent yet."""
+        job, (replica, stage) = self.job, target
         source = replica, stage - 1 if direction == "forward" else stage + 1
-        if not 0 <= source[1] < self.job.stages:
+        if not 0 <= source[1] < job.stages:
             return True
         if (direction, source, number) not in self.ended:
             return False
         if direction == "backward" and not number:
-            before = self.ended.get(("forward", target, max(0, self.job.stages - stage - 2)), 0.0)
+            before = self.ended.get(("forward", target, max(0, job.stages - stage - 2)), 0.0)
         else:
             before = self.ended.get((direction, target, number - 1), 0.0)
         posted = max(before, self.received.get((direction, target, number - 1), 0.0))
         begun = max(self.ended[direction, source, number], self.sent.get((direction, source), 0.0))
-        took = self.job.message_s * self.job.link(self.step, replica, min(stage, source[1]), number)
+        posted = max(posted, free) if job.block else posted
+        took = job.message_s * job.link(self.step, replica, min(stage, source[1]), number)
         end = max(begun, posted) + took
         self.sent[direction, source] = self.received[direction, target, number] = end
         self.log(source, f"{direction}-send", begun, end, number)

@@ -32,6 +32,7 @@ _LEAST_PART = 0.1
 _LEAST_DELAY_NS = 5_000_000  # a few time slices: shorter steps vary by as much on any machine
 _LEAST_CORRELATION = 0.9  # published: from here on sequence lengths differ
 _LEAST_FACTOR = 1.03
+_LEAST_EXPLAINED = 0.5  # of the time that no operation accounts for, by the delays of one rank
 _DEVIATIONS = 3  # of the mean of random sequence lengths, within which workers are alike
 _MOST_WORKERS = 16
 _STANDS_OUT = 2
@@ -180,11 +181,14 @@ class _Finder:
                 yield self._cause("network", transfers.name, evidence, effect, without, **place)
 
     def host(self) -> Iterator[StragglerCause]:
-        """Yield that steps took longer than their operations account for."""
+        """Yield that a rank began operations late, if steps took longer than operations account for."""
         slowdowns = self.slowdowns
-        effect = self._effect(1 + (slowdowns.recorded_ns - slowdowns.replayed_ns) / slowdowns.ideal_ns)
-        if effect is not None:
-            delay = host_delay(self.replay, effect.slow)
+        unexplained_ns = slowdowns.recorded_ns - slowdowns.replayed_ns
+        effect = self._effect(1 + unexplained_ns / slowdowns.ideal_ns)
+        if effect is None:
+            return
+        delay = host_delay(self.replay, effect.slow)
+        if delay.total_ns >= _LEAST_EXPLAINED * np.median(unexplained_ns[effect.slow]):
             late = duration_text(delay.median_ns)
             reason = "input pipeline or late start" if delay.is_first else "garbage collection or the like"
             evidence = f"{delay.operation} begins {late} (median) after all that it waits for: {reason}"

@@ -153,19 +153,22 @@ class _Rules:
                     self.before[place].append(computations[first - 2])
 
     def add_data_parallel(self, stage: int) -> None:
-        """Let a chunk's first forward wait for its parameters, and its gradients for its last backward."""
+        """Let a chunk's first forward wait for its parameters, and its gradients for its last backward.
+
+        Without a chunk (-1), collectives are of the whole stage.
+        """
         self.chain(self.of(stage, "params-all-gather", _REDUCE))
         chunks = self.layout.chunks
         gathers = {int(chunks[place]): place for place in self._of.get((stage, "params-all-gather"), [])}
         for chunk, gather in gathers.items():
-            forward = [p for p in self.of(stage, "forward-compute") if chunks[p] == chunk]
+            forward = [p for p in self.of(stage, "forward-compute") if chunk in (-1, chunks[p])]
             if forward:
                 self.before[forward[0]].append(gather)
         if not self._overlaps():
             return
         reduces = {int(chunks[place]): place for place in reversed(self._of.get((stage, _REDUCE), []))}
         for chunk, reduce in reduces.items():
-            backward = [p for p in self.of(stage, "backward-compute") if chunks[p] == chunk]
+            backward = [p for p in self.of(stage, "backward-compute") if chunk in (-1, chunks[p])]
             if backward:
                 self.before[reduce].append(max(backward, key=lambda place: self.end[place]))
 

@@ -15,7 +15,8 @@ from ._replay import Replay
 class HostDelay:
     """Where steps wait for a host: most often before *operation* of *replica* and *stage*.
 
-    *is_first* says whether it is the first of its rank in the step; *median_ns* is the median delay there.
+    *is_first* says whether it is the first of its rank in the step; *median_ns* is the median delay there,
+    *total_ns* that of all operations of the rank together.
     """
 
     operation: str
@@ -23,6 +24,7 @@ class HostDelay:
     stage: int
     is_first: bool
     median_ns: int
+    total_ns: int
 
 
 def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
@@ -46,4 +48,5 @@ def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
     of_worker = [at for at, op in enumerate(layout.operations) if op.stage == stage]
     first = min(of_worker, key=lambda at: int(np.median(layout.start_ns[at, :, replica])))
     median = round(float(np.median([delay for _, delay in own])))
-    return HostDelay(layout.operations[place].type, replica, stage, place == first, median)
+    total = round(float(np.median(delays[of_worker, :, replica].sum(axis=0))))
+    return HostDelay(layout.operations[place].type, replica, stage, place == first, median, total)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from ._dependencies import Dependencies
+from ._dependencies import COMPUTE_TYPES, Dependencies
 from ._layout import Layout
 
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
@@ -103,7 +103,8 @@ class Replay:
         """Return how long each operation began after all that it waits for (operations, steps, replicas).
 
         Time that no operation explains: the host was late, or work ran that is not in the table. Of
-        communication only the last member counts, for which the others wait.
+        communication only the last member counts, for which the others wait; a receive may begin as late as
+        the computation before its own ends.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
@@ -113,9 +114,19 @@ class Replay:
             for number, earlier in enumerate(before):
                 ready = end[earlier] if not number else np.maximum(ready, end[earlier])
             delays[place] = start[place] - ready
+        for receive, computation in self._computations_before_receives():
+            late = start[receive] - np.minimum(end[computation], start[receive])
+            delays[receive] = np.minimum(delays[receive], late)
         for unit in self.rules.order:
             delays[list(unit)] *= start[list(unit)] == _latest(self.layout, self.rules, unit)
         return np.maximum(delays, 0)
+
+    def _computations_before_receives(self) -> Iterator[tuple[int, int]]:
+        """Yield each receive that a computation waits for, with the computation before that one."""
+        types = [operation.type for operation in self.layout.operations]
+        for before in self.rules.before:
+            for computation in (place for place in before if types[place] in COMPUTE_TYPES):
+                yield from ((place, computation) for place in before if types[place].endswith("-recv"))
 
 
 class _Mixed:

@@ -15,6 +15,7 @@ from chakrascope.errors import TraceError
 from chakrascope.runner.analysis import STRAGGLER_TABLES, find_stragglers
 from chakrascope.runner.analysis.stragglers import _replay
 from chakrascope.runner.analysis.stragglers._dependencies import dependencies
+from chakrascope.runner.analysis.stragglers._host import HostDelay
 from chakrascope.runner.analysis.stragglers._layout import lay_out
 from chakrascope.runner.analysis.stragglers._series import pattern_text
 from chakrascope.runner.analysis.stragglers._slowdowns import mask
@@ -177,6 +178,31 @@ def test_a_planted_cause_is_the_only_one_named(answer, job, place, when):
     (cause,) = answer(**BASE, **job).causes
     assert (cause.kind, cause.rank, cause.stage) == place
     assert when is None or cause.when == when
+
+
+def test_a_late_rank_is_named_where_collectives_have_no_chunk(tmp_path):
+    table = TrainingJob(**BASE, late=only_for((1, 0), 0.05, other=0.0)).table()
+    table.loc[table["optype"] == "params-all-gather", "mc"] = -1
+    table.to_parquet(tmp_path / "job.parquet", index=False)
+    (cause,) = find_stragglers(read_operation_table(tmp_path / "job.parquet")).causes
+    assert (cause.kind, cause.replica, cause.stage) == ("host", 1, 0)
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_nothing_is_late_in_a_job_without_pauses(tmp_path, block):
+    job = TrainingJob(**BASE | {"noise": 0.1}, block=block)
+    layout = lay_out(read_operation_table(job.write(tmp_path / "job.parquet")))
+    assert _replay.Replay(layout, dependencies(layout)).delays_ns().max() < 10
+
+
+def test_no_host_is_named_for_time_that_its_delays_do_not_explain(answer, monkeypatch):
+    job = BASE | {"late": only_for((1, 0), 0.05, other=0.0)}
+    assert [cause.kind for cause in answer(**job).causes] == ["host"]
+    short = HostDelay("gc", 1, 0, is_first=False, median_ns=10_000, total_ns=20_000_000)
+    monkeypatch.setattr("chakrascope.runner.analysis.stragglers._causes.host_delay", lambda *_: short)
+    answer = answer(**job)
+    assert answer.causes == ()
+    assert "times and dependencies do not fit each other" in answer.remarks[-1]
 
 
 def test_a_late_onset_and_an_early_end_are_dated(answer):
