@@ -45,8 +45,8 @@ def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
         if value is None:
             return None
         hint = next(part for part in get_args(hint) if part is not types.NoneType)
-    if is_dataclass(hint):
-        return hint(**typed_fields(hint, value, f"{outer}: {key}"))  # type: ignore[operator]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return hint(**typed_fields(hint, value, f"{outer}: {key}"))
     where = f"{outer}: '{key}'"
     if get_origin(hint) is Mapping:
         inner = get_args(hint)[1]
