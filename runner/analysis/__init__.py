@@ -9,9 +9,7 @@ from ...support import exports_of
 
 if TYPE_CHECKING:
     from ._advice import Advice as Advice
-    from ._advice import Cause as Cause
     from ._advice import advice as advice
-    from ._advice import advice_table as advice_table
     from ._advice import advice_text as advice_text
     from ._advice import gain_text as gain_text
     from ._attribution import attributable as attributable
@@ -94,11 +92,9 @@ if TYPE_CHECKING:
     from ._measured import measured_result as measured_result
     from ._network_path import NO_NETWORK as NO_NETWORK
     from ._network_path import why_no_links as why_no_links
-    from ._operator_rates import operator_rates as operator_rates
     from ._operators import Roof as Roof
     from ._operators import joined_operators as joined_operators
     from ._operators import longest_call as longest_call
-    from ._operators import operator_table as operator_table
     from ._operators import operators_text as operators_text
     from ._operators import roofline_points as roofline_points
     from ._operators import rooflines as rooflines
@@ -111,7 +107,6 @@ if TYPE_CHECKING:
     from ._path_tables import nameless_text as nameless_text
     from ._path_tables import paths_table as paths_table
     from ._path_tables import segment_table as segment_table
-    from ._provenance import FittedNetwork as FittedNetwork
     from ._provenance import calibration_table as calibration_table
     from ._provenance import fitted_network as fitted_network
     from ._provenance import packet_facts as packet_facts
@@ -145,11 +140,8 @@ if TYPE_CHECKING:
     from ._what_if import targets as targets
     from ._what_if import what_if as what_if
     from .before_after import VERDICT_COLOURS as VERDICT_COLOURS
-    from .before_after import VERDICTS as VERDICTS
     from .before_after import Judgement as Judgement
-    from .before_after import Limit as Limit
     from .before_after import Side as Side
-    from .before_after import Step as Step
     from .before_after import StepDiff as StepDiff
     from .before_after import diff_steps as diff_steps
     from .before_after import judge as judge
@@ -163,8 +155,6 @@ if TYPE_CHECKING:
     from .diagnosis import diagnose as diagnose
     from .sql import SQL_EXAMPLES as SQL_EXAMPLES
     from .sql import SQL_TABLES as SQL_TABLES
-    from .sql import Answer as Answer
-    from .sql import SqlTable as SqlTable
     from .sql import query_run as query_run
     from .sql import sql_columns as sql_columns
     from .stragglers import STRAGGLER_TABLES as STRAGGLER_TABLES

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ._base import warm_up as warm_up
     from ._emulation import EmulationBackend as EmulationBackend
     from ._engine import EngineBackend as EngineBackend
-    from ._engine import Model as Model
     from ._engine import compile_scenario as compile_scenario
     from ._fake import FakeBackend as FakeBackend
     from ._packet import packet_backend as packet_backend

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import yaml
 from ...errors import ConfigError, did_you_mean
 from ...support import write_file
 from ...support.documents import read_yaml
-from ..config import Shipped, shown
+from ..config import Shipped, typed_fields
 
 LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 """Bytes of an operand of a matrix product, with the scales of its blocks.
@@ -161,9 +160,6 @@ class Chip:
         return self.costs[software]
 
 
-_HABITS = (
-    "fused_attention", "overlap", "sequence_parallel", "tensor_overlap", "sharded_optimizer", "eager",
-)  # fmt: skip
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
 _CHIPS = Shipped("chip", Path(__file__).parent, other_names=_OTHER_NAMES)
 
@@ -187,26 +183,18 @@ def chip_of_device(device: str) -> Chip | None:
 def load_chip(path: str | Path) -> Chip:
     """Read a chip file; raises `ConfigError` for keys that are unknown, missing or out of range."""
     file = Path(path)
-    part = _Part(read_yaml(file, "chip file"), str(file))
-    like = {software: str(other) for software, other in part.mapping("like")}
-    costs = {software: _costs_like(other, software) for software, other in like.items()}
-    for software, value in part.mapping("costs"):
-        costs[software] = _costs(_Part(value, f"{file}: costs of {software}"))
-    known = part.take(Chip, {"costs", "name"})
-    known["like"] = like
-    known["devices"] = part.texts("devices")
-    known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")
-    known["memory_bytes"] = int(part.number("memory_bytes"))
-    known["peak_flops"] = part.numbers("peak_flops")
-    if known.get("host") is not None:
-        host = _Part(known["host"], f"{file}: host")
-        known["host"] = Host(**{key: host.number(key) for key in host.take(Host, set())})
-    for key in ("title", "source", "precision"):
-        if not isinstance(known[key], str):
-            raise ConfigError(f"{file}: '{key}' must be a text, not {shown(known[key])}; correct the value.")
-    chip = Chip(**known, name=file.stem, costs=costs)
+    given = {"costs": {}, **read_yaml(file, "chip file")}
+    chip = Chip(name=file.stem, **typed_fields(Chip, given, str(file), without=("name",)))
+    _check_numbers(chip, str(file), above_0=True)
+    for name, peak in chip.peak_flops.items():
+        _check(peak, f"{file}: 'peak_flops' of {name}", above_0=True)
+    if chip.host is not None:
+        _check_numbers(chip.host, f"{file}: host", above_0=True)
+    for software, costs in chip.costs.items():
+        _check_costs(costs, f"{file}: costs of {software}")
     chip.peak(chip.precision)
-    return chip
+    like = {software: _costs_like(other, software) for software, other in chip.like.items()}
+    return replace(chip, costs={**like, **chip.costs})
 
 
 def save_chip(chip: Chip, path: str | Path) -> None:
@@ -230,108 +218,34 @@ def _costs_like(other: str, software: str) -> Costs:
     return replace(costs, fit=replace(costs.fit, data=data, rows=0))
 
 
-class _Part:
-    """A mapping of a chip file, with its place."""
-
-    def __init__(self, data: Any, where: str) -> None:
-        if not isinstance(data, Mapping):
-            raise ConfigError(
-                f"{where} must be a mapping of keys to values. Compare with a shipped chip file."
-            )
-        self.data, self.where = data, where
-
-    def take(self, kind: type[Any], other: set[str]) -> dict[str, Any]:
-        """Return the values of the fields of *kind* except *other*; raises `ConfigError` for wrong keys."""
-        names = {item.name for item in fields(kind)}
-        for key in self.data:
-            if key not in names:
-                raise ConfigError(f"{self.where}: unknown key '{key}'{did_you_mean(str(key), names)}")
-        for item in fields(kind):
-            required = item.default is MISSING and item.default_factory is MISSING
-            if required and item.name not in other and item.name not in self.data:
-                raise ConfigError(f"{self.where}: the key '{item.name}' is missing; add it.")
-        return {key: value for key, value in self.data.items() if key not in other}
-
-    def number(self, key: str, most: float | None = None) -> float:
-        """Return the positive number *key*, at most *most*."""
-        return _number(self.data.get(key), f"{self.where}: '{key}'", most)
-
-    def numbers(self, key: str, most: float | None = None) -> dict[str, float]:
-        """Return a mapping of names to positive numbers."""
-        return {
-            str(name): _number(value, f"{self.where}: '{key}' of {name}", most)
-            for name, value in self.mapping(key)
-        }
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        """Return the list of texts *key*, none if it is absent."""
-        value = self.data.get(key, [])
-        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise ConfigError(f"{self.where}: '{key}' must be a list of texts, not {shown(value)}.")
-        return tuple(value)
-
-    def mapping(self, key: str) -> list[tuple[str, Any]]:
-        """Return the items of the mapping *key*, none if it is absent."""
-        value = self.data.get(key, {})
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{self.where}: '{key}' must be a mapping. Compare with a shipped chip file.")
-        return [(str(name), item) for name, item in value.items()]
-
-
-def _number(value: Any, where: str, most: float | None, *, zero: bool = False) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if (
-        not is_number
-        or abs(value) > sys.float_info.max
-        or not (value >= 0 if zero else value > 0)
-        or (most is not None and value > most)
-    ):
-        limit = "a number above 0" if most is None else f"a number above 0 and at most {most:g}"
-        raise ConfigError(
-            f"{where} must be {limit}, not {value!r}. Write 1.5e+9, not 1.5e9: YAML needs the sign."
-        )
-    return float(value)
-
-
-def _costs(part: _Part) -> Costs:
-    known = part.take(Costs, set())
+def _check_costs(costs: Costs, where: str) -> None:
     for key in ("gemm", "attention"):
-        known[key] = part.numbers(key, 1.0)
-        if "default" not in known[key]:
-            raise ConfigError(f"{part.where}: '{key}' needs a share called 'default'; add it.")
-    if "pointwise" in known:
-        known["pointwise"] = part.number("pointwise", 1.0)
-    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed"):
-        if key in known:
-            known[key] = _number(known[key], f"{part.where}: '{key}'", None, zero=True)
+        shares = getattr(costs, key)
+        if "default" not in shares:
+            raise ConfigError(f"{where}: '{key}' needs a share called 'default'; add it.")
+        for name, share in shares.items():
+            _check(share, f"{where}: '{key}' of {name}", above_0=True, most=1.0)
+    _check(costs.pointwise, f"{where}: 'pointwise'", above_0=True, most=1.0)
+    if costs.grad_bytes not in (2, 4):
+        raise ConfigError(f"{where}: 'grad_bytes' must be 2 or 4, not {costs.grad_bytes}.")
+    _check_numbers(costs, where)
+    _check_numbers(costs.fit, f"{where}: fit")
     for key in ("within_node", "across_nodes"):
-        if key in known:
-            known[key] = _links(_Part(known[key], f"{part.where}: {key}"))
-    for key in _HABITS:
-        if not isinstance(known.get(key, True), bool):
-            raise ConfigError(f"{part.where}: '{key}' must be true or false, not {known[key]!r}.")
-    if known.get("grad_bytes", 4) not in (2, 4):  # which may be a list
-        raise ConfigError(f"{part.where}: 'grad_bytes' must be 2 or 4, not {known['grad_bytes']!r}.")
-    if "fit" in known:
-        known["fit"] = _fit(_Part(known["fit"], f"{part.where}: fit"))
-    return Costs(**known)
+        links = getattr(costs, key)
+        _check_numbers(links, f"{where}: {key}")
+        _check(links.share, f"{where}: {key}: 'share'", above_0=True, most=1.0)
 
 
-def _fit(part: _Part) -> Fit:
-    known = part.take(Fit, set())
-    for item in fields(Fit):
-        if item.name not in ("data", "covers") and known.get(item.name) is not None:
-            _number(known[item.name], f"{part.where}: '{item.name}'", None, zero=True)
-    covers = known.get("covers", [])
-    if not isinstance(covers, list):
-        raise ConfigError(f"{part.where}: 'covers' must be a list of words, not {covers!r}.")
-    return Fit(**{**known, "covers": tuple(map(str, covers))})
+def _check_numbers(values: Any, where: str, *, above_0: bool = False) -> None:
+    """Check the numbers among the fields of a dataclass."""
+    for item in fields(values):
+        value = getattr(values, item.name)
+        if isinstance(value, (int, float)):
+            _check(value, f"{where}: '{item.name}'", above_0=above_0)
 
 
-def _links(part: _Part) -> LinkCosts:
-    known = part.take(LinkCosts, set())
-    if "latency_ns" in known:
-        known["latency_ns"] = _number(known["latency_ns"], f"{part.where}: 'latency_ns'", None, zero=True)
-    if "share" in known:
-        known["share"] = part.number("share", 1.0)
-    return LinkCosts(**known)
+def _check(value: float, where: str, *, above_0: bool = False, most: float | None = None) -> None:
+    if value < 0 or (above_0 and value == 0) or (most is not None and value > most):
+        limit = "above 0" if above_0 else "of 0 or more"
+        limit += "" if most is None else f" and at most {most:g}"
+        raise ConfigError(f"{where} must be a number {limit}, not {value!r}; correct the value.")

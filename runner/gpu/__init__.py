@@ -8,7 +8,6 @@ from ...support import exports_of
 
 if TYPE_CHECKING:
     from ._changes import faster_machine as faster_machine
-    from ._changes import machine_figures as machine_figures
     from ._changes import machine_of_plain as machine_of_plain
     from ._collectives import GpuPrograms as GpuPrograms
     from ._collectives import chosen_programs as chosen_programs
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ._machine import Machine as Machine
     from ._machine import Memory as Memory
     from ._machine import Mesh as Mesh
-    from ._machine import Protocol as Protocol
     from ._machine import ScaleOut as ScaleOut
     from ._machine import ScaleUp as ScaleUp
     from ._machine_files import DEFAULT_MACHINE as DEFAULT_MACHINE
@@ -26,11 +24,7 @@ if TYPE_CHECKING:
     from ._machine_files import list_machines as list_machines
     from ._machine_files import load_machine as load_machine
     from ._machine_files import machine_of_backend as machine_of_backend
-    from ._run import GpuWorkgroups as GpuWorkgroups
-    from ._run import ProgramRun as ProgramRun
-    from ._run import engine_machine as engine_machine
     from ._run import simulate_program as simulate_program
     from ._run import why_rough as why_rough
-    from ._run import workgroups_of as workgroups_of
 else:
     __getattr__ = exports_of(__name__, __file__)

@@ -51,13 +51,6 @@ CREATE TABLE jobs (
 CREATE UNIQUE INDEX one_active_job_an_experiment ON jobs (experiment) WHERE state IN ('queued', 'running');
 CREATE INDEX jobs_by_state ON jobs (state);
 """
-# The migration of a store of version 1, which had only simulations, to version 2.
-_FROM_VERSION_1 = """
-ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT 'simulation';
-ALTER TABLE jobs RENAME COLUMN ranks_done TO done;
-ALTER TABLE jobs RENAME COLUMN ranks TO total;
-"""
-_CHANGES = {0: _SCHEMA, 1: _FROM_VERSION_1}
 _COLUMNS = ", ".join(item.name for item in fields(Job))
 
 
@@ -95,9 +88,9 @@ class Database:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == _VERSION:
             return
-        if version not in _CHANGES:
+        if version != 0:
             raise StudyError(f"The job store {self.path} is of another version; use a newer chakrascope.")
-        for statement in _CHANGES[version].split(";"):
+        for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ._table import TableField as TableField
     from ._table import frame_bytes as frame_bytes
     from ._table import frame_of as frame_of
-    from ._table import ranks_of as ranks_of
     from ._text import TextColumn as TextColumn
     from ._text import byte_table as byte_table
     from ._text import first_rows as first_rows

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import sqlite3
 
 import command_line
 import pytest
@@ -348,22 +347,6 @@ class TestJobs:
         ended = store.wait(store.submit_sweep(request).id, 600)
         assert ended.state == "failed"
         assert "No point of the sweep has a result" in ended.message
-
-    def test_store_of_the_first_version_is_read(self, study):
-        store = JobStore(study, slots=0)
-        with store.database.transaction():
-            pass
-        with sqlite3.connect(store.database.path) as connection:
-            connection.execute("ALTER TABLE jobs DROP COLUMN kind")
-            connection.execute("ALTER TABLE jobs RENAME COLUMN done TO ranks_done")
-            connection.execute("ALTER TABLE jobs RENAME COLUMN total TO ranks")
-            connection.execute("PRAGMA user_version = 1")
-            columns = "experiment, label, workload, backend, network, state, ranks_done, ranks, request"
-            connection.execute(
-                f"INSERT INTO jobs ({columns}) VALUES ('abc', '', 'w', 'fake', 'n', 'done', 2, 8, '{{}}')"
-            )
-        connection.close()
-        assert [(job.kind, job.done, job.total) for job in store.jobs()] == [("simulation", 2, 8)]
 
 
 def test_point_of_a_sweep_is_made_again_from_what_it_started_from(study):

@@ -1,8 +1,6 @@
 """Free questions: read-only SQL over the tables of a run."""
 
-from ._query import Answer as Answer
 from ._query import query_run as query_run
 from ._tables import SQL_EXAMPLES as SQL_EXAMPLES
 from ._tables import SQL_TABLES as SQL_TABLES
-from ._tables import SqlTable as SqlTable
 from ._tables import sql_columns as sql_columns

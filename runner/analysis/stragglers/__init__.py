@@ -1,6 +1,5 @@
 """Which rank, stage or type of operation slows the steps of a job, from a table of its timed operations."""
 
-from ._causes import StragglerCause as StragglerCause
 from ._stragglers import Stragglers as Stragglers
 from ._stragglers import find_stragglers as find_stragglers
 from ._stragglers import operations_of as operations_of

@@ -7,7 +7,6 @@ separate program, connected through pipes.
 from ._build import build_driver as build_driver
 from ._build import find_compiler as find_compiler
 from ._build import find_ns3 as find_ns3
-from ._tcp_backend import Ns3Backend as Ns3Backend
 from ._tcp_backend import TcpBackend as TcpBackend
 from ._tcp_backend import ns3_backend as ns3_backend
 from ._tcp_driver import TcpDriver as TcpDriver

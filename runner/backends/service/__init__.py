@@ -9,7 +9,6 @@ from ....support import exports_of
 if TYPE_CHECKING:
     from ._backend import PLUGIN as PLUGIN
     from ._backend import ServiceBackend as ServiceBackend
-    from ._client import SCHEME as SCHEME
     from ._client import ServiceAddress as ServiceAddress
     from ._client import ServiceClient as ServiceClient
     from ._client import configured_services as configured_services

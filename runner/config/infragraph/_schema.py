@@ -12,6 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from ....errors import ConfigError, did_you_mean
+from .._typed import mapping_of
 from .._values import shown
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
@@ -90,8 +91,8 @@ def read(data: Mapping[str, Any], where: str) -> Infrastructure:
 
     Raises `ConfigError` with *where* and the key for missing values and wrong types.
     """
-    annotations = _mapping(data.get("annotations") or {}, f"{where}: 'annotations'")
-    inner = _mapping(data.get("infrastructure", data), f"{where}: 'infrastructure'")
+    annotations = mapping_of(data.get("annotations") or {}, f"{where}: 'annotations'")
+    inner = mapping_of(data.get("infrastructure", data), f"{where}: 'infrastructure'")
     if "components" in inner:
         device = _device(inner, where)
         inner = {"name": device.name, "instances": [{"name": device.name, "device": device.name, "count": 1}]}
@@ -141,7 +142,7 @@ def _component(data: Mapping[str, Any], where: str) -> Component:
         )
     kind = str(choice)
     if choice == "custom":
-        kind = str(_mapping(data.get("custom") or {}, f"{where}: 'custom'").get("type", "custom"))
+        kind = str(mapping_of(data.get("custom") or {}, f"{where}: 'custom'").get("type", "custom"))
     return Component(name, _count(data, where, name), str(choice), kind)
 
 
@@ -153,7 +154,7 @@ def _instance(data: Mapping[str, Any], where: str) -> Instance:
 def _link(data: Mapping[str, Any], where: str) -> LinkKind:
     name = _text(data, "name", where)
     place = f"{where}: the link '{name}'"
-    physical = _mapping(data.get("physical") or {}, f"{place}: 'physical'")
+    physical = mapping_of(data.get("physical") or {}, f"{place}: 'physical'")
     bandwidth = _choice(physical.get("bandwidth"), (*_BITS, _TRANSFERS), f"{place}: 'bandwidth'")
     latency = _choice(physical.get("latency"), tuple(_PICOSECONDS), f"{place}: 'latency'")
     rate = transfers = delay = None
@@ -172,7 +173,7 @@ def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction]
     """Return the unit and the exact number in *data*; None without one."""
     if data is None:
         return None
-    values = _mapping(data, where)
+    values = mapping_of(data, where)
     unit = values.get("choice", next((key for key in units if values.get(key) is not None), None))
     if unit is None:
         return None
@@ -199,7 +200,7 @@ def _edges(data: Mapping[str, Any], where: str, outer: str) -> tuple[Edge, ...]:
 
 
 def _endpoint(data: Any, where: str, outer: str) -> str:
-    endpoint = _mapping(data, where)
+    endpoint = mapping_of(data, where)
     component = _text(endpoint, "component", where)
     if outer == "device" and endpoint.get("device") is None:
         return component
@@ -231,13 +232,7 @@ def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, M
     if not isinstance(entries, (list, tuple)):
         raise ConfigError(f"{where}: '{key}' must be a list, not {shown(entries)}.")
     places = (f"{where}: {key}[{number}]" for number in range(len(entries)))
-    return [(place, _mapping(entry, place)) for place, entry in zip(places, entries, strict=True)]
-
-
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a mapping of keys to values, not {shown(value)}.")
-    return value
+    return [(place, mapping_of(entry, place)) for place, entry in zip(places, entries, strict=True)]
 
 
 def _text(data: Mapping[str, Any], key: str, where: str) -> str:
