@@ -108,6 +108,8 @@ def summary_command(
             for item in summary.advice
         ]
         print_rows(rows, title="What would help, and what it gains")
+        if summary.together:
+            console.print(f"{summary.together}\n", markup=False)
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
         for key in [item.key for item in summary.advice if item.key][:1]:
             command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(key)}"

@@ -197,7 +197,7 @@ class Conversion:
         self, graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
     ) -> None:
         """Raise `TraceError` if the ranks with traces cannot represent all."""
-        if groups or have_messages(graphs):
+        if any(len(ranks) < world_size for ranks in groups.values()) or have_messages(graphs):
             raise TraceError(
                 f"{self.place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
                 "communicate in groups or pairs: they cannot stand for the others. Give the traces of all "

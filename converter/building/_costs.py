@@ -63,6 +63,10 @@ _CONVOLUTION_ARGUMENTS = {
     "miopen_depthwise_convolution": (4, 3, 5), "_convolution_pointwise": (4, 3, 5),
     "slow_conv_dilated2d": (4, 5, 6), "slow_conv_dilated3d": (4, 5, 6), "conv_depthwise3d": (4, 5, 6),
 }  # fmt: skip
+# Backward convolutions of PyTorch before 1.11: the input comes before the gradient of the output; and those
+# of one gradient only, whose size comes first.
+_SOURCE_FIRST = frozenset(f"{library}_convolution_backward" for library in ("cudnn", "miopen", "mkldnn"))
+_ONE_GRADIENT = re.compile(r"convolution_backward_(input|weights?)$")
 # Convolutions whose output is not at the positions of their input.
 _ELSEWHERE = re.compile("transpose|backward")
 # Operators of other classes than copies that move data without computing.
@@ -84,7 +88,8 @@ _GIVEN_OUTPUTS = frozenset({
 })  # fmt: skip
 # Where a tensor to write to stands among the arguments of an operator that may be given one (``out=``), as in
 # PyTorch's native_functions.yaml.
-_OUT_AT = {"mul": 2, "div": 2, "add": 3, "sub": 3, "addcmul": 4, "addcdiv": 4}
+_OUT_AT = {"mul": 2, "div": 2, "add": 3, "sub": 3, "addcmul": 4, "addcdiv": 4, "clamp_min": 2, "clamp_max": 2,
+           "clamp": 3, "threshold": 3}  # fmt: skip
 # Of these arguments all elements are read and written again, whatever the others are.
 _REWRITTEN = {"rotary_embedding": (1, 2), "store_cache": (0, 1), "reshape_and_cache_flash": (0, 1),
               "reshape_and_cache": (0, 1)}  # fmt: skip
@@ -119,6 +124,8 @@ def operator_work(op: HostOp) -> Work:
     name = plain_name(op.name)
     if name in TOUCHES_NOTHING or name.startswith("new_"):
         return Work("", 0, 0, 0)
+    if _ONE_GRADIENT.search(name) and not _is_shape(_weight_of(name, op)):
+        return Work("", 1, *_bytes(name, op))
     amounts = (_operations(name, op), *_bytes(name, op))
     return Work(class_of(name), *(min(amount, _MOST) for amount in amounts))
 
@@ -179,7 +186,7 @@ def _gradients(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[
         query = ATTENTIONS[name].query
         return [list(_first([shapes[query + index]])) for index in range(3)]
     asked = values[-1] if values and isinstance(values[-1], list) else [True, True, False]
-    output, source, weight = (list(_first([shapes[index]])) for index in range(3))
+    output, source, weight = (list(_first([shapes[index]])) for index in _backward_order(name))
     gradients = (source, weight, [output[1]])
     return [shape for shape, wanted in zip(gradients, asked, strict=False) if wanted]
 
@@ -261,9 +268,23 @@ def _linear(_: str, op: HostOp) -> int:
     return 2 * math.prod(_shape(op, 0)) * _shape(op, 1)[0]
 
 
+def _backward_order(name: str) -> tuple[int, int, int]:
+    """Return where a backward convolution has the gradient of its output, its input, and its weight."""
+    return (1, 0, 2) if name in _SOURCE_FIRST else (0, 1, 2)
+
+
+def _weight_of(name: str, op: HostOp) -> Any:
+    """Return the shape of the weight of a convolution's gradient by *name*; no shape if it is unrecorded."""
+    arguments = op.inputs[:1] if "_backward_weight" in name else op.shapes[2:3]
+    return arguments[0] if arguments else None
+
+
 def _convolution(name: str, op: HostOp) -> int:
-    if name.endswith("_backward"):
-        output, weight, source = _shape(op, 0), _shape(op, 2), _shape(op, 1)
+    if _ONE_GRADIENT.search(name):
+        source, output, weight, times = _shape(op, 1), _shape(op, 1), _first([_weight_of(name, op)]), 1
+        transposed = False
+    elif name.endswith("_backward"):
+        output, source, weight = (_shape(op, index) for index in _backward_order(name))
         asked = op.inputs[-1] if op.inputs and isinstance(op.inputs[-1], list) else [True, True]
         times = sum(bool(gradient) for gradient in asked[:2])
         transposed = len(op.inputs) > 7 and op.inputs[7] is True

@@ -49,10 +49,11 @@ __all__ = [
     "advise",
     "gain_text",
     "link_bytes_per_ns",
+    "together_text",
 ]
 
-Simulate = Callable[[Target, float], Result]
-"""Simulates the step with a target so many times as fast; infinitely fast takes no time."""
+Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
+"""Simulates the step with each target so many times as fast; infinitely fast takes no time."""
 
 _LEAST_SHARE = 0.01
 _MOST_REPLAYED = 6
@@ -62,7 +63,7 @@ _SLOW = 0.1  # of what the network carries: below, something else than its bandw
 _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
 _COVERED = 0.5
 _ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is no other
-_NEAR = 0.1  # of the shown step: the median step of the run is no other
+_NEAR = 0.1  # of the shown step, or of a sum of gains: another value does not differ from it
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
 
@@ -122,13 +123,15 @@ class Advised:
     """The result of `advise`: *advice*, by gain, and the largest single *contributor*.
 
     *contributor* is the largest of the candidates that has a name, and *causes* are the largest candidates.
-    *half_kinds_ns* is the gain of halving all time of a kind, if it was replayed.
+    *half_kinds_ns* is the gain of halving all time of a kind, if it was replayed. *together_ns* is the gain
+    of all advice in one replay if it is clearly less than the sum of the gains, else 0.
     """
 
     advice: tuple[Advice, ...]
     contributor: Cause | None
     causes: tuple[Cause, ...]
     half_kinds_ns: Mapping[str, int]
+    together_ns: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON, which `from_json` reads."""
@@ -143,6 +146,7 @@ class Advised:
             None if contributor is None else Cause(**contributor),
             tuple(Cause(**item) for item in data["causes"]),
             {str(kind): int(gain_ns) for kind, gain_ns in data["half_kinds_ns"].items()},
+            int(data["together_ns"]),
         )
 
 
@@ -179,6 +183,7 @@ def advise(
         (one, _of_the_whole(one, item, result, workload, simulate))
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
+    together_ns = _together_ns(shown, result, simulate)
     shown = [(one, _over_the_run(one, item, result, workload)) for one, item in shown]
     shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
     of_the_run = {item.cause for _, item in shown if not item.key}
@@ -187,7 +192,17 @@ def advise(
     items = _ordered(items)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
-    return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves)
+    return Advised(tuple(items), None if top is None else _cause(top, path), causes, halves, together_ns)
+
+
+def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simulate: Simulate | None) -> int:
+    """Return the gain of all advice at once, 0 unless it is clearly less than the sum of the gains."""
+    keys = [(one.target, float(item.key.rpartition("=")[2])) for one, item in shown]
+    after = _replayed(simulate, *keys) if len(shown) > 1 else None
+    if after is None:
+        return 0
+    gain_ns = result.makespan_ns - after.makespan_ns
+    return gain_ns if gain_ns < (1 - _NEAR) * sum(item.gain_ns for _, item in shown) else 0
 
 
 def _ordered(items: Sequence[Advice]) -> list[Advice]:
@@ -223,7 +238,7 @@ def _advice_of(
 ) -> Advice:
     """Return the advice on a candidate, by a replay if it can be simulated."""
     gain_ns, is_bound, then = one.bound_ns, True, ""
-    after = _replayed(simulate, one.target, one.times)
+    after = _replayed(simulate, (one.target, one.times))
     if after is not None:
         gain_ns, is_bound, then = result.makespan_ns - after.makespan_ns, False, _bound_by(after, workload)
     rank, node_id, place = _longest(path, one)
@@ -241,7 +256,7 @@ def _of_the_whole(
     one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
     """Return advice on halving a candidate, with the gain of a replay if possible."""
-    after = _replayed(simulate, one.target, math.inf) if one.times == HALF else None
+    after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF else None
     if after is None:
         return item
     gain_ns = result.makespan_ns - after.makespan_ns
@@ -399,16 +414,16 @@ def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> di
     """Return the gain of halving computation and each of the two kinds with most of the path."""
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
     chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
-    halved = {kind: _replayed(simulate, Target("kind", kind), 2.0) for kind in chosen}
+    halved = {kind: _replayed(simulate, (Target("kind", kind), 2.0)) for kind in chosen}
     return {
         kind: result.makespan_ns - after.makespan_ns for kind, after in halved.items() if after is not None
     }
 
 
-def _replayed(simulate: Simulate | None, target: Target, times: float) -> Result | None:
+def _replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Result | None:
     """Return a replay; None if there is none, or nothing to change."""
     try:
-        return None if simulate is None else simulate(target, times)
+        return None if simulate is None else simulate(changes)
     except ChakrascopeError:
         return None
 
@@ -434,6 +449,14 @@ def advice(
 def gain_text(item: Advice) -> str:
     """Return the gain of *item* such as ``12 ms``, or ``at most 12 ms`` where nothing was replayed."""
     return f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
+
+
+def together_text(together_ns: int) -> str:
+    """Return the gain of all advice at once as a sentence, "" for none."""
+    gain = duration_text(together_ns)
+    return (
+        f"Together they gain {gain}: less than the sum, as they cover the same time." if together_ns else ""
+    )
 
 
 def advice_text(item: Advice) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...converter import Workload
-from ...converter.building import computed_on_host
+from ...converter.building import class_of, computed_on_host, plain_name
 from ...converter.chakra import BUFFERS, GAP, HOST_CAUSES
 from ...support import bytes_text, count_text, duration_text
 from ...support.table import CodedColumns, Columns
@@ -40,7 +40,7 @@ from ._host_time import DELAYED, DIFFUSE_CAUSES
 from ._labels import function_of, short_name
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
-from ._remedies import REMEDIES
+from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
 from ._repeated import REPEATED, copies_of_nodes
 from ._what_if import Excess, Target, late_ranks
 
@@ -84,11 +84,12 @@ def candidates(
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
+    computations = _computations(segments, computed, on_host=computed_on_host(workload))
     found = [
-        *(_with_evidence(one, rates, reaches, segments) for one in _computations(segments, computed)),
-        *_fusible(path, workload, computed),
+        *(_with_evidence(one, rates, reaches, segments) for one in computations),
+        *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
-        *_module(segments, computed, hosted),
+        *(_module(segments, computed, hosted) if not rates else ()),  # their operators say more
         *_functions(segments, computed[~np.isin(computed, in_loops)]),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
@@ -109,7 +110,7 @@ def _union(one: Ints, other: Ints) -> Ints:
     return np.sort(np.concatenate([one, other]), kind="stable")
 
 
-def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
+def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[Candidate]:
     """Yield operators over all of their shapes; a kernel where it takes most of its operators' time."""
     names, operators = segments["name"], segments["operator"]
     kernels = dict(grouped(rows, names[rows]))
@@ -126,7 +127,8 @@ def _computations(segments: Columns, rows: Ints) -> Iterator[Candidate]:
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:
             what += in_place(segments, own)
-        yield scaled(segments, what, "compute", target, own, remedy=remedy)
+        how = HOST_REMEDIES.get(class_of(plain_name(operator)), "") if on_host and remedy == "compute" else ""
+        yield scaled(segments, what, "compute", target, own, remedy=remedy, how=how)
     for kernel, own in kernels.items():
         owners = set(operators[own].tolist())
         if len(owners) > 1:
@@ -151,12 +153,12 @@ def _with_evidence(
     return replace(one, times=reach.times, bound_ns=bound_ns, how=reach.how)
 
 
-def _fusible(path: CriticalPath, workload: Workload, computed: Ints) -> Iterator[Candidate]:
+def _fusible(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
     """Yield the chains of operators that could be fused, as one: torch.compile fuses them all."""
     segments = path.columns
-    programs = path.program_of_rank[segments["rank"][computed]].astype(np.int64)
-    rows, chained = chains_of_nodes(workload, programs, segments["node_id"][computed])
-    own = computed[rows]
+    programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
+    places, chained = chains_of_nodes(workload, programs, segments["node_id"][rows])
+    own = rows[places]
     if not len(own):
         return
     what = f"{count_text(len(np.unique(chained.chain)), 'chain')} of "
@@ -239,7 +241,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
         calls = np.unique(coded(segments["name"][own])[0], return_counts=True)[1]
         passes = len(own) / float(np.median(calls))
         times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
-        what = f"The optimizer{where(segments, rows)}, most for {short_name(kernel)}"
+        what = f"The optimizer{in_place(segments, rows)}, most for {short_name(kernel)}"
         if _OWN_STEP.search(what):
             times, how = HALF, _OWN_OPTIMIZER
     path_ns = sum_ns(segments, rows)
@@ -302,7 +304,8 @@ def _copies(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         what = f"Copies {words}, {direction}" if words else f"Copies: {direction}"
         operator, _ = largest(segments, own, "operator")
         what += f" ({operator})" if operator not in segments["name"][own] else ""
-        yield scaled(segments, what, "copy", Target("copy", direction), own)
+        how = COPY_REMEDIES.get(direction, "")
+        yield scaled(segments, what, "copy", Target("copy", direction), own, how=how)
 
 
 def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...converter import Graph, Workload
 from ...converter.chakra import DEVICE_LANE
-from ._host_time import texts_where
+from ._host_time import DELAYED, texts_where
 from ._operator_rates import written_bytes
 
 Ints = npt.NDArray[np.int64]
@@ -51,7 +51,8 @@ class Chains(NamedTuple):
 
     *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that it exchanges with
     its neighbours in the chain, and those that another node of the chain has read; both are 0 for the later
-    parts of an operator that lost its processor. *fused_ns* is its fused duration at the present rate.
+    parts of an operator that lost its processor, and for its waits for one. *fused_ns* is its fused duration
+    at the present rate.
     """
 
     rows: Ints
@@ -76,7 +77,9 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     moved, written, is_copy = _amounts(graph, known)
     stream, operator = np.asarray(nodes["stream"]), nodes["operator"].numbers
     scalars = (stream < DEVICE_LANE) & (moved <= _SCALAR_BYTES)
-    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__))
+    # Less work waits less for a processor.
+    waits = texts_where(nodes, "cause", DELAYED.__eq__)
+    worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__) | waits)
     worked = worked[np.lexsort((np.asarray(nodes["measured_start_ns"])[worked], stream[worked]))]
     order = worked[~scalars[worked]]
     first, then = order[:-1], order[1:]

@@ -132,7 +132,9 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         bound_ns = path_ns - int(usual[np.isin(rows, own)].sum())
         is_gap = name.startswith(HOST_BEFORE) or name in {HOST_END, HOST_UNRECORDED}
         what, remedy = f"Host stall: {name}" if is_gap else f"Host stall in {name}", "stall"
-        if class_of(plain_name(name)) and name not in on_device:
+        if name in on_device:
+            remedy = "launch_stall"
+        elif not is_gap and class_of(plain_name(name)):
             what, remedy = f"{name}, computed by the host", "host_operator"
         cause = str(segments["cause"][own[0]])
         module, _ = largest(segments, own, "module")

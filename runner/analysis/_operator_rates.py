@@ -200,7 +200,8 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
 
     Comparable operators run on the same chip, are bound by the same, and are of the same class and
     precision, or stream whole tensors; their calls work about as much, so that neither launches nor caches
-    explain the difference. No rate above the roofline counts.
+    explain the difference. No rate above the roofline counts, and products of a chip without known peaks are
+    compared with products that also move about as much.
     """
     reaches = {}
     for operator in dict.fromkeys(rate.operator for rate in rates if rate.kind not in {"", TRANSFER}):
@@ -219,28 +220,31 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
 def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, OperatorRate]:
     """Return the fastest comparable one, and how many times as fast *rate* would be at its rate."""
     best, fastest = 1.0, rate
-    limit = 1 / rate.roofline_share if rate.bound else float("inf")
     for other in rates:
         if not _is_comparable(rate, other):
             continue
-        times = min(_speed(other) / max(1e-12, _speed(rate)), limit)
+        times = _speed(other) / max(1e-12, _speed(rate))
         if times > best:
             best, fastest = times, other
     return best, fastest
 
 
 def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
+    if other.roofline_share > 1:  # its data was in a cache
+        return False
     if other is rate or other.chip != rate.chip or other.is_by_operations != rate.is_by_operations:
         return False
     alike = other.kind == rate.kind or {rate.kind, other.kind} <= _STREAMING
     if rate.is_by_operations and other.precision != rate.precision:
         return False
-    own, others = _amount(rate), _amount(other)
-    return alike and own > 0 and own <= _ABOUT * others and others <= _ABOUT * own
+    if not rate.bound and rate.is_by_operations and not _is_about(rate.size_bytes, other.size_bytes):
+        return False  # without the chip's peaks, one of them may be bound by memory
+    amounts = (one.flops if rate.is_by_operations else one.size_bytes for one in (rate, other))
+    return alike and _is_about(*amounts)
 
 
-def _amount(rate: OperatorRate) -> int:
-    return rate.flops if rate.is_by_operations else rate.size_bytes
+def _is_about(one: int, other: int) -> bool:
+    return 0 < one <= _ABOUT * other and other <= _ABOUT * one
 
 
 def _speed(rate: OperatorRate) -> float:

@@ -17,7 +17,7 @@ REMEDIES: Mapping[str, str] = {
     "repeated": "keep the first result for all uses in the step, or convert the tensor once before them",
     "module": "a smaller module (width, tokens, calls), lower precision, or fused kernels",
     "function": "call it less often or on less data, or move it out of the step",
-    "copy": "fewer or smaller copies, pinned memory with non_blocking=True, or copies beside computation",
+    "copy": "fewer or smaller copies, or copies during computation",
     "memory": "keep the data local, or a faster remote memory",
     "wait": "a more even load: this operator waits for other ranks or the device",
     "skew": "a more even load: the other ranks wait for this one in collectives",
@@ -25,6 +25,8 @@ REMEDIES: Mapping[str, str] = {
     "launches": "fewer launches, as the device waits for them: torch.compile, CUDA graphs, larger batches",
     "operators": "fewer and larger operators: batched or foreach variants, torch.compile, larger batches",
     "stall": "move what runs there out of the step, or to another thread: the host thread stops here",
+    "launch_stall": "warm up before the steps that count, as first calls load, compile or tune kernels and "
+    "reserve memory; if steady steps have it, avoid new shapes and large allocations here",
     "host_operator": "compute it on the device, where its tensors are needed, or before the step: it "
     "launches no work of the device",
     "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or do it less often: the "
@@ -60,4 +62,27 @@ REMEDIES: Mapping[str, str] = {
     "python": "less Python here: vectorise the loop, or use batched and foreach operators",
 }  # fmt: skip
 """Remedy of each kind of time and of each host cause, by its key."""
+COPY_REMEDIES: Mapping[str, str] = {
+    "HtoD": "pinned memory with non_blocking=True, smaller types until the data is on the device, or a copy "
+    "of the next batch during computation",
+    "DtoH": "copy less and less often, into pinned memory with non_blocking=True",
+    "DtoD": "no copy where a view does, one layout from producer to consumer, or fusing it (torch.compile)",
+    "PtoP": "fewer or smaller copies, or copies during computation",
+}  # fmt: skip
+"""Remedies of copies by direction."""
+HOST_REMEDIES: Mapping[str, str] = {
+    "gemm": "lower precision (bfloat16 under torch.autocast) if the processor has units for it, or more "
+    "threads (OMP_NUM_THREADS) if cores are free",
+    "convolution": "channels_last, lower precision (bfloat16 under torch.autocast) if the processor has "
+    "units for it, or more threads (OMP_NUM_THREADS) if cores are free",
+    "attention": "scaled_dot_product_attention, or lower precision (bfloat16 under torch.autocast) if the "
+    "processor has units for it",
+    "normalization": "fusing it with its neighbours (torch.compile), or lower precision",
+    "softmax": "fusing it with its neighbours (torch.compile), or scaled_dot_product_attention if it is that "
+    "of attention",
+    "reduction": "fusing it with its neighbours (torch.compile), or doing it less often",
+    "elementwise": "fusing it with its neighbours (torch.compile), writing in place, or lower precision",
+    "copy": "no copy where a view or an in-place operator does, or one layout and type throughout",
+}  # fmt: skip
+"""Remedies of operators that a host computes, by class."""
 UNKNOWN = "doing less of it, or covering it by other work"

@@ -28,4 +28,4 @@ def replays_of(result: Result, experiment: Callable[[], Experiment]) -> Simulate
 
     detail = Detail.EVERYTHING if result.num_nodes <= _MOST_PATH_NODES else Detail.TOTALS
     asked = dataclasses.replace(experiment(), detail=detail)
-    return lambda target, times: what_if(asked, [(target, times)])
+    return lambda changes: what_if(asked, list(changes))

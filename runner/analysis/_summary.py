@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from ...support.table import CodedColumns, Columns, Table, TableField, frame_of
 from .._framed import rows_of
 from .._result import Result
 from .._traits import about_backend
-from ._advice import Advice, Advised, Cause, advise
+from ._advice import Advice, Advised, Cause, advise, together_text
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
@@ -67,7 +67,7 @@ class Summary:
     last rank finishes) add up to the makespan.
     *qualifiers* are sentences on the limits of the answer. *advice* lists changes that would help; *causes*
     are the largest causes of time on the path, each summed over all pieces. *step* names the captured step,
-    and the reason for its choice.
+    and the reason for its choice. *together* is the gain of all advice at once, "" if it is about the sum.
     """
 
     headline: str
@@ -79,6 +79,7 @@ class Summary:
     advice: tuple[Advice, ...] = ()
     causes: tuple[Cause, ...] = ()
     step: str = ""
+    together: str = ""
 
     def columns(self, name: str) -> Columns:
         """Return the columns of :attr:`kinds` or :attr:`ranks`, without building a table."""
@@ -97,6 +98,7 @@ class Summary:
                 asdict(one) | {"share": one.path_ns / max(1, self.makespan_ns)} for one in self.causes
             ],
             "advice": [asdict(one) for one in self.advice],
+            "together": self.together,
             "ranks": rows_of(self.columns("ranks")),
         }
 
@@ -127,6 +129,7 @@ def summarize(
     return Summary(
         headline, result.makespan_ns, path, kinds, ranks, qualifiers,
         advised.advice, advised.causes, step_choice_text(workload.metadata),
+        together_text(advised.together_ns),
     )  # fmt: skip
 
 
@@ -232,14 +235,13 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
     if not len(path.columns["rank"]):
         return "The step takes no time: every node has a duration of 0."
     late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
-    top = advised.contributor
     if late and late[0].gain_ns > max(advised.half_kinds_ns.values(), default=0):
         rank, excess = late[0].what.split(" is late", 1)
         text, gain = f"{_lower(rank)}, which is late{excess}", duration_text(late[0].gain_ns)
-        return f"{took} bound by {text}; an even load would gain {gain}; {_contributor(path, top)}."
+        return f"{took} bound by {text}; an even load would gain {gain}; {_contributor(path, advised)}."
     cause = _PHRASES.get(bound.kind, bound.kind)
     share = f": {share_text(float(kinds['share'][0]))} of the critical path"
-    parts = [_contributor(path, top), *(_lower(one.what) for one in late)]
+    parts = [_contributor(path, advised), *(_lower(one.what) for one in late)]
     return f"{took} bound by {cause}{bound.why or share}; {'; '.join(parts)}."
 
 
@@ -251,20 +253,30 @@ def _took(makespan_ns: int, workload: Workload) -> str:
     return f"The step takes {took} and is"
 
 
-def _contributor(path: CriticalPath, top: Cause | None) -> str:
-    """Return the largest contributor to the path as text: its name, its share, and its place in the code."""
+def _contributor(path: CriticalPath, advised: Advised) -> str:
+    """Return the largest contributor to the path as text: its name, its share, and its place in the code.
+
+    If a sum of many short pieces is larger, it is the largest single cause.
+    """
+    top = advised.contributor
     if top is None:
         return "nothing on it can be changed"
-    segments = path.columns
+    segments, largest_ns = path.columns, _largest_ns(advised.causes)
     pieces = f" in {top.pieces:,} segments" if top.pieces > 1 else ""
     share = share_text(top.path_ns / max(1, path.makespan_ns))
-    what = top.what if top.kind in ("compute", "communication") else _lower(top.what)
-    text = f"the largest contributor is {what} ({duration_text(top.path_ns)}{pieces}, {share})"
+    what = _lower(top.what) if top.kind not in ("compute", "communication") or top.cause else top.what
+    which = "contributor" if top.path_ns >= largest_ns else "single cause"
+    text = f"the largest {which} is {what} ({duration_text(top.path_ns)}{pieces}, {share})"
     if top.node_id < 0:
         return text
     row = int(np.flatnonzero((segments["rank"] == top.rank) & (segments["node_id"] == top.node_id))[0])
     text += _place(segments, row)
     return text + (f"; its largest piece: {_lower(path.reason(row))}" if top.kind == "communication" else "")
+
+
+def _largest_ns(causes: Sequence[Cause]) -> int:
+    """Return the path's time of the largest of *causes* except late ranks, which are not a part of it."""
+    return max((one.path_ns for one in causes if not one.key.startswith("skew:")), default=0)
 
 
 def _place(segments: CodedColumns, row: int) -> str:

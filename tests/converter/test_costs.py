@@ -92,6 +92,19 @@ def _op(name, shapes, outputs, inputs=(), schema=""):
         ),
         (_op("aten::native_layer_norm", [[8, 64, 128]], [[8, 64, 128]]), 8 * 65536),
         (_op("aten::_foreach_add_", [[[10], [20]], [[10], [20]]], []), 30),
+        # PyTorch 1.9: the input, the gradient of the output, the weight; then each gradient by itself.
+        (_op("aten::cudnn_convolution_backward", [[2, 4, 8, 8], [2, 6, 6, 6], [6, 4, 3, 3]], []), 2 * 31104),
+        (_op("aten::cudnn_convolution_backward_input", [[], [2, 6, 6, 6], [6, 4, 3, 3]], []), 31104),
+        (
+            _op(
+                "aten::cudnn_convolution_backward_weight",
+                [[], [2, 6, 6, 6], [2, 4, 8, 8]],
+                [],
+                [[6, 4, 3, 3]],
+            ),
+            31104,
+        ),
+        (_op("aten::cudnn_convolution_backward_weight", [[], [2, 6, 6, 6], [2, 4, 8, 8]], []), 1),
         (_op("aten::view", [[8, 8]], [[64]]), 1),
         (_op("aten::copy_", [[8, 8], [8, 8]], [[8, 8]]), 1),
         (_op("aten::mm", ["odd"], []), 1),

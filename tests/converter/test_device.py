@@ -237,6 +237,19 @@ def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):
         convert_files(*device.write(tmp_path))
 
 
+def test_a_numbered_group_of_all_ranks_needs_no_traces_of_the_others(tmp_path):
+    """vLLM makes several groups of all ranks, none of which is the default group."""
+    device = Device()
+    device.compute(7, [50.0])
+    device.all_reduce(20.0, 1024)
+    host, trace = device.write(tmp_path)
+    text = trace[0].read_text(encoding="utf-8")
+    trace[0].write_text(text.replace('"Process Group Name": "0"', '"Process Group Name": "3"'))
+    workload = convert_files(host, trace)
+    assert workload.num_ranks == 2
+    assert set(workload.groups.values()) <= {(0, 1)}
+
+
 def test_the_kernels_of_a_cuda_graph_share_its_launch(tmp_path):
     device = Device()
     device.compute(7, [5.0])

@@ -311,6 +311,7 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
         rows_table(["Cause", "Saves", "What helps"], rows, id="advice")
         if rows
         else empty("No single change gains more than 1 % of the step."),
+        *([html.P(run.summary.together)] if run.summary.together else []),
         html.Div(links, className="link-row"),
         note=_ADVICE_NOTE,
         exports=export_links("advice", run=run.info.id),

@@ -114,6 +114,32 @@ def test_a_stalling_operator_of_the_device_is_a_stall(tmp_path):
     ]
     first = analysed(tmp_path, launched(more=nodes)).advices()[0]
     assert first.what == "Host stall in aten::mul"
+    assert REMEDIES["launch_stall"] in first.how
+
+
+def test_host_work_before_an_operator_is_a_stall_whatever_the_operator(tmp_path):
+    """The operator itself could be computed elsewhere, but not the script's work before it."""
+    name = "host before aten::layer_norm"
+    first = analysed(tmp_path, launched(more=[host(80, 5 * MS, [78], name=name, operator=name)])).advices()[0]
+    assert first.what == f"Host stall: {name}"
+    assert REMEDIES["stall"] in first.how
+
+
+@pytest.mark.parametrize(("device_ns", "together"), [(8 * MS, "Together they gain 2.00 ms"), (0, "")])
+def test_what_all_advice_gains_together_is_stated_unless_it_is_the_sum(tmp_path, device_ns, together):
+    """The device works for 8 of 10 ms: without either half of the host's work or both, 2 ms are gained."""
+    nodes = [host(0, 1_000), kernel(1, device_ns, [0])] if device_ns else [host(0, 1_000)]
+    for number, cause in ((2, "io"), (3, "sleep")):
+        name = f"aten::op{number}"
+        nodes.append(
+            host(number, 5 * MS, [nodes[-1]["node_id"] if number == 3 else 0], name=name, operator=name)
+        )
+        nodes[-1]["cause"] = cause
+    summary = analysed(tmp_path, workload(nodes)).summary
+    assert [item.cause for item in summary.advice] == ["io", "sleep"]
+    assert summary.together.startswith(together)
+    assert bool(summary.together) == bool(together)
+    assert summary.to_json()["together"] == summary.together
 
 
 def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
@@ -631,6 +657,7 @@ def test_a_synchronisation_of_a_busy_device_gains_no_more_than_its_idle_time(tmp
     ("name", "what", "key"),
     [
         ("Memcpy HtoD (Pageable -> Device)", "Copies from host to device, HtoD", "copy:HtoD=inf"),
+        ("Memcpy DtoD (Device -> Device)", "Copies within devices, DtoD", "copy:DtoD=inf"),
         ("Memset (Device)", "Copies (memory sets), Memset", "copy:Memset=inf"),
         ("CopyHostToDevice", "Copies: CopyHostToDevice", "copy:CopyHostToDevice=inf"),
     ],
@@ -640,6 +667,7 @@ def test_copies_are_named_by_their_direction(tmp_path, name, what, key):
     first = analysed(tmp_path, launched(more=more)).advices()[0]
     assert (first.what, first.key) == (f"{what} (aten::copy_)", key)
     assert (first.gain_ns, first.half_ns) == (9 * MS, 4_500_000)
+    assert ("pinned" in first.how) == (key == "copy:HtoD=inf")
 
 
 def bucketed(sleeps):

@@ -130,6 +130,9 @@ def test_a_chip_is_found_by_the_name_of_its_device():
     assert chip_of_device("AMD Instinct MI300X").name == "mi300x"
     assert chip_of_device("NVIDIA H100 PCIe").name == "h100-pcie"
     assert chip_of_device("NVIDIA B200").name == "b200"
+    assert chip_of_device("NVIDIA GH200 480GB").name == "gh200"
+    assert chip_of_device("Tesla T4").peak("fp16") == 65e12
+    assert chip_of_device("Tesla V100-DGXS-32GB").name == "v100"
     assert chip_of_device("NVIDIA A10") is None
     assert chip_of_device("") is None
 
@@ -183,7 +186,18 @@ def test_nothing_is_promised_above_the_roofline():
     chip = "NVIDIA H100 80GB HBM3"  # 3.35 TB/s
     slow = rate("aten::mul", "elementwise", 3_350_000, 20_000, chip=chip)
     cached = rate("aten::add", "elementwise", 3_350_000, 2_000, chip=chip)
-    assert reaches_of([slow, cached])["aten::mul"].times == pytest.approx(2)
+    assert "aten::mul" not in reaches_of([slow, cached])
+    streaming = rate("aten::add", "elementwise", 3_350_000, 12_500, chip=chip)  # 80 %
+    assert reaches_of([slow, cached, streaming])["aten::mul"].times == pytest.approx(1.6)
+
+
+def test_a_product_bound_by_memory_is_not_held_against_one_that_moves_less():
+    """Without the chip's peaks, the bytes of products of the same operations have to be alike, too."""
+    thin = dataclasses.replace(rate("aten::mm", "gemm", 1_000, 4_000), size_bytes=5_000)
+    square = dataclasses.replace(rate("aten::addmm", "gemm", 1_000, 1_000), size_bytes=100)
+    assert not reaches_of([thin, square])
+    alike = dataclasses.replace(square, size_bytes=4_000)
+    assert reaches_of([thin, square, alike])["aten::mm"].times == 4
 
 
 def measured(program, rates):

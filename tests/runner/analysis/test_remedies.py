@@ -16,6 +16,7 @@ from chakrascope.runner.analysis import Target, analyse_run, what_if
 from chakrascope.runner.analysis._fusion import accesses, chains_of_nodes, fusible_chains
 from chakrascope.runner.analysis._messages import messages_on_path
 from chakrascope.runner.analysis._remedies import REMEDIES
+from chakrascope.support.table import TextColumn
 
 # Operator -> class, bytes read, bytes written.
 MODELS = {
@@ -93,6 +94,18 @@ def test_all_parts_of_an_operator_that_lost_its_processor_are_fused():
     assert found.moved_bytes.tolist() == [300, 200, 0, 300]
     assert found.saved_bytes.tolist() == [100, 200, 0, 100]
     assert found.fused_ns.tolist() == [1_000_000, 0, 0, 1_000_000]
+
+
+def test_waits_for_a_processor_shrink_with_the_work():
+    made = program("aten::mul", "aten::relu", "aten::mul", "aten::mul", "aten::to")
+    made.graphs[0].node_columns["tensor_size_bytes"][3] = 1
+    waits = np.array([0, 0, 0, 1, 0])
+    kinds, causes = TextColumn(waits, ("compute", "host")), TextColumn(waits, ("", "descheduled"))
+    graph = made.graphs[0].with_columns(kind=kinds, cause=causes)
+    found = fusible_chains(graph, accesses(METADATA))
+    assert found.rows.tolist() == [0, 1, 2, 3]
+    assert found.fused_ns.tolist() == [1_000_000, 0, 1_000_000, 1_000_000]
+    assert found.moved_bytes.tolist()[3] == 0
 
 
 def test_a_product_ends_a_chain():
