@@ -92,7 +92,8 @@ class Costs:
     matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is the
     additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
     in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
-    that slows the computation down by as much. *within_node* and *across_nodes* are the costs of
+    that slows the computation down by as much, *tensor_exposed* that of one of activations, between the parts
+    of a product (if not given, *exposed*). *within_node* and *across_nodes* are the costs of
     collectives on the links of a node and between nodes. The software by itself has *fused_attention*,
     *overlap* of gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their
     collectives with matrix products, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
@@ -107,6 +108,7 @@ class Costs:
     host_ns: float = 0.0
     step_ns: float = 0.0
     exposed: float = 0.0
+    tensor_exposed: float = 0.0
     within_node: LinkCosts = LinkCosts()
     across_nodes: LinkCosts = LinkCosts()
     fused_attention: bool = True
@@ -133,8 +135,10 @@ class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
     *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
-    that traces give it. *host* is that of the usual node, for CPU offload. Without measured steps of its own,
-    it has the costs of the shipped chip that *like* names for the software.
+    that traces give it. *host* is that of the usual node, for CPU offload. *products* are the shares of the
+    peaks that large matrix products reach when measured alone, by precision. Without measured steps of its
+    own, it has the costs of the shipped chip that *like* names for the software, with the shares of matrix
+    products in proportion to those measured alone.
     """
 
     name: str
@@ -148,6 +152,7 @@ class Chip:
     devices: tuple[str, ...] = ()
     like: Mapping[str, str] = field(default_factory=dict)
     host: Host | None = None
+    products: Mapping[str, float] = field(default_factory=dict)
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*; raises `ConfigError` for an unsupported one."""
@@ -172,6 +177,14 @@ class Chip:
                 f"{did_you_mean(software, self.costs)}"
             )
         return self.costs[software]
+
+    def costs_like(self, other: Chip, software: str) -> Costs:
+        """Return the costs of *software* on *other*, with matrix products as fast as on this chip."""
+        costs = other.costs_of(software)
+        ratio = {key: share / other.products[key] for key, share in self.products.items()
+                 if key in other.products}  # fmt: skip
+        gemm = {key: min(1.0, share * ratio.get(key, 1.0)) for key, share in costs.gemm.items()}
+        return replace(costs, gemm=gemm)
 
 
 _HABITS = (
@@ -202,15 +215,17 @@ def load_chip(path: str | Path) -> Chip:
     file = Path(path)
     part = _Part(read_yaml(file, "chip file"), str(file))
     like = {software: str(other) for software, other in part.mapping("like")}
-    costs = {software: _costs_like(other, software) for software, other in like.items()}
-    for software, value in part.mapping("costs"):
-        costs[software] = _costs(_Part(value, f"{file}: costs of {software}"))
+    costs = {
+        software: _costs(_Part(value, f"{file}: costs of {software}"))
+        for software, value in part.mapping("costs")
+    }
     known = part.take(Chip, {"costs", "name"})
     known["like"] = like
     known["devices"] = part.texts("devices")
     known["memory_bytes_per_s"] = part.number("memory_bytes_per_s")
     known["memory_bytes"] = int(part.number("memory_bytes"))
     known["peak_flops"] = part.numbers("peak_flops")
+    known["products"] = part.numbers("products", 1.0)
     if known.get("host") is not None:
         host = _Part(known["host"], f"{file}: host")
         known["host"] = Host(**{key: host.number(key) for key in host.take(Host, set())})
@@ -219,7 +234,8 @@ def load_chip(path: str | Path) -> Chip:
             raise ConfigError(f"{file}: '{key}' must be a text, not {shown(known[key])}; correct the value.")
     chip = Chip(**known, name=file.stem, costs=costs)
     chip.peak(chip.precision)
-    return chip
+    others = {software: _costs_like(chip, other, software) for software, other in like.items()}
+    return replace(chip, costs={**others, **costs})
 
 
 def save_chip(chip: Chip, path: str | Path) -> None:
@@ -231,14 +247,15 @@ def save_chip(chip: Chip, path: str | Path) -> None:
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
-    if chip.host is None:
-        del data["host"]
+    for key in ("host", "products"):
+        if not data[key]:
+            del data[key]
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
 
 
-def _costs_like(other: str, software: str) -> Costs:
-    """Return the costs of *software* on the shipped chip *other*, for a chip without measured steps."""
-    costs = find_chip(other).costs_of(software)
+def _costs_like(chip: Chip, other: str, software: str) -> Costs:
+    """Return the costs of *software* on the shipped chip *other*, for a *chip* without measured steps."""
+    costs = chip.costs_like(find_chip(other), software)
     data = f"shares of peaks as on {other} with {software}, fitted on no step of this chip"
     return replace(costs, fit=replace(costs.fit, data=data, rows=0))
 
@@ -314,9 +331,10 @@ def _costs(part: _Part) -> Costs:
             raise ConfigError(f"{part.where}: '{key}' needs a share called 'default'; add it.")
     if "pointwise" in known:
         known["pointwise"] = part.number("pointwise", 1.0)
-    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed"):
+    for key in ("gemm_memory", "layer_ns", "host_ns", "step_ns", "exposed", "tensor_exposed"):
         if key in known:
             known[key] = _number(known[key], f"{part.where}: '{key}'", None, zero=True)
+    known.setdefault("tensor_exposed", known.get("exposed", 0.0))
     for key in ("within_node", "across_nodes"):
         if key in known:
             known[key] = _links(_Part(known[key], f"{part.where}: {key}"))
