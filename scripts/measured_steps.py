@@ -21,6 +21,7 @@ FABRICS = {
     "a100-1600": (300e9, 25e9, 8),
     "h100": (450e9, 50e9, 8),
     "gb200": (900e9, 50e9, 64),
+    "b200": (900e9, 50e9, 8),
     "dgx-a100": (300e9, 25e9, 8),
 }
 
@@ -370,9 +371,11 @@ def _torchtitan_step(  # noqa: PLR0917 - in the order of the tables
 _OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
     ("Nemotron 340b", "GB200"): {
         "model": "nemotron4-340b", "sequence": 4096, "tp": 8, "pp": 4, "chunks": 12,
-        "schedule": "interleaved",
+        "schedule": "interleaved", "tensor_overlap": True,
     },
-    ("Grok1 314b", "GB200"): {"model": "grok1", "sequence": 8192, "tp": 4, "ep": 8},
+    ("Grok1 314b", "GB200"): {
+        "model": "grok1", "sequence": 8192, "tp": 4, "ep": 8, "tensor_overlap": True,
+    },
     ("Grok1 314b", "H100"): {
         "model": "grok1", "sequence": 8192, "tp": 4, "pp": 8, "cp": 2, "ep": 8, "chunks": 8,
         "schedule": "interleaved", "tensor_overlap": True, "expert_tp": 1,

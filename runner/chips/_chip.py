@@ -78,7 +78,8 @@ class Costs:
     matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is the
     additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
     in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
-    that slows the computation down by as much. *within_node* and *across_nodes* are the costs of
+    that slows the computation down by as much, *tensor_exposed* that of one of activations, between the parts
+    of a product (if not given, *exposed*). *within_node* and *across_nodes* are the costs of
     collectives on the links of a node and between nodes. The software by itself has *fused_attention*,
     *overlap* of gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their
     collectives with matrix products, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
@@ -93,6 +94,7 @@ class Costs:
     host_ns: float = 0.0
     step_ns: float = 0.0
     exposed: float = 0.0
+    tensor_exposed: float | None = None
     within_node: LinkCosts = LinkCosts()
     across_nodes: LinkCosts = LinkCosts()
     fused_attention: bool = True
@@ -103,6 +105,11 @@ class Costs:
     grad_bytes: int = 4
     eager: bool = False
     fit: Fit = Fit("assumed")
+
+    @property
+    def exposed_tensors(self) -> float:
+        """The share of an overlapped collective of activations that slows the computation down."""
+        return self.exposed if self.tensor_exposed is None else self.tensor_exposed
 
     def share(self, kind: str, precision: str) -> float:
         """Return the share of the peak that *kind* (``gemm``, ``attention``) reaches in *precision*.
@@ -119,8 +126,10 @@ class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
     *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
-    that traces give it. *host* is that of the usual node, for CPU offload. Without measured steps of its own,
-    it has the costs of the shipped chip that *like* names for the software.
+    that traces give it. *host* is that of the usual node, for CPU offload. *products* are the shares of the
+    peaks that large matrix products reach when measured alone, by precision. Without measured steps of its
+    own, it has the costs of the shipped chip that *like* names for the software, with the shares of matrix
+    products in proportion to those measured alone.
     """
 
     name: str
@@ -134,6 +143,7 @@ class Chip:
     devices: tuple[str, ...] = ()
     like: Mapping[str, str] = field(default_factory=dict)
     host: Host | None = None
+    products: Mapping[str, float] = field(default_factory=dict)
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*; raises `ConfigError` for an unsupported one."""
@@ -158,6 +168,14 @@ class Chip:
                 f"{did_you_mean(software, self.costs)}"
             )
         return self.costs[software]
+
+    def costs_like(self, other: Chip, software: str) -> Costs:
+        """Return the costs of *software* on *other*, with matrix products as fast as on this chip."""
+        costs = other.costs_of(software)
+        ratio = {key: share / other.products[key] for key, share in self.products.items()
+                 if key in other.products}  # fmt: skip
+        gemm = {key: min(1.0, share * ratio.get(key, 1.0)) for key, share in costs.gemm.items()}
+        return replace(costs, gemm=gemm)
 
 
 _OTHER_NAMES = {"a100": "a100-80", "a100-80gb": "a100-80", "a100-40gb": "a100-40", "h100-80gb": "h100"}
@@ -188,12 +206,14 @@ def load_chip(path: str | Path) -> Chip:
     _check_numbers(chip, str(file), above_0=True)
     for name, peak in chip.peak_flops.items():
         _check(peak, f"{file}: 'peak_flops' of {name}", above_0=True)
+    for name, share in chip.products.items():
+        _check(share, f"{file}: 'products' of {name}", above_0=True, most=1.0)
     if chip.host is not None:
         _check_numbers(chip.host, f"{file}: host", above_0=True)
     for software, costs in chip.costs.items():
         _check_costs(costs, f"{file}: costs of {software}")
     chip.peak(chip.precision)
-    like = {software: _costs_like(other, software) for software, other in chip.like.items()}
+    like = {software: _costs_like(chip, other, software) for software, other in chip.like.items()}
     return replace(chip, costs={**like, **chip.costs})
 
 
@@ -206,14 +226,15 @@ def save_chip(chip: Chip, path: str | Path) -> None:
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
-    if chip.host is None:
-        del data["host"]
+    for key in ("host", "products"):
+        if not data[key]:
+            del data[key]
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
 
 
-def _costs_like(other: str, software: str) -> Costs:
-    """Return the costs of *software* on the shipped chip *other*, for a chip without measured steps."""
-    costs = find_chip(other).costs_of(software)
+def _costs_like(chip: Chip, other: str, software: str) -> Costs:
+    """Return the costs of *software* on the shipped chip *other*, for a *chip* without measured steps."""
+    costs = chip.costs_like(find_chip(other), software)
     data = f"shares of peaks as on {other} with {software}, fitted on no step of this chip"
     return replace(costs, fit=replace(costs.fit, data=data, rows=0))
 

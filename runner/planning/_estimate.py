@@ -222,7 +222,7 @@ class EstimateWork:
             costs = setting.costs
             price = coefficients(cluster.chip, costs, part[0][0].precision)
             batch = Batch([works.work(plan) for plan, _, _ in part])
-            steps = batch.step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)
+            steps = batch.step_ns(price, costs)
             for (plan, _, memory), step in zip(part, steps.tolist(), strict=True):
                 choices = tuple(getattr(plan, key) for key in CHOICES)
                 yield Candidate(self.degrees.cluster, choices, software, step, memory)

@@ -19,7 +19,6 @@ from ..backends import Progress, get_backend
 from ._distribution import StepDistribution, Variation, step_distribution
 from ._links import Links, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
-from ._prices import ChipPrices
 from ._remedies import Remedy, remedies
 from ._setting import Setting
 from .models import (
@@ -135,18 +134,9 @@ class Prediction:
         """The memory use of a rank of each pipeline stage over the step."""
         setting = self.setting
         return memory_curves(
-            setting.model, setting.plan, self.prices, self.links, workload=self.workload, result=self.result
-        )
-
-    @property
-    def links(self) -> Links:
-        """The links behind the prices of collectives."""
-        return Links.of(self.setting.network)
-
-    @property
-    def prices(self) -> ChipPrices:
-        """The prices of operators and collectives."""
-        return self.setting.prices
+            setting.model, setting.plan, setting.prices, Links.of(setting.network),
+            workload=self.workload, result=self.result,
+        )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
         """Return the prediction as JSON: step and interval, speed, memory, bound, and assumptions."""
@@ -362,6 +352,8 @@ def assumptions(setting: Setting) -> list[str]:
     assumptions += _attended(setting)
     if setting.model.experts:
         assumptions.append("Every expert gets as many tokens as the others")
+        if not plan.cuda_graphs:
+            assumptions.append("The host launches the products of experts once it has their token counts")
     if plan.ep > 1:
         assumptions.append(
             "A token is sent once to each node, and there to each rank, with experts of it"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..chips import Chip, Costs
 from ._links import Links
-from .models import PRODUCTS, Exchange, Operator, Spread, phases
+from .models import DENSE_KERNELS, PRODUCTS, Exchange, Operator, Spread, phases
 
 __all__ = ["FLASH_BACKWARD", "ChipPrices", "host_prices"]
 
@@ -15,9 +15,9 @@ FLASH_BACKWARD = 0.75
 
 FlashAttention-2 has 0.8 to 0.85 on A100 and H100, kernels in Triton less.
 """
-# Copies from pinned memory reach 52 of the 64 GB/s of PCIe 5. DeepSpeed's Adam takes 2.57 s for 10 billion
-# parameters on two Xeon 8168 with 256 GB/s (ZeRO-Offload, table 4), of 30 bytes each.
-_COPIED, _ADAM = 0.8, 0.45
+# The share of bandwidths that copies and Adam on the host reach: STREAM's triad has 330 to 350 of 409.6 GB/s
+# on two EPYC Milan, and 650 to 780 of 921.6 GB/s on two Genoa (Microsoft's figures of HBv3 and HBv4).
+_REACHED = 0.8
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class ChipPrices:
         memory = self.chip.memory_bytes_per_s / 1e9
         if kind == "overhead":
             return costs.layer_ns * operator.flops
+        if kind == "launches":
+            return costs.host_ns / DENSE_KERNELS * operator.flops
         if kind in {"copy", "host"}:
             return operator.moved_bytes * host_prices(self.chip)[kind == "host"]
         if kind in {"pointwise", "cast"}:
@@ -66,7 +68,7 @@ class ChipPrices:
         for step in phases(exchange.kind, exchange.size_bytes, where, exchange.routing):
             share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share
             total += self.links.transfer_ns(step, where)[0] / share
-        return total * self.costs.exposed
+        return total * (self.costs.exposed_tensors if exchange.overlapped else self.costs.exposed)
 
 
 def host_prices(chip: Chip) -> tuple[float, float]:
@@ -74,4 +76,4 @@ def host_prices(chip: Chip) -> tuple[float, float]:
     if chip.host is None:
         return 0.0, 0.0
     memory = chip.host.memory_bytes_per_s
-    return 1e9 / (_COPIED * min(chip.host.link_bytes_per_s, memory)), 1e9 / (_ADAM * memory)
+    return 1e9 / (_REACHED * min(chip.host.link_bytes_per_s, memory)), 1e9 / (_REACHED * memory)

@@ -33,7 +33,7 @@ def estimated_ns(setting: Setting) -> float:
     costs, plan = setting.costs, setting.plan
     work = work_of(setting.model, plan, Links.of(setting.network))
     price = coefficients(setting.chip, costs, plan.precision)
-    return float(Batch([work]).step_ns(price, costs.host_ns, costs.step_ns, costs.exposed)[0])
+    return float(Batch([work]).step_ns(price, costs)[0])
 
 
 def remedies(setting: Setting) -> list[Remedy]:

@@ -16,6 +16,7 @@ from ..chips import Chip, Costs
 from ._links import Links
 from ._prices import FLASH_BACKWARD, host_prices
 from .models import (
+    DENSE_KERNELS,
     LANES,
     OFFLOAD,
     PRODUCTS,
@@ -34,23 +35,11 @@ __all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "work_of"]
 
 Floats = npt.NDArray[np.float64]
 AMOUNTS = (
-    "gemm_flops",
-    "half_gemm_flops",
-    "gemm_bytes",
-    "attention_flops",
-    "pointwise_bytes",
-    "passes",
-    "host",
-    "starts_within",
-    "starts_across",
-    "within_ns",
-    "across_ns",
-    "hops_ns",
-    "copy_bytes",
-    "host_bytes",
-)
+    "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "pointwise_bytes", "passes", "launches",
+    "host", "starts_within", "starts_across", "within_ns", "across_ns", "hops_ns", "copy_bytes", "host_bytes",
+)  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
-_ROWS = ("stages", "overlapped", "offloaded", "data", "end")  # of `StepWork`, those with a row for each stage
+_ROWS = ("stages", "tensor", "overlapped", "offloaded", "data", "end")  # of `StepWork`, by stage
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
 _ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # along which ranks exchange activations
@@ -61,16 +50,18 @@ _OVERLAPPED_LANES = (*_TENSOR_LANES, *_DATA_LANES)
 class StepWork:
     """The amounts of a step, in the order of `AMOUNTS`.
 
-    *stages* has those of a micro-batch on each pipeline stage, *overlapped* those of collectives and copies
-    during its computation, *offloaded* those of the forward pass of layers whose activations the host keeps,
-    *data* those of collectives once a step, *end* the rest of a step; *message* is one message between
-    stages. Of *data*, the share *hidden* runs during the passes of a micro-batch.
+    *stages* has those of a micro-batch on each pipeline stage, *tensor* and *overlapped* those of collectives
+    during its computation, of activations (with copies) and of sharded weights, *offloaded* those of the
+    forward pass of layers whose activations the host keeps, *data* those of collectives once a step, *end*
+    the rest of a step; *message* is one message between stages. Of *data*, the share *hidden* runs during the
+    passes of a micro-batch.
     """
 
     micro_batches: int
     chunks: int
     zero_bubble: bool
     stages: Floats
+    tensor: Floats
     overlapped: Floats
     offloaded: Floats
     data: Floats
@@ -98,9 +89,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
     """Return the amounts of a step of *model* by *plan*; raises `UsageError` for an impossible one."""
     plan.check(model)
     rows = _stage_works(model, plan, links)
-    stages, overlapped, offloaded, data, end = (
-        np.stack([row[place] for row in rows]) for place in range(len(_ROWS))
-    )
+    parts = {name: np.stack([row[place] for row in rows]) for place, name in enumerate(_ROWS)}
     message = np.zeros(len(AMOUNTS))
     if plan.pp > 1:
         size = _message_bytes(model, plan)
@@ -112,11 +101,7 @@ def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
         micro_batches=plan.micro_batches,
         chunks=plan.chunks,
         zero_bubble=plan.schedule == "zero-bubble",
-        stages=stages,
-        overlapped=overlapped,
-        offloaded=offloaded,
-        data=data,
-        end=end,
+        **parts,
         message=message,
         hidden=plan.overlap and not plan.shards_each_pass,
     )
@@ -228,7 +213,7 @@ def _sample(  # noqa: PLR0917 - all of the key
 
 
 def _joined(line: Floats, exchanges: Floats) -> Floats:
-    return np.stack([line[0], line[1] + exchanges[0], line[2], exchanges[1], exchanges[2]])
+    return np.stack([line[0], line[1], exchanges[0], line[2], exchanges[1], exchanges[2]])
 
 
 @lru_cache(1 << 8)
@@ -324,8 +309,8 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
         return [("pointwise_bytes", node["tensor_size_bytes"])]
     if operator in ("copy", "host"):
         return [(f"{operator}_bytes", node["tensor_size_bytes"])]
-    if operator == "overhead":
-        return [("passes", node["num_ops"])]
+    if operator in ("overhead", "launches"):
+        return [("passes" if operator == "overhead" else operator, node["num_ops"])]
     if operator == "launch":
         return [("host", node["duration_ns"])]
     return [(f"starts_{operator[6:]}", 1.0)] if operator.startswith("start ") else []
@@ -351,6 +336,7 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
         1e9 / chip.flops_per_s(costs, "attention", precision),
         1 / (memory * costs.pointwise),
         costs.layer_ns,
+        costs.host_ns / DENSE_KERNELS,
         0.0,
         costs.within_node.latency_ns,
         costs.across_nodes.latency_ns,
@@ -367,7 +353,7 @@ class Batch:
     def __init__(self, works: Sequence[StepWork]) -> None:
         self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
         self._count = np.array([len(work.stages) for work in works])
-        self._stages, self._overlapped, self._offloaded, self._data, self._end = (
+        self._stages, self._tensor, self._overlapped, self._offloaded, self._data, self._end = (
             np.concatenate([getattr(work, name) for work in works]) for name in _ROWS
         )
         self._message = np.stack([work.message for work in works])
@@ -376,18 +362,19 @@ class Batch:
         self._bubble_free = np.array([work.zero_bubble for work in works])
         self._hidden = np.repeat([work.hidden for work in works], self._count)
 
-    def step_ns(self, price: Floats, host_ns: float, rest_ns: float, exposed: float) -> Floats:
-        """Return the time of each step; *price* is from `coefficients`, the other figures from `Costs`."""
+    def step_ns(self, price: Floats, costs: Costs) -> Floats:
+        """Return the time of each step; *price* is from `coefficients` at *costs*."""
         transfers = price.copy()
         transfers[[_PLACE[name] for name in ("starts_within", "starts_across", "hops_ns", "copy_bytes")]] = 0
+        exposed = (costs.exposed_tensors * self._tensor + costs.exposed * self._overlapped) @ transfers
         # Transfers within nodes overlap those between nodes, of another layer.
+        behind = self._tensor + self._overlapped
         within, across = (
-            self._overlapped[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
+            behind[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
         )
-        copies = self._overlapped[:, _PLACE["copy_bytes"]] * price[_PLACE["copy_bytes"]]
-        overlapped = self._overlapped @ price - copies - np.minimum(within, across)
-        computed = self._stages @ price + exposed * (self._overlapped @ transfers)
-        computed = np.maximum(computed, self._stages[:, _PLACE["host"]] * host_ns)
+        copies = behind[:, _PLACE["copy_bytes"]] * price[_PLACE["copy_bytes"]]
+        overlapped = behind @ price - copies - np.minimum(within, across)
+        computed = np.maximum(self._stages @ price + exposed, self._stages[:, _PLACE["host"]] * costs.host_ns)
         each = np.maximum(computed + self._awaited_ns(copies / 2, price), overlapped)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
@@ -407,7 +394,7 @@ class Batch:
         alone = overlapped * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)
         end = self._end @ price + np.where(self._hidden, left, data + alone)
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
-        return longest + rest_ns
+        return longest + costs.step_ns
 
     def _awaited_ns(self, each_way: Floats, price: Floats) -> Floats:
         """Return how long the layers of a micro-batch wait for their copies, which take *each_way* so long.

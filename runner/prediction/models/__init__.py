@@ -19,6 +19,7 @@ from ._memory import fullest_memory as fullest_memory
 from ._memory import in_flight as in_flight
 from ._memory import least_recomputation as least_recomputation
 from ._memory import rank_memory as rank_memory
+from ._operators import DENSE_KERNELS as DENSE_KERNELS
 from ._operators import PRODUCTS as PRODUCTS
 from ._operators import Exchange as Exchange
 from ._operators import Item as Item
@@ -41,6 +42,7 @@ from ._transformer import Transformer as Transformer
 __all__ = [
     "AXES",
     "AXIS_LANES",
+    "DENSE_KERNELS",
     "LANES",
     "OFFLOAD",
     "PRODUCTS",

@@ -22,7 +22,7 @@ LANES = {"compute": 0, "host": 1, "store": 24, "load": 26, "send": 30, "receive"
 AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "gather": 40, "scatter": 42}
 
 
-_KINDS = {"overhead": "host", "host": "host", "copy": "copy"}
+_KINDS = {"overhead": "host", "launches": "host", "host": "host", "copy": "copy"}
 
 
 class Prices(Protocol):

@@ -12,6 +12,7 @@ from ._plan import OFFLOAD, Plan
 from ._transformer import Transformer
 
 __all__ = [
+    "DENSE_KERNELS",
     "PRODUCTS",
     "Exchange",
     "Item",
@@ -33,10 +34,12 @@ _BACKWARD = {
     "flash": 2.5,
     "pointwise": 2.0,
     "cast": 1.0,
+    "launches": 2.0,
 }
 # Kernels of a pass, estimated from Megatron-LM's layers: of a dense layer, of one of experts (router, token
-# dispatcher and permutations), and of each local expert, whose two products are launched one by one.
-_DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT = 15, 45, 2
+# dispatcher and permutations), and of each local expert, whose two products are launched one by one, in a low
+# precision behind the largest value and the cast of their inputs.
+DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 2, 4
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,9 @@ class Operator:
 
     *kind* is one of `PRODUCTS`, ``attention`` (the whole of it, scores in memory), ``flash`` (fused),
     ``pointwise``, ``cast`` (to a low precision), ``overhead`` (what each layer takes in addition to its
-    work), ``copy`` (to the host or from it) or ``host`` (the memory traffic of work on the host). *flops* and
-    *moved_bytes* are its work; of an overhead, *flops* is the number of passes over a dense layer that take
-    as long.
+    work), ``launches`` (which the chip waits for), ``copy`` (to the host or from it) or ``host`` (the memory
+    traffic of work on the host). *flops* and *moved_bytes* are its work; of an overhead, *flops* is the
+    number of passes over a dense layer that take as long, of launches, their number.
     """
 
     name: str
@@ -62,7 +65,8 @@ class Exchange:
     """A collective of the ranks along *axes*; *size_bytes* is the total of bytes.
 
     With *overlapped* it runs during the matrix product after it (a gather) or before it; an all-to-all during
-    the whole pass over the layer. With *routing*, copies of a token to one node or rank are sent once.
+    the whole pass over the layer. With *routing*, copies of a token to one node or rank are sent once. With
+    *regathered*, ranks keep their own parts alone, and gather the rest again for the gradient of the weights.
     """
 
     name: str
@@ -72,6 +76,7 @@ class Exchange:
     module: str = ""
     overlapped: bool = False
     routing: Routing | None = None
+    regathered: bool = False
 
 
 Item = Operator | Exchange
@@ -137,9 +142,10 @@ class _Sizes:
         overlapped = plan.tensor_overlap and plan.sequence_parallel and not alone
         return [
             Exchange(
-                f"{name} {kind.name.lower()}", kind, (axis,), whole * _part(plan, kind), module, overlapped
+                f"{name} {kind.name.lower()}", kind, (axis,), whole * _part(plan, kind), module, overlapped,
+                regathered=gather and axis == "tp" and not (plan.eager or plan.frozen),
             )
-        ]
+        ]  # fmt: skip
 
 
 def pass_over_layer(model: Transformer, plan: Plan, layer: int, *, backward: bool = False) -> list[Item]:
@@ -166,7 +172,12 @@ def relative_launches(model: Transformer, plan: Plan, layer: int) -> int:
     """Return the number of kernels of a pass over *layer*, relative to a dense layer."""
     if not model.is_expert_layer(layer):
         return 1
-    return round((_EXPERT_KERNELS + _KERNELS_OF_EXPERT * model.experts / plan.ep) / _DENSE_KERNELS)
+    return round((_EXPERT_KERNELS + _kernels_of_experts(model, plan)) / DENSE_KERNELS)
+
+
+def _kernels_of_experts(model: Transformer, plan: Plan) -> float:
+    kernels = _KERNELS_OF_EXPERT + (_CAST_KERNELS if plan.operand_bytes < plan.element_bytes else 0)
+    return kernels * model.experts / plan.ep
 
 
 def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) -> list[Item]:
@@ -292,7 +303,11 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     )
     if plan.ep > 1:
         yield exchange
-    yield sizes.pointwise("permute", sent * model.hidden, 4, module)
+    # Sorted by rank and by expert, and back; a dispatcher that copies a token once to a rank sorts it there.
+    sorts = 4.0 if plan.deduplicate or plan.ep == 1 else 6 + 2 / model.top_k
+    yield sizes.pointwise("permute", sent * model.hidden, sorts, module)
+    # The host reads how many tokens each expert gets before it launches their products, on an idle chip.
+    yield Operator("experts", "launches", _kernels_of_experts(model, plan), 0, module)
     width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
     if plan.ep > 1:
@@ -358,6 +373,9 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
             if item.axes in {("tp",), ("etp",)}:
                 size *= _part(plan, kind) / _part(plan, item.kind)
             items.append(replace(item, name=name, kind=kind, size_bytes=size))
+            if item.regathered:
+                last = max(n for n, each in enumerate(items) if each.kind in PRODUCTS)
+                items.insert(last, replace(item, name=f"{item.name} again", overlapped=True))
         else:
             is_frozen = plan.frozen and item.kind in PRODUCTS and not item.name.startswith("adapter")
             times = 1.0 if is_frozen else _BACKWARD[item.kind]

@@ -161,9 +161,8 @@ class Passes:
         if before < len(block.nodes):
             block.late = before
         overlapped = self._slowed_ns(layer, phase, half) if layer >= 0 else 0
-        where = self.stage.where(("tp",))
         overlapped += sum(
-            self.stage.prices.slowed_ns(item, where)
+            self.stage.prices.slowed_ns(item, self.stage.where(item.axes))
             for item in items
             if isinstance(item, Exchange) and item.overlapped
         )

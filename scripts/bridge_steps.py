@@ -1,0 +1,158 @@
+"""Steps that Megatron Bridge publishes (docs/performance-summary), on which nothing was fitted.
+
+The costs of the launches of experts were chosen with the release 25.11 in view; those of 26.04 and 26.06 were
+first predicted after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from measured_steps import Step
+
+from chakrascope.runner.prediction.models import Plan, Transformer, find_model
+
+_MOE = {"vocab": 151936, "sequence": 4096, "gated": True, "kv_heads": 4, "head_size": 128, "experts": 128}
+_MODELS = {
+    "qwen3-30b-a3b": Transformer(
+        name="qwen3-30b-a3b", layers=48, hidden=2048, heads=32, ffn=6144, top_k=8, expert_ffn=768, **_MOE
+    ),
+    "qwen3-235b-a22b": Transformer(
+        name="qwen3-235b-a22b", layers=94, hidden=4096, heads=64, ffn=12288, top_k=8, expert_ffn=1536, **_MOE
+    ),
+    "gpt-oss-120b": Transformer(
+        name="gpt-oss-120b", layers=36, hidden=2880, heads=64, kv_heads=8, head_size=64, ffn=2880,
+        vocab=201088, sequence=8192, gated=True, experts=128, top_k=4, expert_ffn=2880, window=128,
+        full_every=2,
+    ),
+}  # fmt: skip
+_NO_GRAPHS = {("b300", "gpt-oss-120b")}
+# Release, chip, model, GPUs, precision, sequences of a step and a micro-batch, tokens of a sequence, whether
+# weights are sharded, tp, pp, cp, chunks, ep, tokens per second and GPU.
+_TABLE = """
+25.11 gb300 llama3-8b         8 fp8    128 2 8192 -    1  1 1  1  1 37556
+25.11 gb300 llama3-8b         8 mxfp8  128 2 8192 -    1  1 1  1  1 36108
+25.11 gb300 llama3-70b       64 fp8    256 2 8192 fsdp 1  1 1  1  1  4520
+25.11 gb300 llama3-405b     256 fp8   1536 1 8192 -    2  8 2  4  1   999
+25.11 gb300 deepseek-v3     256 bf16  4096 1 4096 -    1  2 1  4 32  3848
+25.11 gb300 deepseek-v3     256 mxfp8 4096 1 4096 -    1  2 1  4 32  4357
+25.11 gb300 gpt-oss-120b     64 bf16  1280 2 8192 -    1  1 1  1 64 18347
+25.11 gb300 qwen3-30b-a3b     8 mxfp8  512 4 4096 -    1  1 1  1  8 28934
+25.11 gb300 qwen3-235b-a22b 256 bf16  8192 2 4096 -    1  4 1 12 16  6131
+25.11 gb200 llama3-8b         8 fp8    128 2 8192 -    1  1 1  1  1 31508
+25.11 gb200 llama3-8b         8 mxfp8  128 2 8192 -    1  1 1  1  1 29789
+25.11 gb200 llama3-70b       64 fp8    256 2 8192 fsdp 1  1 1  1  1  4312
+25.11 gb200 llama3-405b     256 fp8   1536 1 8192 -    4 16 1  4  1   813
+25.11 gb200 deepseek-v3     256 bf16  4096 1 4096 -    1  4 1  4 64  3139
+25.11 gb200 deepseek-v3     256 mxfp8 4096 1 4096 -    1  8 1  4 32  4018
+25.11 gb200 gpt-oss-120b     64 bf16  1280 1 8192 -    1  1 1  1 64 15876
+25.11 gb200 qwen3-30b-a3b     8 mxfp8  512 4 4096 -    1  1 1  1  8 23766
+25.11 gb200 qwen3-235b-a22b 256 bf16  8192 1 4096 -    1  8 1  3 32  4916
+25.11 b200  llama3-8b         8 fp8    128 2 8192 -    1  1 1  1  1 30624
+25.11 b200  llama3-8b         8 mxfp8  128 2 8192 -    1  1 1  1  1 29521
+25.11 b200  llama3-405b     128 fp8     64 1 8192 -    4  8 2  8  1   661
+25.11 b200  llama3-405b     128 mxfp8   64 1 8192 -    4  8 2  8  1   624
+25.11 b200  gpt-oss-120b     64 bf16   512 4 4096 -    1  1 1  1  8  8213
+25.11 b200  qwen3-30b-a3b     8 mxfp8  512 1 4096 -    1  1 1  1  8  9299
+25.11 b200  qwen3-235b-a22b  64 mxfp8 1024 1 4096 -    1  8 1  2  8  3269
+25.11 h100  llama3-8b         8 fp8    128 1 8192 fsdp 1  1 1  1  1 14451
+25.11 h100  llama3-70b       64 fp8    128 1 8192 -    4  8 1  5  1  1602
+25.11 h100  llama3-405b    1024 fp8    512 1 8192 -    8  8 2  8  1   292
+25.11 h100  gpt-oss-120b     64 bf16   512 4 4096 -    1  4 1  1  8  5630
+25.11 h100  qwen3-30b-a3b    16 fp8    512 2 4096 -    1  2 1 24  8  5275
+25.11 h100  qwen3-235b-a22b 256 fp8   2048 1 4096 -    2  8 1  4 32  1575
+26.04 gb300 llama3-70b       64 fp8    256 2 8192 fsdp 1  1 1  1  1  5248
+26.04 gb300 llama3-70b       64 mxfp8  256 1 8192 -    1  4 1  5  1  4864
+26.04 gb300 llama3-70b       64 nvfp4  256 1 8192 -    1  4 1  5  1  7296
+26.04 gb200 llama3-70b       64 fp8    256 2 8192 fsdp 1  1 1  1  1  4224
+26.04 gb200 llama3-70b       64 mxfp8  256 1 8192 -    2  4 1  5  1  3712
+26.04 gb200 llama3-70b       64 nvfp4  256 1 8192 -    2  4 1  5  1  4864
+26.04 h100  llama3-70b       64 fp8    256 1 8192 -    4  8 1  5  1  1664
+26.04 gb300 llama3-405b     256 fp8   1536 1 8192 -    4  8 1  4  1  1024
+26.04 gb300 llama3-405b     256 mxfp8 1536 1 8192 -    2  8 2  4  1   960
+26.04 gb300 llama3-405b     256 nvfp4 1536 1 8192 -    4  8 1  4  1  1440
+26.04 gb200 llama3-405b     256 fp8   1536 1 8192 -    4 16 1  4  1   864
+26.04 gb200 llama3-405b     256 mxfp8 1536 1 8192 -    4 16 1  8  1   800
+26.04 gb200 llama3-405b     256 nvfp4 1536 1 8192 -    4 16 1  8  1  1184
+26.04 h100  llama3-405b    1024 fp8   1536 1 8192 -    8  8 2  8  1   328
+26.04 gb300 deepseek-v3     256 mxfp8 4096 2 4096 -    1  2 1  8 32  4992
+26.04 gb200 deepseek-v3     256 mxfp8 4096 1 4096 -    1  4 1  4 64  4256
+26.04 b300  deepseek-v3     256 mxfp8 4096 2 4096 -    1  8 1  1  8  3456
+26.04 b200  deepseek-v3     256 mxfp8 4096 1 4096 -    1  8 1  2 32  3328
+26.04 gb300 gpt-oss-120b     64 bf16  1280 4 4096 -    1  1 1  1 64 19200
+26.04 gb200 gpt-oss-120b     64 bf16  1280 4 4096 -    1  1 1  1 64 16640
+26.04 b300  gpt-oss-120b     64 bf16  1280 4 4096 -    1  1 1  1  8 15232
+26.04 b200  gpt-oss-120b     64 bf16  1280 4 4096 -    1  1 1  1  8 13568
+26.04 h100  gpt-oss-120b     64 bf16  1280 1 4096 -    1  4 1  1  8  5824
+26.04 gb300 qwen3-30b-a3b     8 mxfp8  512 8 4096 -    1  1 1  1  8 31744
+26.04 gb200 qwen3-30b-a3b     8 mxfp8  512 4 4096 -    1  1 1  1  8 26112
+26.04 b300  qwen3-30b-a3b     8 mxfp8  512 8 4096 -    1  1 1  1  8 30720
+26.04 b200  qwen3-30b-a3b     8 mxfp8  512 4 4096 -    1  1 1  1  8 27136
+26.04 h100  qwen3-30b-a3b    16 fp8   1024 1 4096 -    1  1 1  1 16  8960
+26.04 gb300 qwen3-235b-a22b 256 mxfp8 8192 2 4096 -    1  4 1 12 32  6944
+26.04 gb200 qwen3-235b-a22b 256 mxfp8 8192 1 4096 -    1  8 1  3 32  5680
+26.04 b300  qwen3-235b-a22b 256 mxfp8 8192 2 4096 -    1  8 1  1  8  5936
+26.04 b200  qwen3-235b-a22b 256 mxfp8 8192 1 4096 -    1  8 1  1  8  3776
+26.04 h100  qwen3-235b-a22b 256 fp8   8192 1 4096 -    2  8 1  4 32  1712
+26.06 gb300 llama3-405b     256 fp8   1536 1 8192 -    4  8 1  4  1  1048
+26.06 gb200 llama3-405b     256 fp8   1536 1 8192 -    4 16 1  4  1   843
+26.06 h100  llama3-405b    1024 fp8   1536 1 8192 -    8  8 2  8  1   326
+26.06 gb300 deepseek-v3     256 mxfp8 4096 1 4096 -    1  2 1  8 32  6338
+26.06 gb200 deepseek-v3     256 mxfp8 4096 1 4096 -    1  4 1  4 64  4969
+26.06 b300  deepseek-v3     256 mxfp8 4096 2 4096 -    1  8 1  1  8  3541
+26.06 gb300 gpt-oss-120b     64 mxfp8 1280 4 4096 -    1  1 1  1 16 33166
+26.06 gb200 gpt-oss-120b     64 mxfp8 1280 4 4096 -    1  1 1  1 64 28947
+26.06 b300  gpt-oss-120b     64 mxfp8 1280 4 4096 -    1  1 1  1  8 18534
+26.06 gb300 qwen3-30b-a3b     8 mxfp8  512 8 4096 -    1  1 1  1  8 45275
+26.06 gb200 qwen3-30b-a3b     8 mxfp8  512 4 4096 -    1  1 1  1  8 40706
+26.06 b300  qwen3-30b-a3b     8 mxfp8  512 8 4096 -    1  1 1  1  8 40769
+26.06 h100  qwen3-30b-a3b    16 fp8   1024 1 4096 -    1  1 1  1 16  8826
+26.06 gb300 qwen3-235b-a22b 256 mxfp8 8192 2 4096 -    1  4 1 12 32  9015
+26.06 gb200 qwen3-235b-a22b 256 mxfp8 8192 1 4096 -    1  8 1  3 32  7376
+"""
+
+
+def bridge_steps() -> Iterator[Step]:
+    """Yield the steps, those of dense models and of experts as data sets of their own."""
+    for line in _TABLE.split("\n")[1:-1]:
+        release, chip, name, *cells = line.split()
+        ranks, precision, batch, micro_batch, sequence, sharding, *numbers = cells
+        tp, pp, cp, chunks, ep, speed = map(int, numbers)
+        model = _MODELS[name] if name in _MODELS else find_model(name)
+        plan = Plan(
+            tp=tp,
+            pp=pp,
+            cp=cp,
+            dp=int(ranks) // (tp * pp * cp),
+            ep=ep,
+            expert_tp=1 if ep > 1 and tp > 1 else 0,
+            micro_batch=int(micro_batch),
+            global_batch=int(batch),
+            sequence=int(sequence),
+            chunks=chunks,
+            schedule="interleaved" if chunks > 1 else "1f1b",
+            zero=3 if sharding == "fsdp" else 1,
+            precision=precision,
+            grad_bytes=2,
+            sequence_parallel=tp > 1,
+            tensor_overlap=tp > 1,
+            **_options(release, chip, name, precision),
+        )
+        tokens = int(batch) * int(sequence) / int(ranks)
+        kind = "experts" if model.experts else "dense"
+        label = f"{chip} {name} {precision} on {ranks}"
+        fabric = "gb200" if chip.startswith("gb") else "b200" if chip.startswith("b") else "h100"
+        yield Step(f"Megatron Bridge {release}, {kind}", label, chip, chip, "megatron", fabric, model, plan,
+                   tokens / speed * 1e9)  # fmt: skip
+
+
+def _options(release: str, chip: str, name: str, precision: str) -> dict[str, bool]:
+    """Return how tokens get to their experts, and if whole steps are CUDA graphs, by the recipes."""
+    if name.startswith("llama"):
+        return {}
+    if name == "qwen3-235b-a22b" and chip == "h100":
+        return {"deduplicate": False, "expert_overlap": True}
+    return {
+        "deduplicate": release > "26" or (chip.startswith("gb") and name != "gpt-oss-120b"),
+        "cuda_graphs": release == "26.06" and precision == "mxfp8" and (chip, name) not in _NO_GRAPHS,
+    }

@@ -1,0 +1,85 @@
+"""Costs on chips without measured steps, collectives that products overlap, and launches of experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chakrascope.converter import CollectiveType
+from chakrascope.errors import ConfigError
+from chakrascope.runner import NetworkConfig
+from chakrascope.runner.chips import find_chip, list_chips, load_chip, save_chip
+from chakrascope.runner.prediction import Setting, estimated_ns, predict
+from chakrascope.runner.prediction.models import Exchange, Plan, find_model, pass_over_layer
+
+LLAMA = replace(find_model("llama3-70b"), layers=4)
+MIXTRAL = replace(find_model("mixtral-8x7b"), layers=4)
+HGX = NetworkConfig.preset("hgx-h100-8")
+
+
+def setting(model: object, **options: object) -> Setting:
+    plan = Plan(**{"zero": 1, "global_batch": 32, **options})  # type: ignore[arg-type]
+    return Setting(model, plan, find_chip("h100"), HGX, "megatron")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [name for name in list_chips() if find_chip(name).like])
+def test_products_are_in_proportion_to_those_measured_alone(name: str):
+    chip = find_chip(name)
+    for software, other_name in chip.like.items():
+        other, mine = find_chip(other_name), chip.costs_of(software)
+        for precision, share in other.costs_of(software).gemm.items():
+            ratio = 1.0
+            if precision in chip.products and precision in other.products:
+                ratio = chip.products[precision] / other.products[precision]
+            assert mine.gemm[precision] == pytest.approx(min(1.0, share * ratio))
+
+
+def test_a_chip_file_keeps_its_products(tmp_path: Path):
+    chip = replace(find_chip("gb300"), products={"default": 0.5})
+    save_chip(chip, tmp_path / "mine.yml")
+    assert load_chip(tmp_path / "mine.yml").products == {"default": 0.5}
+    text = (tmp_path / "mine.yml").read_text(encoding="utf-8").replace("default: 0.5", "default: 1.5")
+    (tmp_path / "mine.yml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match="products"):
+        load_chip(tmp_path / "mine.yml")
+
+
+@pytest.mark.parametrize(("eager", "gathers"), [(False, 4), (True, 2)])
+def test_a_rank_gathers_its_sharded_inputs_again_unless_they_are_stored_whole(eager: bool, gathers: int):
+    """Megatron keeps a rank's part of the input of two products; PyTorch keeps the gathered input."""
+    plan = Plan(tp=4, sequence_parallel=True, eager=eager)
+    backward = [item for item in pass_over_layer(LLAMA, plan, 0, backward=True) if isinstance(item, Exchange)]
+    kinds = [item.kind for item in backward]
+    assert kinds.count(CollectiveType.ALL_GATHER) == gathers
+    assert kinds.count(CollectiveType.REDUCE_SCATTER) == 2
+
+
+def test_what_overlaps_products_costs_its_own_share():
+    base = setting(LLAMA, tp=4, dp=2, sequence_parallel=True, tensor_overlap=True)
+    costs = base.costs
+    times = []
+    for exposed in (0.0, 1.0):
+        chip = replace(base.chip, costs={"megatron": replace(costs, tensor_exposed=exposed)})
+        other = replace(base, chip=chip)
+        assert predict(other).step_ns == pytest.approx(estimated_ns(other), rel=0.03)
+        times.append(estimated_ns(other))
+    assert times[1] > times[0] * 1.02
+
+
+def test_launches_of_experts_add_to_the_step():
+    """Two kernels of an expert, and six in FP8; with one expert a rank, an eighth of those with eight."""
+    price = find_chip("h100").costs_of("megatron").host_ns / 15
+    for precision, kernels in (("bf16", 2), ("fp8", 6)):
+        base = setting(MIXTRAL, dp=8, precision=precision, overlap=False)
+        graphs = replace(base, plan=replace(base.plan, cuda_graphs=True))
+        launches = 3 * kernels * MIXTRAL.experts * MIXTRAL.layers * base.plan.micro_batches * price
+        assert estimated_ns(base) - estimated_ns(graphs) == pytest.approx(launches, rel=0.01)
+        assert predict(base).step_ns - predict(graphs).step_ns == pytest.approx(launches, rel=0.1)
+
+
+def test_the_plain_dispatcher_of_experts_takes_longer():
+    base = setting(MIXTRAL, dp=8, ep=8)
+    plain = replace(base, plan=replace(base.plan, deduplicate=False))
+    assert estimated_ns(plain) > estimated_ns(base) * 1.01
