@@ -23,6 +23,5 @@ if TYPE_CHECKING:
     from .astra_sim import NETWORK_FORMATS as NETWORK_FORMATS
     from .astra_sim import write_inputs as write_inputs
     from .astra_sim import write_network as write_network
-    from .ns3 import Ns3Backend as Ns3Backend
 else:
     __getattr__ = exports_of(__name__, __file__)
