@@ -22,6 +22,7 @@ __all__ = [
     "count_text",
     "duration_text",
     "instant_text",
+    "ordinal_text",
     "parse_bandwidth",
     "parse_duration",
     "parse_flops",
@@ -84,6 +85,12 @@ def change_text(relative: float) -> str:
 def count_text(count: int, noun: str, plural: str = "") -> str:
     """Return a count with its *noun*: ``1 rank``, ``8 ranks``; *plural* is for irregular nouns."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def ordinal_text(number: int) -> str:
+    """Return ``2nd``, ``3rd``, ``11th`` and so on."""
+    tens, ones = divmod(number % 100, 10)
+    return f"{number}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"
 
 
 def ranks_text(ranks: Iterable[int], most: int = 4) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ....support import ordinal_text
+
 __all__ = ["Change", "level_change", "when_text"]
 
 _CHANCE = 0.001  # of a change point where there is none
@@ -89,7 +91,7 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
         if sides.min() >= _LEAST_SIDE and few and certain:
             return f"{word} step {steps[at]}"
     period = _period(slow)
-    return f"every {period}th" if period else ""
+    return f"every {ordinal_text(period)}" if period else ""
 
 
 def _period(slow: npt.NDArray[np.bool_]) -> int:
