@@ -32,6 +32,7 @@ from ._units import change_text as change_text
 from ._units import count_text as count_text
 from ._units import duration_text as duration_text
 from ._units import instant_text as instant_text
+from ._units import ordinal_text as ordinal_text
 from ._units import parse_bandwidth as parse_bandwidth
 from ._units import parse_duration as parse_duration
 from ._units import parse_flops as parse_flops

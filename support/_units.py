@@ -68,6 +68,12 @@ def count_text(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def ordinal_text(number: int) -> str:
+    """Return ``2nd``, ``3rd``, ``11th`` and so on."""
+    tens, ones = divmod(number % 100, 10)
+    return f"{number}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"
+
+
 def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
     """Return sorted *ranks* as ranges such as ``0-3, 6``; after *most* ranges, the number of the rest."""
     ranges: list[list[int]] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any, NamedTuple
 
-from ...support import duration_text
+from ...support import duration_text, ordinal_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
 from ._cause_rules import ACTIVITIES
@@ -89,7 +89,7 @@ class StepTimes(NamedTuple):
             return ""
         long, usual = duration_text(self.long_ns), duration_text(self.median_ns)
         if self.every:
-            word = _ORDINALS[self.every] if self.every < len(_ORDINALS) else f"{self.every}th"
+            word = _ORDINALS[self.every] if self.every < len(_ORDINALS) else ordinal_text(self.every)
             which = f"Every {word} step takes {long} instead of {usual}"
         else:
             which = f"{self.long_count} of {self.steps} steps take {long} on average instead of {usual}"

@@ -19,6 +19,7 @@ from chakrascope.support import (
     count_text,
     duration_text,
     instant_text,
+    ordinal_text,
     parse_bandwidth,
     parse_duration,
     parse_size,
@@ -35,6 +36,14 @@ TABLE = json.loads(Path(__file__).with_name("texts.json").read_text(encoding="ut
 @pytest.mark.parametrize(("function", "value", "text"), [(f, v, t) for f in TABLE for v, t in TABLE[f]])
 def test_texts(function, value, text):
     assert getattr(support, function)(*value if isinstance(value, list) else [value]) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (12, "12th"), (21, "21st"), (113, "113th")],
+)
+def test_ordinals(number, text):
+    assert ordinal_text(number) == text
 
 
 def _within_its_digits(text: str, shown: Fraction, value: float) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ....support import ordinal_text
+
 _CHANCE = 0.001  # of a change point where there is none
 _CHANCE_OF_PERIOD = 0.01
 _MOST_STEPS = 8  # named in a sentence
@@ -87,7 +89,7 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
         if sides.min() >= _LEAST_SIDE and few and certain:
             return f"{word} step {steps[at]}"
     period = _period(slow)
-    return f"every {period}th" if period else ""
+    return f"every {ordinal_text(period)}" if period else ""
 
 
 def _period(slow: npt.NDArray[np.bool_]) -> int:

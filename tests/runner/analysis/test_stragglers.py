@@ -253,6 +253,8 @@ def test_the_step_at_which_step_times_change(answer):
         ({5, 15, 25, 35, 45, 55}, "every 10th"),
         ({5, 15, 22, 25, 35, 45, 55}, "every 10th"),  # and one more
         ({4, 8, 12, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56}, "every 4th"),  # but one
+        ({*range(1, 60, 3)}, "every 3rd"),
+        ({*range(1, 60, 12)}, "every 12th"),
         ({*range(40, 60)}, "since step 40"),
         ({*range(0, 40, 7), *range(40, 60)}, "since step 40"),
         ({*range(20), *range(23, 60, 8)}, "until step 20"),
