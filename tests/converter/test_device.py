@@ -262,6 +262,16 @@ def test_the_kernels_of_a_cuda_graph_share_its_launch(tmp_path):
     assert replay(graph).makespan_ns == pytest.approx((device.ends[7] - 1000) * 1000, abs=5_000)
 
 
+def test_device_traces_alone_give_the_collectives_they_describe(tmp_path):
+    device = Device()
+    device.compute(7, [50.0])
+    device.all_reduce(30.0, 1000)
+    device.compute(7, [10.0])
+    workload = convert_files(None, device.write(tmp_path)[1])
+    assert workload.graphs[0].nodes.query("type == 7")["comm_size_bytes"].tolist() == [4000]
+    assert any("no host trace was given" in note for note in workload.metadata["assumptions"])
+
+
 @pytest.mark.parametrize("read_back", [False, True], ids=["never synchronising", "reading the last loss"])
 def test_a_device_that_runs_behind_makes_a_step_as_long_as_its_work(tmp_path, read_back):
     device = Device(room=1000)
