@@ -84,11 +84,12 @@ class Recomputed(nn.Module):
 
 
 class Recomputation(Cause):
-    """Deep stacks of layers are checkpointed, one in either way, though their activations are small."""
+    """Deep stacks of layers are checkpointed, one in either way, though their activations would fit."""
 
     def model(self, model: nn.Module) -> nn.Module:
         """Add the stacks."""
-        stacks: list[nn.Module] = [nn.Sequential(*(nn.Tanh() for _ in range(200))) for _ in range(2)]
+        stacks: list[nn.Module] = [nn.Sequential(*(nn.Tanh() for _ in range(100))) for _ in range(2)]
+        stacks = [nn.Sequential(nn.Linear(16, 256), stack, nn.Linear(256, 16)) for stack in stacks]
         if self.slow:
             stacks = [Recomputed(stack, bool(place)) for place, stack in enumerate(stacks)]
         return super().model(nn.Sequential(model, *stacks))
