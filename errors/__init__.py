@@ -27,6 +27,8 @@ it without a traceback and exits with the class's ``exit_code``.
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -54,6 +56,7 @@ __all__ = [
 
 _LONGEST_MESSAGE = 2_000
 _MOST_NAMES = 40
+_SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
 
 
 class ChakrascopeError(Exception):
@@ -195,19 +198,41 @@ def _shortened(text: str) -> str:
     return f"{text[: _LONGEST_MESSAGE - end - 3]} … {text[-end:]}"
 
 
+def _closest_size(wrong: str, names: Iterable[str]) -> str:
+    """Return the one of *names* that differs from *wrong* in its size, and least; "" if there is none."""
+    wanted = _SIZED.fullmatch(wrong)
+    if wanted is None:
+        return ""
+    family = [each for each in map(_SIZED.fullmatch, names) if each and each["family"] == wanted["family"]]
+
+    def distance(each: re.Match[str]) -> tuple[float, int]:
+        """Of two that are as far, the larger one has room for all."""
+        return abs(math.log(_size(each) / _size(wanted))), -_size(each)
+
+    return min(family, key=distance).string if family else ""
+
+
+def _closest_spelling(wrong: str, names: Iterable[str]) -> str:
+    by_lower = {name.lower(): name for name in reversed(list(names))}
+    close = difflib.get_close_matches(wrong.lower(), list(by_lower), n=1, cutoff=0.5)
+    return by_lower[close[0]] if close else ""
+
+
+def _size(name: re.Match[str]) -> int:
+    return math.prod(max(1, int(number)) for number in name["size"].split("x"))
+
+
 def did_you_mean(wrong: str, allowed: Iterable[str], listed_by: str = "") -> str:
     """Return the end of a sentence on an unknown name: `` - did you mean 'X'? Allowed: A, B.``.
 
-    If there are many allowed names, name the command they are *listed_by* instead.
+    If there are many allowed names, name the command they are *listed_by* instead. Of names that end in
+    sizes (``hgx-h100-64``), the one of the same family with the closest size is meant.
     """
     names = sorted(allowed)
     if not names:
         return "; there is none."
-    close = difflib.get_close_matches(wrong.lower(), [name.lower() for name in names], n=1, cutoff=0.5)
-    hint = "."
-    if close:
-        best = next(name for name in names if name.lower() == close[0])
-        hint = f" - did you mean '{best}'?"
+    best = _closest_size(wrong, names) or _closest_spelling(wrong, names)
+    hint = f" - did you mean '{best}'?" if best else "."
     if listed_by:
         return f"{hint} `{listed_by}` lists all."
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

@@ -140,6 +140,9 @@ def test_of_many_names_the_closest_is_named_and_what_lists_them(capsys):
     assert "did you mean 'llama3-8b'? `chakrascope predict --list-models` lists all." in told
     assert command_line.run("predict", "--list-models") == 0
     assert "llama3-8b" in capsys.readouterr().out
+    for wrong, hint in (("hgx-h100-64", "hgx-h100-8x8"), ("ring-4", "ring-8"), ("tpu-v2-4x4", "tpu-v2-8x8")):
+        assert command_line.run("presets", wrong) == 2
+        assert f"did you mean '{hint}'? `chakrascope presets` lists all." in capsys.readouterr().err
     assert command_line.run("presets", "dgx-a10-8") == 2
     assert "did you mean 'dgx-a100-8'? `chakrascope presets` lists all." in capsys.readouterr().err
 

@@ -148,7 +148,9 @@ def _child(call: Call, work: Path, out: int, err: int) -> None:
         most = pages * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         if call.mode == "full":
-            sys.dont_write_bytecode = True  # Python leaves what fits, and reads it next time
+            # Python leaves what fits, and reads it next time; helpers follow the environment.
+            sys.dont_write_bytecode = True
+            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, ROOM_BYTES))
         _give_up_capabilities()
         main([os.fsdecode(argument) for argument in call.arguments])

@@ -40,7 +40,9 @@ def what_if(
     if that gives about the measured time without a change. Raises `UsageError` for a target that the
     experiment does not have, or that cannot change its result.
     """
-    sync, unchanged_ns = _unchanged(experiment) if about_backend(experiment.backend).replays else (None, 0)
+    sync, unchanged_ns = None, 0
+    if about_backend(experiment.backend).replays:
+        sync, unchanged_ns = _unchanged(_Unchanged(experiment, progress))
     changed = experiment
     for target, times in changes:
         changed = _changed(changed, target, times, sync)
@@ -52,20 +54,28 @@ def what_if(
     return get_backend(experiment.backend).run(changed, progress)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Unchanged:
+    experiment: Experiment
+    progress: Progress | None = dataclasses.field(compare=False)  # the result does not depend on it
+
+
 @functools.lru_cache(maxsize=2)
-def _unchanged(experiment: Experiment) -> tuple[SyncPoints | None, int]:
+def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
     """Return where the ranks of a replay wait for each other, and how long a step takes if they do (ns).
 
     There are no points of one rank, or of ranks that are all the same; the time is 0 if it is far from the
     measured one.
     """
+    experiment, progress = asked.experiment, asked.progress
     source = experiment.workload
     if len(set(source.program_of_rank.tolist())) == 1 or source.representative_of_rank is not None:
         return None, 0
-    alone = get_backend(experiment.backend).run(dataclasses.replace(experiment, detail=Detail.EVERYTHING))
+    everything = dataclasses.replace(experiment, detail=Detail.EVERYTHING)
+    alone = get_backend(experiment.backend).run(everything, progress)
     sync = SyncPoints.of(alone, source.model)
     try:
-        _, period_ns = _repeated(dataclasses.replace(experiment, detail=Detail.TOTALS), sync)
+        _, period_ns = _repeated(dataclasses.replace(experiment, detail=Detail.TOTALS), sync, progress)
     except SimulationStalled:
         return sync, 0
     least_ns, most_ns = int(sync.finish_ns.min()), int(sync.finish_ns.max())
