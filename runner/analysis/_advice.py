@@ -181,8 +181,12 @@ def advise(
     ]
     shown = [(one, _over_the_run(one, item, result, workload)) for one, item in shown]
     shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
-    of_the_run = {item.cause for _, item in shown if not item.key}
-    recurring = [item for item in _recurring(result, workload) if item.cause not in of_the_run]
+    of_the_run = {item.cause: item.gain_ns for _, item in shown if not item.key}
+    recurring = [
+        item for item in _recurring(result, workload) if item.gain_ns > of_the_run.get(item.cause, 0)
+    ]
+    in_long_steps = {item.cause for item in recurring}
+    shown = [(one, item) for one, item in shown if item.key or item.cause not in in_long_steps]
     items = [*recurring, *_with_overlaps(shown, path)]
     items = _ordered(items)[:_MOST_ADVICE]
     top = _contributor(found)
