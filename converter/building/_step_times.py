@@ -46,7 +46,7 @@ class StepTimes(NamedTuple):
 
     Long steps have the period *every* (0: none) and the mean *long_ns*; *cause* and *place* take most
     of the difference ("" if unknown); without it, the mean step would be *gain_ns* shorter. *is_distinct*
-    is 1 if all long steps run the function at *place* and no other step does. Per step,
+    is 1 if long steps alone run the function at *place*, most of them by time. Per step,
     *collection_ns* is the mean time of garbage collections, *worker_wait_ns* that of waiting for data
     loader workers.
     """
@@ -223,14 +223,15 @@ def _explained(
     """Return *times* with the cause that takes more time in the *long* steps than in the others."""
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
     excess: Counter[tuple[str, str]] = Counter()
-    visits: Counter[tuple[bool, str]] = Counter()
+    visits: Counter[tuple[bool, str]] = Counter()  # additional time of the steps that run each function
     loading_ns = 0.0
     for index, step in steps.items():
         sign, count = (1, len(long)) if index in long else (-1, len(steps) - len(long))
         own = evidence[step.rank].steps
         start, end = own.time_ns[step.begin], own.time_ns[step.end]
         shares = by_cause[step.rank].times(start, end)
-        visits.update({(index in long, _function(place)) for _, place in shares})
+        for function in {_function(place) for _, place in shares}:
+            visits[index in long, function] += max(1, step.took_ns - times.median_ns)
         shares[_DELAYED, ""] += step.delay_ns
         if min(own.gc_ns[step.begin], own.gc_ns[step.end]) >= 0:
             shares[_COLLECTING, ""] += own.gc_ns[step.end] - own.gc_ns[step.begin]
@@ -254,7 +255,8 @@ def _explained(
         return times
     place = max((key for key in excess if key[0] == cause), key=excess.__getitem__, default=("", ""))[1]
     function = _function(place)
-    is_distinct = bool(function) and (visits[True, function], visits[False, function]) == (len(long), 0)
+    least_ns = _REGULAR * sum(steps[index].took_ns - times.median_ns for index in long)
+    is_distinct = bool(function) and not visits[False, function] and visits[True, function] >= least_ns
     return times._replace(cause=cause, place=place, is_distinct=int(is_distinct))
 
 

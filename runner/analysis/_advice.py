@@ -244,7 +244,13 @@ def _advice_of(
 def _of_the_whole(
     one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return advice on halving a candidate, with the gain of a replay if possible."""
+    """Return advice on halving a candidate, with the gain of a replay if possible.
+
+    A function of the script may go as a whole, so that without a replay its time is the bound.
+    """
+    if item.is_bound and one.remedy == "function":
+        share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
+        return replace(item, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
     after = _replayed(simulate, one.target, math.inf) if one.times == HALF else None
     if after is None:
         return item

@@ -791,6 +791,14 @@ def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, spa
     assert bool(run._advised.half_kinds_ns) == (spare_events == 0)
 
 
+def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", 0)
+    program = extra_forward(3 * MS, 4 * MS, "track (train.py:12)")
+    first = analysed(tmp_path, program).advices()[0]
+    assert (first.key, first.is_bound) == ("place:track (train.py)=inf", True)
+    assert (first.gain_ns, first.half_ns) == (4.5 * MS, 2.25 * MS)
+
+
 def test_a_kernel_without_operator_is_simulated_by_its_name(tmp_path):
     program = launched(more=[kernel(100, 4 * MS, (78,), name="lonely<float>", operator="")])
     (item,) = (item for item in analysed(tmp_path, program).advices() if item.what == "lonely<float>")
