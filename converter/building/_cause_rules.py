@@ -17,6 +17,7 @@ __all__ = [
     "SYSTEM_CALLS",
     "Mark",
     "frame_cause",
+    "is_engine_range",
     "is_python_operator",
     "mark_of",
 ]
@@ -129,6 +130,8 @@ CALLS: Mapping[str, str] = {
     **dict.fromkeys(("acquire", "__enter__", "wait", "join", "result"), "lock"),
     **dict.fromkeys(("open", "read", "readinto", "readline", "write", "writelines", "flush", "fsync"), "io"),
     **dict.fromkeys(("fdatasync", "recv", "recv_into", "send", "sendall", "connect", "accept"), "io"),
+    # Python's database API (PEP 249), whose drivers are extension modules.
+    **dict.fromkeys(("execute", "executemany", "commit", "rollback", "fetchone", "fetchall"), "io"),
 }
 """Functions that have no frame of Python's, by name, and the cause of the time in them."""
 _INPUT_OUTPUT = (
@@ -155,6 +158,14 @@ def mark_of(name: str, is_operator: bool) -> Mark | None:
 def frame_cause(path: str, function: str) -> str:
     """Return the cause that a function in the file at *path* indicates, "" for none."""
     return _first(_FRAMES, f"{path}:{function}") or ""
+
+
+def is_engine_range(name: str) -> bool:
+    """Return whether autograd's engine marks a node of the backward pass by *name*, with its hooks.
+
+    The engine computes nothing itself: what the range takes beyond its operators is Python of hooks.
+    """
+    return name.startswith("autograd::engine::evaluate_function: ")
 
 
 def is_python_operator(operator: str, place: str) -> bool:

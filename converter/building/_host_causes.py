@@ -25,10 +25,11 @@ from ..readers import (
     Ops,
     cut_pieces,
 )
-from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, mark_of
+from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, is_engine_range, mark_of
 from ._steps import Window
 
 __all__ = [
+    "DISPATCH_NS",
     "GAPS",
     "LEAST_NS",
     "MOMENTS",
@@ -46,7 +47,7 @@ __all__ = [
 GAPS, OPERATIONS, MOMENTS = range(3)
 # A shorter gap is what a framework needs from one operator to the next; in a longer one Python code ran,
 # which has a function.
-_DISPATCH_NS = 50_000
+DISPATCH_NS = 50_000
 # Parts of a piece that are shorter are not worth a node.
 LEAST_NS = 20_000
 # Causes that say no more than that host code ran: any other one is stronger.
@@ -173,11 +174,11 @@ class HostCauses:
     """The spans of one thread, which give the cause of each of its pieces.
 
     Its *calls* of models without gradients are disjoint, too; work of such a model has the place of the
-    call.
+    call. *hook* is the place of a hook of the backward pass, if the script has one.
     """
 
-    def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = ()) -> None:
-        self.spans, self._calls = spans, calls
+    def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = (), hook: str = "") -> None:
+        self.spans, self._calls, self._hook = spans, calls, hook
         self._ends = [span.end_ns for span in spans]
         self._owning = _owning_their_delays(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
@@ -192,7 +193,7 @@ class HostCauses:
         self, start_ns: np.ndarray, end_ns: np.ndarray, gap: np.ndarray
     ) -> tuple[list[str], list[str]]:
         """Return cause and place of nodes of a thread that issues device work; *gap* marks those of gaps."""
-        long = gap & (end_ns - start_ns >= _DISPATCH_NS)
+        long = gap & (end_ns - start_ns >= DISPATCH_NS)
         causes = np.where(long, "python", "dispatch").tolist()
         places = [""] * len(causes)
         if not self.spans:
@@ -229,6 +230,9 @@ class HostCauses:
 
     def of_operator(self, name: str, start_ns: int, end_ns: int) -> Sequence[Part]:
         """Return the parts of an operator's own time, usually one."""
+        if is_engine_range(name) and end_ns - start_ns >= DISPATCH_NS:
+            parts = self.of_gap(start_ns, end_ns, "", "")
+            return [part._replace(place=self._hook or part.place) for part in parts]
         spans = _overlapping(self._claiming, self._claiming_ends, start_ns, end_ns)
         cause = OPERATORS.get(name, "")
         if not spans and not cause:
@@ -248,7 +252,7 @@ class HostCauses:
 
     def of_gap(self, start_ns: int, end_ns: int, before: str, after: str) -> Sequence[Part]:
         """Return the parts of time between the operators named *before* and *after* ("" for none)."""
-        short = end_ns - start_ns < _DISPATCH_NS
+        short = end_ns - start_ns < DISPATCH_NS
         default = "dispatch" if short else "python"
         if short and _SHARED in (OPERATORS.get(before), OPERATORS.get(after)):
             default = _SHARED
@@ -282,7 +286,7 @@ def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
 
     If so, the work in the gap was delayed, and without that work there would be no delay.
     """
-    return length_ns - _delayed_ns(spans) >= max(_DISPATCH_NS, _WORK_SHARE * length_ns)
+    return length_ns - _delayed_ns(spans) >= max(DISPATCH_NS, _WORK_SHARE * length_ns)
 
 
 def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
@@ -370,7 +374,7 @@ def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) 
     if not len(starts):
         return []
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
-    pieces = pieces.take(pieces.end_ns - pieces.start_ns >= _DISPATCH_NS)
+    pieces = pieces.take(pieces.end_ns - pieces.start_ns >= DISPATCH_NS)
     if not len(pieces):
         return []
     touched = np.searchsorted(pieces.end_ns, starts, side="right")

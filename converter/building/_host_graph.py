@@ -44,11 +44,11 @@ from ..readers import (
     with_inferred_groups,
 )
 from ._buffers import buffers_of
-from ._cause_rules import OPERATORS, is_python_operator
+from ._cause_rules import OPERATORS, is_engine_range, is_python_operator
 from ._costs import counted_operators, operator_cost
 from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
 from ._held_calls import with_held_calls
-from ._host_causes import LEAST_NS, HostCauses, Part
+from ._host_causes import DISPATCH_NS, LEAST_NS, HostCauses, Part
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, without_recording
 from ._rank_graph import Group, OpenRank, RankGraph, arrivals, flights_of
@@ -380,8 +380,12 @@ def _builder(
     window: Window, ops: Ops, costs: dict[int, tuple[int, int]], pieces: Pieces, causes: HostCauses
 ) -> _Builder:
     names = ops.trace.texts
-    works = ~which(names, OPERATORS.__contains__)[ops.name][pieces.op] if len(ops) else pieces.op >= 0
-    computes = (pieces.op >= 0) & works & ~causes.touched(pieces.start_ns, pieces.end_ns)
+    computes = pieces.op >= 0
+    if len(ops):
+        owners, is_long = ops.name[pieces.op], pieces.end_ns - pieces.start_ns >= DISPATCH_NS
+        computes &= ~which(names, OPERATORS.__contains__)[owners]
+        computes &= ~(which(names, is_engine_range)[owners] & is_long)
+    computes &= ~causes.touched(pieces.start_ns, pieces.end_ns)
     return _Builder(
         window,
         ops,

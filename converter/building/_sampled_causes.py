@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import groupby, pairwise, product
+from itertools import groupby, pairwise, product, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +37,8 @@ _BUSY = 0.5
 _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
 # A thread that slept for a smaller share of a step only ran, or waited for a processor.
 _SLEPT = 0.02
-# A collection that is shorter does not matter.
-_COLLECTION_NS = 100_000
+# A collection that is shorter does not matter; and the tracer's function that Python calls around each.
+_COLLECTION_NS, _COLLECTED = 100_000, "GarbageWatch._note"
 # Causes in which a thread takes no processor time.
 _BLOCKED = ("lock", "sleep")
 # Causes of waiting that needs no interpreter lock.
@@ -47,7 +47,8 @@ _WAITING = ("communication_call", "io", "lock", "sleep", "synchronisation", "wor
 _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
 # Functions that call into C++ and wait there, in jobs of several ranks for the ranks' gradients and buffers.
-_AWAITING_PEERS = re.compile(r"torch/(autograd/graph\.py:_engine_run_backward$|nn/parallel/distributed\.py:)")
+_ENGINE = "_engine_run_backward"
+_AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel/distributed\.py:)")
 # The causes and the module of data loaders, whose ranges the profiler marks.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
 # The activity in which the model runs, too.
@@ -59,15 +60,16 @@ def host_causes(
 ) -> HostCauses:
     """Return the causes of one thread's host time, from its events *own* and *evidence*."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
-    spans = marked
+    spans, hook = marked, ""
     if evidence is not None:
         threads = Threads(trace)
 
         def phases_of(step: tuple[int, int]) -> list[int]:
             return phase_edges(threads.operators(own, *step), *step)
 
-        spans = layered(SampledCauses(evidence).spans(ops, window, phases_of, marked), marked)
-    return HostCauses(spans, model_calls(trace, own, window))
+        sampled = SampledCauses(evidence)
+        spans, hook = layered(sampled.spans(ops, window, phases_of, marked), marked), sampled.hook()
+    return HostCauses(spans, model_calls(trace, own, window), hook)
 
 
 class _State(NamedTuple):
@@ -129,6 +131,17 @@ class SampledCauses:
             )
         return shares
 
+    def hook(self) -> str:
+        """Return the place of the script's hooks that samples of the backward pass show most; "" for none."""
+        places: Counter[str] = Counter()
+        for row in self._rows:
+            frames = self._evidence.frames_of(self._evidence.samples.stack[row])
+            called = [*takewhile(lambda frame: frame.function != _ENGINE, frames)]
+            own = next((frame for frame in called if frame.origin == "script"), None)
+            if own is not None and len(called) < len(frames) and not own.function.endswith(".backward"):
+                places[own.place] += 1
+        return max(places, key=places.__getitem__, default="")
+
     def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[_State]:
         """Yield spans from the samples between two times and the next one; none without samples between.
 
@@ -140,12 +153,19 @@ class SampledCauses:
         for number in range(max(first, 1), min(after + 1, len(rows)) if after > first else 0):
             row, before = rows[number], rows[number - 1]
             cause, place = self._cause(before, row)
+            if cause == "python" and number + 1 < len(rows) and self._still_waits(row, rows[number + 1]):
+                cause, place = self._cause(row, rows[number + 1])
             time = samples.time_ns[row]
             entered_ns = self._entered_loader_ns(row, loads) if loads else 0
             if entered_ns < 0:
                 continue
             changed_ns = self._changed_ns(before, row) or (entered_ns > samples.time_ns[before]) * entered_ns
             yield _State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+
+    def _still_waits(self, row: int, following: int) -> bool:
+        """Return whether the thread waits at *row* and the *following* sample, however busy it was before."""
+        stacks = self._evidence.samples.stack
+        return stacks[row] == stacks[following] and self.about(stacks[row])[1] in _BLOCKED
 
     def _entered_loader_ns(self, row: int, loads: Sequence[Span]) -> int:
         """Return the start of the range of *loads* around a sample of a loader: -1 for none, 0 for others."""
@@ -265,16 +285,11 @@ class SampledCauses:
 
     def _moments(self, ops: Ops, window: Window) -> list[Span]:
         """Return the times of garbage collection, and of waiting for a processor."""
-        samples, collections = self._evidence.samples, self._evidence.collections
+        samples = self._evidence.samples
         collected = [
-            Span(start, end, "garbage_collection", "", MOMENTS)
-            for start, end, thread in zip(
-                collections.start_ns, collections.end_ns, collections.thread, strict=True
-            )
-            if thread == 0
-            and end - start >= _COLLECTION_NS
-            and start < window.end_ns
-            and end > window.start_ns
+            span
+            for span in self._collections()
+            if span.start_ns < window.end_ns and span.end_ns > window.start_ns
         ]
         delayed: list[Span] = []
         pieces = Elements.of(ops, window, nested=True)
@@ -290,6 +305,25 @@ class SampledCauses:
                     moments = pieces.longest(begin, stop, lost)
                     delayed += [Span(*moment, cause, holder or "", MOMENTS) for moment in moments]
         return layered(delayed, sorted(collected))
+
+    def _collections(self) -> list[Span]:
+        """Return the collections of the thread; those without a sample have the place of the longest one."""
+        rows = self._evidence.collections
+        columns = zip(rows.start_ns, rows.end_ns, rows.thread, strict=True)
+        own = [(start, end) for start, end, thread in columns if not thread and end - start >= _COLLECTION_NS]
+        spans = [Span(*one, "garbage_collection", self._collector(*one), MOMENTS) for one in own]
+        placed = [span for span in spans if span.place]
+        usual = max(placed, key=lambda span: span.end_ns - span.start_ns).place if placed else ""
+        return [span._replace(place=span.place or usual) for span in spans]
+
+    def _collector(self, start_ns: int, end_ns: int) -> str:
+        """Return the place that caused a collection, which a sample of the tracer's callback has, else ""."""
+        samples, number = self._evidence.samples, bisect_left(self._times, start_ns)
+        for row in self._rows[number : number + 1]:
+            stack, is_near = samples.stack[row], samples.time_ns[row] <= end_ns + _COLLECTION_NS
+            if is_near and [one.function for one in self._evidence.frames_of(stack)][:1] == [_COLLECTED]:
+                return self.about(stack)[2]
+        return ""
 
     def _lost(self, before: int, row: int) -> tuple[int, str | None]:
         """Return the time between two samples in which the thread was runnable but not run, and the reason.

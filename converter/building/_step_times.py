@@ -35,7 +35,7 @@ _BY_CHANCE = 0.02
 # Causes that are counted for each step, in addition to what the samples in it show.
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
 # Causes of scattered long steps that the machine, or another rank, may be the reason of.
-_NOT_THE_SCRIPTS = ("", _DELAYED, "communication_call")
+_NOT_THE_SCRIPTS = ("", "python", "dispatch", _DELAYED, "communication_call")
 # The ranks of a job take steps together: so many tell of all.
 _MOST_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
@@ -45,7 +45,8 @@ class StepTimes(NamedTuple):
     """Durations of *steps* unprofiled steps of the slowest rank; *long_count* exceed 1.5 times the median.
 
     Long steps have the period *every* (0: none) and the mean *long_ns*; *cause* and *place* take most
-    of the difference ("" if unknown); without it, the mean step would be *gain_ns* shorter. Per step,
+    of the difference ("" if unknown); without it, the mean step would be *gain_ns* shorter. *is_distinct*
+    is 1 if long steps alone run the function at *place*, most of them by time. Per step,
     *collection_ns* is the mean time of garbage collections, *worker_wait_ns* that of waiting for data
     loader workers.
     """
@@ -63,6 +64,7 @@ class StepTimes(NamedTuple):
     place: str = ""
     collection_ns: int = 0
     worker_wait_ns: int = 0
+    is_distinct: int = 0
 
     def mean_ns(self, cause: str) -> int:
         """Return the mean time of *cause* in a step of the run; 0 if that is unknown."""
@@ -75,12 +77,9 @@ class StepTimes(NamedTuple):
 
     @property
     def is_the_scripts(self) -> bool:
-        """Whether the script makes them long: regularly, or for a specific cause."""
-        return (
-            self.matters
-            and self.long_count >= _TIMES
-            and (self.every > 0 or self.cause not in _NOT_THE_SCRIPTS)
-        )
+        """Whether the script makes them long: regularly, for a specific cause or in a certain function."""
+        is_its_own = self.every > 0 or self.is_distinct > 0 or self.cause not in _NOT_THE_SCRIPTS
+        return self.matters and self.long_count >= _TIMES and is_its_own
 
     @property
     def text(self) -> str:
@@ -224,12 +223,15 @@ def _explained(
     """Return *times* with the cause that takes more time in the *long* steps than in the others."""
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
     excess: Counter[tuple[str, str]] = Counter()
+    visits: Counter[tuple[bool, str]] = Counter()  # additional time of the steps that run each function
     loading_ns = 0.0
     for index, step in steps.items():
         sign, count = (1, len(long)) if index in long else (-1, len(steps) - len(long))
         own = evidence[step.rank].steps
         start, end = own.time_ns[step.begin], own.time_ns[step.end]
         shares = by_cause[step.rank].times(start, end)
+        for function in {_function(place) for _, place in shares}:
+            visits[index in long, function] += max(1, step.took_ns - times.median_ns)
         shares[_DELAYED, ""] += step.delay_ns
         if min(own.gc_ns[step.begin], own.gc_ns[step.end]) >= 0:
             shares[_COLLECTING, ""] += own.gc_ns[step.end] - own.gc_ns[step.begin]
@@ -252,7 +254,15 @@ def _explained(
     if causes[cause] < longer_ns / 4:
         return times
     place = max((key for key in excess if key[0] == cause), key=excess.__getitem__, default=("", ""))[1]
-    return times._replace(cause=cause, place=place)
+    function = _function(place)
+    least_ns = _REGULAR * sum(steps[index].took_ns - times.median_ns for index in long)
+    is_distinct = bool(function) and not visits[False, function] and visits[True, function] >= least_ns
+    return times._replace(cause=cause, place=place, is_distinct=int(is_distinct))
+
+
+def _function(place: str) -> str:
+    """Return the function and file of a *place*, without its line."""
+    return place.rpartition(":")[0]
 
 
 def rank_delays(metadata: Mapping[str, Any]) -> list[int]:

@@ -186,8 +186,12 @@ def advise(
     together_ns = _together_ns(shown, result, simulate)
     shown = [(one, _over_the_run(one, item, result, workload)) for one, item in shown]
     shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
-    of_the_run = {item.cause for _, item in shown if not item.key}
-    recurring = [item for item in _recurring(result, workload) if item.cause not in of_the_run]
+    of_the_run = {item.cause: item.gain_ns for _, item in shown if not item.key}
+    recurring = [
+        item for item in _recurring(result, workload) if item.gain_ns > of_the_run.get(item.cause, 0)
+    ]
+    in_long_steps = {item.cause for item in recurring}
+    shown = [(one, item) for one, item in shown if item.key or item.cause not in in_long_steps]
     items = [*recurring, *_with_overlaps(shown, path)]
     items = _ordered(items)[:_MOST_ADVICE]
     top = _contributor(found)
@@ -255,7 +259,13 @@ def _advice_of(
 def _of_the_whole(
     one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return advice on halving a candidate, with the gain of a replay if possible."""
+    """Return advice on halving a candidate, with the gain of a replay if possible.
+
+    A function of the script may go as a whole, so that without a replay its time is the bound.
+    """
+    if item.is_bound and one.remedy == "function":
+        share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
+        return replace(item, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
     after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF else None
     if after is None:
         return item

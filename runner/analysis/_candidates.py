@@ -36,8 +36,8 @@ from ._candidate import (
 from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
 from ._host_candidates import collective_loops, host_work, loop, loops, synchronisations
-from ._host_time import DELAYED, DIFFUSE_CAUSES
-from ._labels import function_of, short_name
+from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
+from ._labels import function_of, numberless, short_name, within
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
@@ -80,6 +80,7 @@ def candidates(
     # Operators of a host are slowed by too much else, such as page faults, to compare them.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
+    calls = hosted[segments["cause"][hosted] == INSIDE_CALLS]
     of_loops = dict(loops(segments, _union(computed, hosted)))
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
@@ -90,10 +91,12 @@ def candidates(
         *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *(_module(segments, computed, hosted) if not rates else ()),  # their operators say more
-        *_functions(segments, computed[~np.isin(computed, in_loops)]),
+        *_functions(segments, _outside(in_loops, segments)),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
-        *_communications(segments, rows_of.get("communication", nothing), computed, result, is_slow),
+        *_communications(
+            segments, rows_of.get("communication", nothing), computed, calls, result=result, is_slow=is_slow
+        ),
         *collective_loops(segments, rows_of.get("communication", nothing)),
         *accumulation(path, workload, rows_of.get("communication", nothing)),
         *_copies(segments, rows_of.get("copy", nothing)),
@@ -185,45 +188,70 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
 
 
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
-    """Yield the innermost module with most of the computation, if most modules that compute are not in it."""
+    """Yield the innermost module with most of the computation, if most modules that compute are not in it.
+
+    Without one, the modules whose names differ in numbers alone count as one.
+    """
     times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
     times.pop("", None)
-    inside: dict[str, list[int]] = {}
-    for module, own_ns in times.items():
-        for outer in accumulate(str(module).split("."), "{}.{}".format):
-            inside.setdefault(outer, []).append(int(own_ns))
-    modules = [
-        name
-        for name, own in inside.items()
-        if sum(own) >= MOST_OF_IT * sum_ns(segments, computed) and 2 * len(own) <= len(times)
-    ]
+    least_ns = MOST_OF_IT * sum_ns(segments, computed)
+    modules = _modules_with(times, least_ns) or _modules_with(times, least_ns, numberless)
     for name in sorted(modules, key=len)[-1:]:
         rows = _union(computed, hosted[segments["cause"][hosted] != DELAYED])
-        is_inside = segments["module"][rows].passes(re.compile(rf"{re.escape(name)}(\.|$)").match)
-        rows = rows[is_inside]
-        what = f"{name} (module), most for {short_name(largest(segments, rows, 'operator')[0])}"
+        rows = rows[segments["module"][rows].passes(within(name))]
+        what = f"{name} (module{'s' * ('*' in name)})"
+        what += f", most for {short_name(largest(segments, rows, 'operator')[0])}"
         yield scaled(segments, what, "compute", Target("module", name), rows, remedy="module")
 
 
-def _functions(segments: CodedColumns, computed: Ints) -> Iterator[Candidate]:
-    """Yield a function of the script whose operators take much of a training step, unless one takes most.
+def _modules_with(times: Mapping[Any, int], least_ns: float, named: Callable[[str], str] = str) -> list[str]:
+    """Return the modules, as *named*, that take *least_ns* and hold at most half of those of *times*."""
+    inside: dict[str, list[int]] = {}
+    for module, own_ns in times.items():
+        for outer in accumulate(named(str(module)).split("."), "{}.{}".format):
+            inside.setdefault(outer, []).append(int(own_ns))
+    return [name for name, own in inside.items() if sum(own) >= least_ns and 2 * len(own) <= len(times)]
 
-    In the function that calls the backward pass, they have to take most of the step.
+
+def _outside(loops: Ints, segments: CodedColumns) -> Ints:
+    """Return what functions of a script do outside of *loops*: computation, messages and work of the host."""
+    mine = segments["kind"].passes(("compute", "communication", "host").__contains__)
+    mine &= ~segments["cause"].passes((DELAYED, "optimizer").__contains__)
+    mine[loops] = False
+    return np.flatnonzero(mine)
+
+
+def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
+    """Yield a function of the script that takes much of a training step, unless one thing in it takes most.
+
+    Of the function that calls the backward pass only operators count, and have to take most of the step.
     """
     called = segments["phase"].passes(CALLED_PHASES.__contains__)
-    if not called.any():
-        return  # without training, one function may well do everything
-    training = {function_of(place) for place in set(segments["place"][called].tolist())}
-    rows = computed[~called[computed]]
-    everywhere_ns = sums_by(segments["duration_ns"][computed], segments["operator"][computed])
-    for function, own in grouped(rows, segments["place"][rows].mapped(function_of)):
-        operator, most_ns = largest(segments, own, "operator")
-        path_ns, least = sum_ns(segments, own), 0.5 if function in training else _LEAST_FUNCTION
-        is_operator = most_ns >= max(MOST_OF_IT * path_ns, _ALL_OF_IT * int(everywhere_ns[operator]))
-        if path_ns <= least * segments["duration_ns"].sum() or is_operator:
+    training = {function_of(place) for place in set(segments["place"][called].tolist())} - {""}
+    if not training:
+        return  # without training, or where its place is unknown, one function may well do everything
+    kinds, is_computed = segments["kind"], segments["kind"] == "compute"
+    everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
+    rows = rows[~called[rows]]
+    for function, everything in grouped(rows, segments["place"][rows].mapped(function_of)):
+        computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
+        own, least = (computed, 0.5) if function in training else (everything, _LEAST_FUNCTION)
+        path_ns, is_forward = sum_ns(segments, own), function.partition(" (")[0].endswith(".forward")
+        if (
+            path_ns <= least * segments["duration_ns"].sum()
+            or not function
+            or is_forward
+            or not len(computed)
+        ):
             continue
-        if function and not function.partition(" (")[0].endswith(".forward"):
-            what = f"Operators called by {function}, most for {short_name(operator)}"
+        computes = sum_ns(segments, computed) >= _ALL_OF_IT * path_ns
+        operator, most_ns = largest(segments, computed, "operator")
+        most_of = MOST_OF_IT if computes else _ALL_OF_IT
+        is_operator = most_ns >= max(most_of * path_ns, _ALL_OF_IT * int(everywhere_ns[operator]))
+        is_cause = len(hosted) and largest(segments, hosted, "cause")[1] >= MOST_OF_IT * path_ns
+        if not is_operator and not is_cause:
+            words = "Operators called by" if computes else "Everything in"
+            what = f"{words} {function}, most for {short_name(operator)}"
             yield scaled(segments, what, "compute", Target("place", function), own, remedy="function")
 
 
@@ -251,11 +279,18 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
 
 
 def _communications(
-    segments: CodedColumns, rows: Ints, computed: Ints, result: Result, is_slow: Callable[[str], bool]
+    segments: CodedColumns,
+    rows: Ints,
+    computed: Ints,
+    calls: Ints,
+    *,
+    result: Result,
+    is_slow: Callable[[str], bool],
 ) -> Iterator[Candidate]:
     """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages.
 
-    Copies to and from the buffers of a collective are proportional to its bytes, and part of the cause.
+    Copies to and from the buffers of a collective are proportional to its bytes, and part of the cause, as
+    is the host's time inside the operators that issue it, those of *calls*.
     """
     labels = segments["collective"]
     types = labels[rows].mapped(_type_of)
@@ -280,10 +315,13 @@ def _communications(
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
         copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
+        issuing = set(segments["operator"][own].tolist()) - {""}
+        inside = calls[segments["operator"][calls].passes(issuing.__contains__)]
         what += f", with the copies of {'parameters' if name == 'all_gather' else 'gradients'}" * bool(
             len(copies)
         )
-        yield scaled(segments, what, "communication", target, _union(own, copies), remedy=remedy)
+        every = _union(_union(own, copies), inside)
+        yield scaled(segments, what, "communication", target, every, remedy=remedy)
 
 
 def _type_of(label: str) -> str:

@@ -34,7 +34,7 @@ from ._what_if import Target
 
 __all__ = ["collective_loops", "host_work", "loop", "loops", "synchronisations"]
 
-# A loop in a script calls an operator at least so often, and most of its operators are shorter than that.
+# A loop in a script calls an operator at least so often; operators that are longer take less than half of it.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _SYNCHRONISATION = "synchronisation"
 # A loop of more waiting operators than that for each piece of Python between them is one of waits.
@@ -57,7 +57,8 @@ def loops(segments: Columns, rows: Ints) -> Iterator[tuple[str, Ints]]:
         if sum_ns(segments, own) < MOST_OF_IT * int(everything[place]):
             continue  # the loop is not all that the line does
         called = own[~_is_gap(segments, own)]
-        if len(called) < _LOOP_CALLS or np.median(segments["duration_ns"][called]) > _SHORT_NS:
+        long = called[segments["duration_ns"][called] > _SHORT_NS]
+        if len(called) < _LOOP_CALLS or 2 * sum_ns(segments, long) > sum_ns(segments, own):
             continue
         if np.bincount(coded(segments["operator"][called])[0]).max() >= _LOOP_CALLS:
             yield place, np.union1d(own, delayed[segments["place"][delayed] == place])

@@ -19,6 +19,8 @@ DIFFUSE_CAUSES = ("", "dispatch", "python")
 """Causes of the many short pieces of host work; a long piece with one of them is a stall."""
 DELAYED = "descheduled"
 """The cause of time in which a thread had no processor, whatever it ran then."""
+INSIDE_CALLS = "communication_call"
+"""The cause of time in which a thread issues a communication, or waits in a call of one."""
 STALL_TIMES = 10
 """A piece of host work is a stall if it takes this many times as long as the rank's median piece."""
 

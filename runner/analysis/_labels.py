@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
 _LONGEST_NAME = 100
 _LINE = re.compile(r":\d+\)$")
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 KIND_LABELS: Mapping[str, str] = KINDS
 """Each kind of a node or segment -> what people call it."""
@@ -40,3 +41,14 @@ def short_name(name: str) -> str:
 def function_of(place: str) -> str:
     """Return a place without its line: ``load (data.py)`` of ``load (data.py:31)``."""
     return _LINE.sub(")", place)
+
+
+def numberless(module: str) -> str:
+    """Return the name of a module with ``*`` for each number: ``layers.*.attention``."""
+    return _NUMBER.sub("*", module)
+
+
+def within(module: str) -> Callable[[str], bool]:
+    """Return a test of whether a module is *module* or lies in it; a ``*`` in its name is any number."""
+    pattern = re.compile(re.escape(module).replace(r"\*", r"\d+") + r"(\.|$)")
+    return lambda name: pattern.match(name) is not None

@@ -168,6 +168,7 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([DRAWING, WORKER], "", "sampler", STEP_PLACE),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
         ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
+        ([("record", "train.py", 55, "script", "commit")], "", "io", "record (train.py:55)"),
         ([("pause", "train.py", 60, "script", "sleep")], "unknown call", "sleep", "pause (train.py:60)"),
         ([], "clock_nanosleep", "sleep", STEP_PLACE),
         ([], "fsync", "io", STEP_PLACE),
@@ -524,6 +525,51 @@ def test_the_code_of_an_autograd_function_is_python(tmp_path, operator, function
     assert own["duration_ns"].sum() == 99_000_000
     assert {*own["cause"]} == {"python" if kind == "host" else ""}
     assert {*nodes["kind"][nodes["operator"] == "aten::mul"]} == {"compute"}
+
+
+HOOK, HOOK_PLACE = ("watch", "hooks.py", 9, "script"), "watch (hooks.py:9)"
+
+
+@pytest.mark.parametrize(("took_us", "kind"), [(40_000, "host"), (40, "compute")])
+def test_time_of_the_engine_between_its_operators_is_that_of_hooks(tmp_path, took_us, kind):
+    """Samples show the hook in another step alone."""
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(BACKWARD + "MulBackward0", START, START + 50_000 + took_us, 1)
+    thread.op("MulBackward0", START + took_us, START + 50_000 + took_us, 2)
+    thread.op("aten::mm", START + 50_000 + took_us, END, 3)
+    evidence.sample(100, HOOK, ENGINE, STEP, cpu=100)
+    for time in range(START, END + 5_000, 5_000):
+        evidence.sample(time, ENGINE, STEP, cpu=time)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    own = nodes[nodes["operator"] == BACKWARD + "MulBackward0"]
+    assert {*own["kind"]} == {kind}
+    assert own["duration_ns"].sum() == took_us * 1_000
+    if kind == "host":
+        assert {*own["cause"]} == {"python"}
+        assert {*own["place"]} == {HOOK_PLACE}
+
+
+def test_a_wait_begins_where_the_thread_is_first_seen_in_it(tmp_path):
+    """Before its first sample in the wait the thread was busy, with the operator."""
+    evidence = EvidenceFile()
+    wait = ("submit", "upload.py", 26, "script", "acquire")
+    for time, frames in ((START, ()), (12_000, (wait,)), (50_000, (wait,)), (88_000, (wait,)), (99_000, ())):
+        cpu = min(time, 12_000) + max(0, time - 91_000)
+        evidence.sample(time, *frames, STEP, cpu=cpu, wait="futex" if frames else "")
+    assert host_us(converted(tmp_path, training_thread(), evidence)) == {"lock": 80_000}
+
+
+@pytest.mark.parametrize(("time", "place"), [(60_000, "parse (data.py:3)"), (70_000, STEP_PLACE)])
+def test_a_collection_is_placed_where_the_callback_of_one_was_sampled(tmp_path, time, place):
+    evidence = EvidenceFile()
+    evidence.sample(START, STEP, cpu=START)
+    evidence.sample(
+        time, ("GarbageWatch._note", "garbage.py", 41, "library"), ("parse", "data.py", 3, "script"), cpu=time
+    )
+    evidence.sample(99_000, STEP, cpu=99_000)
+    evidence.collection(20_000, 60_000)
+    graph = converted(tmp_path, training_thread(), evidence)
+    assert (place in places(graph, "garbage_collection")) == (time == 60_000)
 
 
 @pytest.mark.parametrize(("name", "place"), [("", "share (train.py:60)"), (BACKWARD, "")])

@@ -9,6 +9,7 @@ from chakrascope.converter.building import run_delays, step_times
 
 START = 1_000  # microseconds
 TRAIN = ("train", "train.py", 40, "script")
+SCORE = ("score", "train.py", 70, "script")
 SAVE = ("save", "torch/serialization.py", 9, "library")
 VALIDATE = (("Net.forward", "net.py", 4, "script"), ("validate", "train.py", 80, "script"), TRAIN)
 
@@ -118,6 +119,14 @@ def test_collections_at_no_period_are_counted(tmp_path):
     assert times.text.startswith(
         "4 of 27 steps take 90.0 ms on average instead of 30.0 ms: garbage collection"
     )
+
+
+@pytest.mark.parametrize(("others", "distinct"), [((TRAIN,), 1), ((SCORE, TRAIN), 0)])
+def test_a_function_that_only_long_steps_run_distinguishes_them(tmp_path, others, distinct):
+    long = {5, 6, 13, 21}
+    durations = [85_000 if number in long else 25_000 for number in range(30)]
+    times = run(tmp_path, durations, lambda number: (SCORE, TRAIN) if number in long else others)
+    assert (times.every, times.place, times.is_distinct) == (0, "score (train.py:70)", distinct)
 
 
 def test_even_steps_and_slow_first_ones_are_nothing_to_speak_of(tmp_path):

@@ -18,8 +18,8 @@ from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
 from .._fusion import FUSIBLE, Accesses, accesses, fusible_chains
-from .._host_time import DELAYED, STALL_TIMES, diffuse_host, texts_where, typical_host_ns
-from .._labels import function_of
+from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, texts_where, typical_host_ns
+from .._labels import function_of, within
 from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
 from ._target import Target
@@ -228,13 +228,13 @@ def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: Accesses) -> Flags:
     nodes, is_it = graph.node_columns, target.name.__eq__
     if target.what == "module":
-        inside = texts_where(nodes, "module", lambda name: f"{name}.".startswith(f"{target.name}."))
+        inside = texts_where(nodes, "module", within(target.name))
         return inside & ~texts_where(nodes, "cause", DELAYED.__eq__)
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
     if target.key == "kind:communication":
         is_message: Flags = types >= NodeType.COMM_SEND
         is_message |= texts_where(nodes, "place", {*BUFFERS.values()}.__contains__)
-        is_message |= texts_where(nodes, "cause", "communication_call".__eq__)
+        is_message |= texts_where(nodes, "cause", INSIDE_CALLS.__eq__)
         return is_message | texts_where(nodes, "kind", is_it)
     if target.what == "place":
         return texts_where(nodes, "place", lambda place: target.name in (place, function_of(place)))
@@ -286,7 +286,10 @@ def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Fla
         mask[rows] = name in facts
     if name in BUFFERS and mask.any():
         mask |= texts_where(graph.node_columns, "place", BUFFERS[name].__eq__)
-    return mask
+    operators = graph.node_columns["operator"]
+    issuing = {*operators[np.flatnonzero(mask)].compact().texts} - {""}
+    inside = texts_where(graph.node_columns, "cause", INSIDE_CALLS.__eq__)
+    return mask | (inside & operators.passes(issuing.__contains__))
 
 
 def _collectives(

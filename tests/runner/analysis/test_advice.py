@@ -250,6 +250,14 @@ def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
     assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
 
 
+def test_a_place_with_more_time_in_long_operators_is_no_loop(tmp_path):
+    place = "keep (train.py:9)"
+    copies = comp(451, 9 * MS, (450,), operator="aten::copy_", name="aten::copy_", place=place)
+    items = analysed(tmp_path, workload([*looping(place), copies])).advices()
+    assert items[0].what == f"aten::copy_ in {place}"
+    assert not any("short operators" in item.what for item in items)
+
+
 def test_a_loop_contains_the_delays_of_its_operators(tmp_path):
     place = "ema (train.py:9)"
     delay = host(451, 9 * MS, (450,), name="aten::mul_", operator="aten::mul_", cause="descheduled")
@@ -324,6 +332,32 @@ def test_layers_that_are_most_of_the_model_are_no_entry_of_their_own(tmp_path):
     layers = {f"layers.{number}": 2 * MS for number in range(6)}
     program = workload(of_modules({"embed": MS, **layers, "head": MS}))
     assert not any(item.key.startswith("module:") for item in analysed(tmp_path, program).advices())
+
+
+def test_modules_that_differ_in_numbers_alone_are_one_entry(tmp_path):
+    layers = {
+        f"layers.{number}.{name}": ms * MS for number in range(3) for name, ms in (("norm", 4), ("fc", 1))
+    }
+    first = analysed(tmp_path, workload(of_modules(layers))).advices()[0]
+    assert first.what == "layers.*.norm (modules), most for aten::addmm"
+    assert (first.key, first.gain_ns) == ("module:layers.*.norm=inf", 24 * MS)
+
+
+@pytest.mark.parametrize(("copied_ms", "is_entry"), [(6, True), (1, False)])
+def test_a_function_that_computes_and_works_on_the_host_is_one_entry(tmp_path, copied_ms, is_entry):
+    """Unless most of it is one cause, which has an entry of its own."""
+    copy = {"operator": "aten::copy_", "name": "aten::copy_"}
+    nodes = [
+        comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
+        comp(1, copied_ms * MS, (0,), place="keep (train.py:9)", **copy),
+        host(2, 3 * MS, (1,), cause="python", place="keep (train.py:10)"),
+    ]
+    first, *others = analysed(tmp_path, workload(nodes)).advices()
+    name = "Everything in keep (train.py), most for aten::copy_"
+    assert (first.what == name) == is_entry
+    assert not any(item.what == name for item in others)
+    if is_entry:
+        assert (first.key, first.gain_ns) == ("place:keep (train.py)=inf", 9 * MS)
 
 
 @pytest.mark.parametrize(("name", "is_entry"), [("mine", True), ("Net.forward", False)])
@@ -421,11 +455,26 @@ def test_steps_that_recur_are_advice_with_what_they_cost_on_average(tmp_path):
         {"gain_ns": MS // 4},
         {"every": 0, "cause": "descheduled"},
         {"every": 0, "cause": "communication_call"},
+        {"every": 0, "cause": "python"},
     ],
 )
 def test_long_steps_that_do_not_matter_or_are_the_machines_are_no_advice(tmp_path, changed):
     program = dataclasses.replace(launched(), metadata=recurring(**changed))
     assert all(item.key for item in analysed(tmp_path, program).advices())
+
+
+def test_scattered_long_steps_that_alone_run_a_function_are_the_scripts(tmp_path):
+    metadata = recurring(every=0, cause="communication_call", is_distinct=1)
+    first = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()[0]
+    assert first.what.startswith("10 of 40 steps take 30.0 ms on average instead of 10.0 ms: inside")
+
+
+def test_long_steps_that_gain_more_than_the_mean_of_their_cause_replace_it(tmp_path):
+    metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=4 * MS)
+    waiting = host(1, MS, (0,), cause="worker_wait", place="Images.__getitem__ (data.py:5)")
+    program = dataclasses.replace(workload([comp(0, 2 * MS), waiting]), metadata=metadata)
+    items = [item for item in analysed(tmp_path, program).advices() if item.cause == "worker_wait"]
+    assert [item.gain_ns for item in items] == [5 * MS]
 
 
 @pytest.mark.parametrize(
@@ -569,6 +618,16 @@ def test_copies_of_gradients_are_part_of_what_is_reduced(tmp_path):
     assert reduced.what == "all_reduce of 40.0 MiB, all ranks, with the copies of gradients"
     assert (reduced.gain_ns, reduced.half_ns, reduced.key) == (12 * MS, 6 * MS, "collective:all_reduce=inf")
     assert (gathered.what, gathered.gain_ns) == ("all_gather of 40.0 MiB, all ranks", 4 * MS)
+
+
+def test_host_time_in_the_operator_of_a_collective_is_part_of_it(tmp_path):
+    calls = {"cause": "communication_call", "operator": "c10d::broadcast_", "name": "c10d::broadcast_"}
+    other = calls | {"operator": "c10d::allreduce_", "name": "c10d::allreduce_"}
+    nodes = [comp(0, 3 * MS), host(1, 2 * MS, (0,), **calls), host(2, MS, (1,), **other)]
+    facts = {"operator": "c10d::broadcast_", "duration_ns": 9 * MS}
+    nodes.append(coll(3, 40 << 20, (2,), CollectiveType.BROADCAST, **facts))
+    first = analysed(tmp_path, workload(nodes, nodes)).advices()[0]
+    assert (first.key, first.gain_ns) == ("collective:broadcast=inf", 11 * MS)
 
 
 @pytest.mark.parametrize(
@@ -758,6 +817,14 @@ def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, spa
     run = analysed(tmp_path / "second", program)
     assert gain_text(run.advices()[0]) == gain
     assert bool(run._advised.half_kinds_ns) == (spare_events == 0)
+
+
+def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", 0)
+    program = extra_forward(3 * MS, 4 * MS, "track (train.py:12)")
+    first = analysed(tmp_path, program).advices()[0]
+    assert (first.key, first.is_bound) == ("place:track (train.py)=inf", True)
+    assert (first.gain_ns, first.half_ns) == (4.5 * MS, 2.25 * MS)
 
 
 def test_a_kernel_without_operator_is_simulated_by_its_name(tmp_path):
