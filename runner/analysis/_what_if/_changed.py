@@ -289,7 +289,8 @@ def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Fla
     operators = graph.node_columns["operator"]
     issuing = {*operators[np.flatnonzero(mask)].compact().texts} - {""}
     inside = texts_where(graph.node_columns, "cause", INSIDE_CALLS.__eq__)
-    return mask | (inside & operators.passes(issuing.__contains__))
+    mask |= inside & operators.passes(issuing.__contains__)
+    return mask
 
 
 def _collectives(
