@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-__all__ = ["Columns", "groups_of", "positions", "spans", "which"]
-
 _C = TypeVar("_C", bound="Columns")
 
 

@@ -17,8 +17,6 @@ import msgspec
 from ..errors import TraceError, TraceFormatError
 from ._native import FormatError
 
-__all__ = ["UnpacksTooFar", "most_unpacked_bytes", "read_json", "stream", "unpacked", "unpacked_file"]
-
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31

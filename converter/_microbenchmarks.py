@@ -19,8 +19,6 @@ from .chakra import (
     communication,
 )
 
-__all__ = ["MICROBENCHMARKS", "microbenchmark"]
-
 _COMPUTE_LANE, _RECEIVE_LANE = 0, COMM_LANE + 1
 _MAX_RANKS = 65_536
 _MAX_BYTES = 2**62

@@ -13,8 +13,6 @@ from ..support.table import Columns
 from ._framed import rows_coded
 from ._result import Result
 
-__all__ = ["SyncPoints", "arrivals_on_one_clock", "with_measured_waits"]
-
 Ints = npt.NDArray[np.int64]
 _ROUNDS = 8
 _LATEST_NS = 2**61

@@ -18,8 +18,6 @@ from ..errors import ChakrascopeError
 from . import _agent
 from ._merge import Status, merge, read_statuses
 
-__all__ = ["Capture", "capture"]
-
 _HERE = 3  # higher than all other triggers of a capture of the first step
 
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from ..errors import CaptureError, UsageError
 from ._trace_set import MANIFEST_NAME, MAX_RANKS
 
-__all__ = ["check_command", "prepare_folder"]
-
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 
 

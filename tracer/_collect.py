@@ -15,8 +15,6 @@ from ._checks import prepare_folder
 from ._merge import MISSING, missing_ranks, write_manifest
 from ._trace_set import RankEntry, TraceSet
 
-__all__ = ["collect"]
-
 SAME = ("world_size", "torch_version", "fake_world")
 OF_THE_WINDOW = ("warmup", "steps")
 

@@ -16,19 +16,6 @@ import msgspec
 
 from ..errors import TraceError, TraceFormatError
 
-__all__ = [
-    "Collections",
-    "Counters",
-    "Evidence",
-    "Frame",
-    "Loader",
-    "Samples",
-    "SourceFile",
-    "StepReadings",
-    "Thread",
-    "read_evidence",
-]
-
 _FORMAT = "chakrascope-evidence"
 _VERSION = 1
 # The tables are bounded, so a larger file is damaged, or a decompression bomb.

@@ -21,8 +21,6 @@ from ._checks import check_command, prepare_folder
 from ._merge import merge, read_statuses
 from ._trace_set import TraceSet
 
-__all__ = ["trace"]
-
 INJECT = Path(__file__).resolve().parent / "_inject"
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)

@@ -17,8 +17,6 @@ from ..errors import CaptureError, CommandFailed, NothingCaptured
 from ..support import new_file
 from ._trace_set import MANIFEST_NAME, RankEntry, TraceSet
 
-__all__ = ["MISSING", "Status", "merge", "missing_ranks", "read_statuses", "write_manifest"]
-
 CLAIM = ".merging"
 PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.05

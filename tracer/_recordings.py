@@ -10,8 +10,6 @@ import msgspec
 
 from ..errors import TraceError, TraceFormatError
 
-__all__ = ["RecordedEntry", "Recording"]
-
 
 class RecordedEntry(msgspec.Struct, frozen=True):
     """An operator or a communication, with its arguments as host traces have them.

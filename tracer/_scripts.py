@@ -17,8 +17,6 @@ from ._launcher import INJECT
 from ._recordings import Failure, Recording
 from ._trace_set import MAX_RANKS
 
-__all__ = ["record_script"]
-
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 300
 _LAST_LINES = 4  # of the output of a script that died

@@ -13,8 +13,6 @@ from ..errors import TraceError, TraceFormatError
 from ._evidence import StepReadings
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
-__all__ = ["StepTimes", "read_step_times"]
-
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 _MOST_BYTES = 1 << 28  # of one part, ten seconds
 _READ_BYTES = 1 << 16

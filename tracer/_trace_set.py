@@ -18,8 +18,6 @@ import msgspec
 from ..errors import TraceError, TraceFormatError
 from ..support import sync_files, write_file
 
-__all__ = ["MANIFEST_NAME", "MAX_RANKS", "Manifest", "ProcessGroup", "RankEntry", "StepRange", "TraceSet"]
-
 MANIFEST_NAME = "manifest.json"
 MAX_RANKS = 1_000_000
 _FORMAT = "chakrascope-trace-set"

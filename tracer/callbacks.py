@@ -17,8 +17,6 @@ from typing import Any
 from ..errors import CaptureError, ChakrascopeError
 from ._capture import Capture, capture
 
-__all__ = ["hugging_face_callback", "lightning_callback"]
-
 
 class _Window:
     """A capture that a trainer's events open, advance and close."""

@@ -14,8 +14,6 @@ from dash.exceptions import DependencyException
 from flask import Flask, Response, abort, jsonify, redirect, render_template_string, request
 from werkzeug.wrappers import Response as AnyResponse
 
-__all__ = ["is_loopback", "new_token", "protect", "refuse_malformed", "require_token", "serve_only"]
-
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
 _REFUSAL = "This is not a request of the viewer's pages. Reload the page; it may be of another version."

@@ -8,8 +8,6 @@ from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_up
 
 from ._state import Selection, StudyView
 
-__all__ = ["bars_id", "chart_id", "go", "option_id", "register_address", "rewrite", "set_option", "table_id"]
-
 
 def option_id(name: str, default: str = "") -> dict[str, str]:
     """Return the id of the control whose value is the setting *name* of the address.

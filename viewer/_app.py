@@ -22,8 +22,6 @@ from ._theme import run_options
 from .pages import card, link_to, no_workload, node_search, page_address
 from .queries import rank_text, stragglers_of
 
-__all__ = ["create_app"]
-
 
 def create_app(
     study: Study, *, warm: bool = False, near: Surroundings | None = None, prefix: str = "/"

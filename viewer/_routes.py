@@ -63,8 +63,6 @@ from .queries import (
     stragglers_of,
 )
 
-__all__ = ["register"]
-
 # Of viewer/vendor; the address that assets/09_charts.js tells Dash has it, too, so that browsers may keep it.
 _VERSION = "4.1.1"
 _SCRIPT = Path(__file__).parent / "vendor" / "plotly" / "plotly-cartesian.min.js.gz"

@@ -18,8 +18,6 @@ from ._app import create_app
 from ._site import Site
 from ._state import Surroundings
 
-__all__ = ["serve"]
-
 _LAST_PORT = 65535
 
 

@@ -12,8 +12,6 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update, 
 from ..errors import ChakrascopeError
 from ._access import protect, refuse_malformed
 
-__all__ = ["frame", "new_dash", "register_share", "share_link"]
-
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 300
 # Dash's own, with a language.

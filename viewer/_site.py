@@ -19,8 +19,6 @@ from ._shell import frame, new_dash
 from ._state import Surroundings
 from .pages import STUDIES
 
-__all__ = ["Site"]
-
 _BELOW = "/study/"
 _MOST_OPEN = 16
 

@@ -21,8 +21,6 @@ from ..runner import REPLAY, Result, RunInfo, Study, Workspace
 from ..runner.analysis import RunAnalysis, measured_result
 from .timeline import TimelineIndex
 
-__all__ = ["OPTIONS", "OpenRun", "Selection", "StudyView", "Surroundings"]
-
 # Settings of single pages that an address may hold: the run compared against, and why it differs, the
 # breakdown, what might change and how many times as fast, the graph's edges, folding, hops and opened nodes,
 # the filter of the runs, what is imported, what a sweep goes over and what it is to find, what is set against

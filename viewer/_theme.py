@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..runner import RunInfo
-from ..runner.analysis import EDGE_LABELS, KIND_LABELS
+from ..runner.analysis import EDGE_LABELS
 from ..runner.study import run_name
 from ..support import count_text, duration_text
-
-__all__ = [
-    "EDGE_KINDS",
-    "KINDS",
-    "KIND_COLOURS",
-    "KIND_LABELS",
-    "MEMORY_PARTS",
-    "NAME_COLOURS",
-    "ON_KIND_INK",
-    "PATH_COLOUR",
-    "kind_colour",
-    "run_name",
-    "run_options",
-    "run_text",
-]
 
 # Okabe and Ito's palette: the hues stay apart for the common colour-vision deficiencies.
 KIND_COLOURS: dict[str, str] = {

@@ -27,8 +27,6 @@ from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details, open_beside
 from .timeline import COLOURED_BY, Colours, TimelineIndex
 
-__all__ = ["area_asked_for", "index_asked_for", "open_asked_for", "register_timeline", "source_asked_for"]
-
 _LARGEST = 1 << 62  # of lanes and ns, which are counted in 64 bits
 _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000

@@ -15,8 +15,6 @@ from ...tracer import StepRange
 from ..chakra import Graph, NodeType
 from ..readers import DeviceTrace, HostTrace, RankTraces
 
-__all__ = ["Doubt", "Identity", "apart", "doubts_of_pair", "doubts_of_ranks", "doubts_of_work", "settle"]
-
 _AGREEING_SHARE = 0.9
 _OWN_PLACE = "Put the files of each rank in its own place."
 _TOGETHER = "Give the two files that were captured together."

@@ -8,8 +8,6 @@ from .._columns import which
 from ..chakra import BUFFERS
 from ..readers import Ops
 
-__all__ = ["buffers_of"]
-
 # What copies to and from the buffers of collectives: ranges of torch/csrc/distributed/c10d/reducer.cpp, and
 # operators of torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
 _BUFFER_COPIES = {

@@ -10,18 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
-__all__ = [
-    "ACTIVITIES",
-    "CALLS",
-    "OPERATORS",
-    "SYSTEM_CALLS",
-    "Mark",
-    "frame_cause",
-    "is_engine_range",
-    "is_python_operator",
-    "mark_of",
-]
-
 _T = TypeVar("_T")
 
 

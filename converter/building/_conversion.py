@@ -34,8 +34,6 @@ from ._steps import StepChoice, choose_steps, is_annotation
 from ._uneven import tell_uneven
 from ._workers import Workers
 
-__all__ = ["UNMARKED", "Conversion", "Progress"]
-
 Progress = Callable[[int, int], None]
 UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
 

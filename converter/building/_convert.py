@@ -32,8 +32,6 @@ from ._step_times import RUN_DELAYS, measured_steps
 from ._steps import StepChoice, is_annotation, typical_steps
 from ._workers import Workers, workers_at
 
-__all__ = ["convert", "convert_files"]
-
 
 def convert(
     trace_dir: Path,

@@ -39,17 +39,6 @@ from ._operator_classes import (
     plain_name,
 )
 
-__all__ = [
-    "Work",
-    "counted_operators",
-    "counts_whole",
-    "operator_cost",
-    "operator_work",
-    "returned_shapes",
-    "work_costs",
-]
-
-
 Shape = Sequence[int]
 _MOST = 2**62
 

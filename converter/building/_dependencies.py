@@ -17,16 +17,6 @@ from ..chakra import NodeType
 from ..readers import FUNCTIONAL, Communication, HostTrace, Ops, Pieces
 from ._held_calls import ended_in_call
 
-__all__ = [
-    "WAIT_OPS",
-    "Gaps",
-    "Uses",
-    "data_dependencies",
-    "uses_of",
-    "wait_pieces",
-    "with_settled_messages",
-]
-
 WAIT_OPS = frozenset({f"{FUNCTIONAL}wait_tensor"})
 _ATEN = "aten::"
 # Operators that take a tensor for its shape alone, or move it elsewhere, and leave its data alone.

@@ -36,8 +36,6 @@ from ._sampled_causes import host_causes
 from ._shared_inputs import shared_inputs
 from ._steps import Extent, Window
 
-__all__ = ["device_graph"]
-
 # Each try leaves out what the one before took too long; more than a few change nothing.
 _TRIES = 6
 

@@ -27,8 +27,6 @@ from ..readers import PHASES, DeviceComm, DeviceTrace
 from ._host_causes import HostCauses
 from ._rank_graph import Group
 
-__all__ = ["DeviceNodes", "HostNodes", "Marks", "WorkNodes", "host_nodes"]
-
 # The sends and receives of one kernel run at the same time: each has a lane this much above the last one's.
 _BESIDE = 1_000_000
 # What a communication is, and with whom.

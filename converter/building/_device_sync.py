@@ -18,8 +18,6 @@ from .._columns import Columns, groups_of, which
 from ..linking import Lane, Launches, Linked
 from ..readers import COMM_OPS, PARAMETERS, DeviceTrace, HostTrace, Op, parameters
 
-__all__ = ["IssueOrder", "Queue", "StreamSlots", "coinciding_waits", "stream_slots", "stream_waits"]
-
 # Names of the runtimes' calls; further ones are data, not code.
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent"})
 # A stream that stood still this long, and went on this soon after another's work ended, waited for that.

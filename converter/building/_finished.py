@@ -26,8 +26,6 @@ from ..readers import RankTraces
 from ._rank_graph import OpenRank, RankGraph, Selection
 from ._steps import StepChoice
 
-__all__ = ["FinishedRanks", "finished_ranks"]
-
 _FORMAT = 8
 _NAME = "rank{rank}"
 # Traces that are smaller together are converted again sooner than they are looked up.

@@ -9,8 +9,6 @@ from msgspec.structs import replace
 
 from ..readers import Communication, Ops, Pieces
 
-__all__ = ["ended_in_call", "with_held_calls"]
-
 # A call takes at most this long to hand its communication over, and is held up if it then takes longer.
 _HANDED_OVER_WITHIN_NS = 100_000
 

@@ -28,21 +28,6 @@ from ..readers import (
 from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, is_engine_range, mark_of
 from ._steps import Window
 
-__all__ = [
-    "DISPATCH_NS",
-    "GAPS",
-    "LEAST_NS",
-    "MOMENTS",
-    "OPERATIONS",
-    "HostCauses",
-    "Part",
-    "Span",
-    "framed_spans",
-    "layered",
-    "marked_spans",
-    "model_calls",
-]
-
 # What a span claims: time outside operators, whole operators too, or exactly its moments, whatever ran then.
 GAPS, OPERATIONS, MOMENTS = range(3)
 # A shorter gap is what a framework needs from one operator to the next; in a longer one Python code ran,

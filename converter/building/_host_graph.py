@@ -57,8 +57,6 @@ from ._sampled_causes import host_causes
 from ._shared_inputs import shared_inputs
 from ._steps import Window
 
-__all__ = ["LEFT_OUT", "host_graph"]
-
 LEFT_OUT = (
     "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
     "left out: no network changes the time that was spent on them"

@@ -21,8 +21,6 @@ from ..linking import KERNEL, MEMCPY, Lane, Launches, Linked
 from ..readers import DeviceTrace
 from ._device_sync import IssueOrder
 
-__all__ = ["HostWait", "host_waits"]
-
 # Names of the runtimes' calls; further ones are data, not code.
 DEVICE_SYNC_CALLS = frozenset(
     {"cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize", "cudaThreadSynchronize"}

@@ -34,8 +34,6 @@ from ._rank_graph import RankGraph
 from ._stand_ins import FROM_LOGS, STAND_INS
 from ._uneven import tell_uneven
 
-__all__ = ["convert_logs"]
-
 _WAITS = (
     "logs do not tell what waits for what: an operation waits for those that had ended before it began, and "
     "the collectives of a group for each other"

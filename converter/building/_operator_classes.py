@@ -4,21 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = [
-    "ATTENTIONS",
-    "COPY",
-    "EXPERTS",
-    "FUSIBLE_CLASSES",
-    "GEMM_FACTORS",
-    "LINEARS",
-    "MATRIX_CLASSES",
-    "TOUCHES_NOTHING",
-    "TRITON",
-    "Attention",
-    "class_of",
-    "plain_name",
-]
-
 
 class Attention(NamedTuple):
     """The positions of an attention operator's arguments.

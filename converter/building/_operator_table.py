@@ -22,8 +22,6 @@ from ._operator_classes import COPY
 from ._recorded_shapes import recorded_operator
 from ._serving import Batches, Context, allocated_in, needs_context, work_in_context
 
-__all__ = ["TRANSFER", "OperatorCalls", "device_operators", "host_operators", "joined_operators"]
-
 # The class of copies between host and device, which the device's memory does not bound.
 TRANSFER = "transfer"
 _TO_HOST = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")

@@ -22,17 +22,6 @@ if TYPE_CHECKING:  # answers need no traces
     from ._rank_graph import RankGraph
     from ._steps import Window
 
-__all__ = [
-    "ProfilerOverhead",
-    "cost_of_recording",
-    "measured_overhead",
-    "profiler_overhead",
-    "usual_step_ns",
-    "with_overhead_noted",
-    "without_overhead",
-    "without_recording",
-]
-
 _CAPTURED, _UNPROFILED, _RESCALED = "captured_step_ns", "unprofiled_step_ns", "host_rescaled"
 _SCATTER, _ERROR = "unprofiled_quartiles_ns", "unprofiled_error_ns"
 _KEY, _REMOVED = "profiler_overhead", "profiler_ns"

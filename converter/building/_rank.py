@@ -35,9 +35,6 @@ from ._recorded_shapes import read_recorded_host, with_own_records
 from ._repetition import repeated_steps
 from ._steps import MarkedSteps, Window, annotated_steps, named_steps, own_steps, whole_trace
 
-__all__ = ["StepsDiffer", "open_rank", "open_ranks", "rank_graph", "read_rank"]
-
-
 _LOOKED_AT = 5_000
 # Compressed device traces up to this size together are read once and kept, others are read again.
 _KEPT_BYTES = 32 * 2**20

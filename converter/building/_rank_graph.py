@@ -27,20 +27,6 @@ from ._belonging import Identity
 from ._operator_table import OperatorCalls
 from ._steps import StepChoice
 
-__all__ = [
-    "Group",
-    "OpenRank",
-    "RankGraph",
-    "Selection",
-    "arrivals",
-    "flights_of",
-    "is_usually_late",
-    "last_entries",
-    "lateness",
-    "usually_late_ns",
-    "waited_less",
-]
-
 # The ranks of a process group, and its label.
 Group = tuple[tuple[int, ...], str]
 

@@ -37,8 +37,6 @@ from ..readers import (
 from ._costs import returned_shapes
 from ._operator_classes import class_of, plain_name
 
-__all__ = ["read_recorded_host", "recorded_operator", "with_own_records"]
-
 _HOST = ("cpu_op", "user_annotation")
 _WAIT_TENSOR = f"{FUNCTIONAL}wait_tensor"
 _COMMUNICATION = (PARAMETERS, NCCL, GLOO, FUNCTIONAL)

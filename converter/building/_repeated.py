@@ -11,8 +11,6 @@ from .._columns import spans
 from ..readers import HostTrace, Ops
 from ._steps import Window
 
-__all__ = ["of_records", "repeated_copies"]
-
 # What every cast, transfer and transposed copy of PyTorch calls with the tensor that it copies.
 _COPIES = frozenset({"aten::_to_copy", "aten::clone"})
 

@@ -12,8 +12,6 @@ from .._columns import positions
 from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
-__all__ = ["repeated_steps"]
-
 _LEAST_REPEATED = 3
 _LEAST_PIECES = 4  # of a step: fewer are a loop within one
 _SAME = 0.9  # of the sequence: so much recurs one period later

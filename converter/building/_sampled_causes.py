@@ -29,8 +29,6 @@ from ._host_causes import (
 from ._sections import Elements, phase_edges, section_edges
 from ._steps import Window
 
-__all__ = ["SampledCauses", "host_causes"]
-
 # A thread that got less of a processor than this share of an interval did not compute in it.
 _BUSY = 0.5
 # A run delay that is shorter, or a smaller share of the time between samples, comes from ordinary scheduling.

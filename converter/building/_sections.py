@@ -11,8 +11,6 @@ import numpy as np
 from ..readers import PHASES, Ops
 from ._steps import Window
 
-__all__ = ["Elements", "phase_edges", "section_edges"]
-
 
 class Elements(NamedTuple):
     """The outermost operators of a thread and the gaps between them, each by its start and end."""

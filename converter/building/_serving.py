@@ -23,8 +23,6 @@ from ..readers import DeviceTrace, HostOp, dtype_bytes
 from ._costs import Work
 from ._operator_classes import EXPERTS, plain_name
 
-__all__ = ["Batches", "Context", "allocated_in", "needs_context", "work_in_context"]
-
 # Where query, key and value stand: vllm/attention/layer.py, sglang/srt/layers/radix_attention.py,
 # aiter/ops/attention.py and mha.py, flash_attn_interface.py of vllm-flash-attn.
 _CACHED_ATTENTION = {

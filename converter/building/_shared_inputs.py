@@ -9,8 +9,6 @@ from ..readers import HostTrace, tensors
 from ._costs import Work, operator_work
 from ._operator_classes import FUSIBLE_CLASSES
 
-__all__ = ["shared_inputs"]
-
 
 def shared_inputs(records: np.ndarray, host: HostTrace) -> np.ndarray:
     """Return rows of two places in *records* and the bytes that the first operator reads after the second.

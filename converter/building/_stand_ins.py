@@ -14,25 +14,6 @@ from ..chakra import DEVICE_LANE, MESSAGES, Graph, NodeType, Workload, recognise
 if TYPE_CHECKING:  # answers need no traces
     from ._rank_graph import RankGraph
 
-__all__ = [
-    "FROM_LOGS",
-    "GROUP_NAMES",
-    "MAX_PROGRAMS",
-    "STAND_INS",
-    "STAND_IN_OF",
-    "STEP_CHOICE",
-    "captured_steps",
-    "computed_on_host",
-    "groups_like",
-    "pose_for_all",
-    "replicas_text",
-    "stand_in_of",
-    "stand_ins_text",
-    "step_choice_text",
-    "stood_in",
-    "with_stand_ins",
-]
-
 FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
 # Which rank's program each of these ranks has, where a replica stands in for single ones.

@@ -16,8 +16,6 @@ from ._cause_rules import ACTIVITIES
 from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
-__all__ = ["RUN_DELAYS", "StepTimes", "measured_steps", "rank_delays", "run_delays", "step_times"]
-
 _KEY = "step_times"
 # How long a thread waited for a processor in the median unprofiled step, and in captured ones by number.
 RUN_DELAYS, _RANK_DELAYS = "run_delay_ns", "rank_delays_ns"

@@ -20,24 +20,6 @@ from ..chakra import DEVICE_LANE
 from ..linking import Linked
 from ..readers import STEP_MARK, DeviceTrace
 
-__all__ = [
-    "Batch",
-    "Extent",
-    "MarkedSteps",
-    "StepChoice",
-    "Window",
-    "annotated_steps",
-    "batch_of",
-    "choose_steps",
-    "is_annotation",
-    "named_steps",
-    "own_steps",
-    "step_choice",
-    "step_names",
-    "typical_steps",
-    "whole_trace",
-]
-
 _start_ns = attrgetter("start_ns")
 # A step's number, "median", "all", or the annotation that marks steps: NAME, NAME#3, or a glob.
 StepChoice = int | str

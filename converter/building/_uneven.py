@@ -12,8 +12,6 @@ import numpy as np
 from ..chakra import CollectiveType, Graph, NodeType, with_splits
 from ._rank_graph import RankGraph
 
-__all__ = ["tell_uneven"]
-
 _KINDS = (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER)
 _LEFT_EVEN = (
     "the traces list what single ranks get of some collectives, but not all ranks were given: each rank gets "

@@ -23,8 +23,6 @@ from ._rank_graph import OpenRank, RankGraph, Selection
 if TYPE_CHECKING:
     from ...support.cluster import Cluster
 
-__all__ = ["Workers", "workers_at"]
-
 # Below this, starting another process takes longer than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 

@@ -19,17 +19,3 @@ if TYPE_CHECKING:
     from ._trace_checks import check_matched as check_matched
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "Finding",
-    "check_logs",
-    "check_matched",
-    "doctor",
-    "inspect_node",
-    "inspect_workload",
-    "load_workload",
-    "step_kinds",
-    "step_rows",
-    "worst_first",
-]

@@ -18,8 +18,6 @@ from ..chakra import (
     unreachable,
 )
 
-__all__ = ["circular_wait"]
-
 # A larger workload was scaled out from one that can be checked.
 _MOST_NODES = 5_000_000
 # The codes of the reasons that are not an `EdgeKind`.

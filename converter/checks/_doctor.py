@@ -34,8 +34,6 @@ from ._inspection import load_workload
 from ._trace_checks import TIMES_ALONE, as_findings, check_device, check_logs, check_trace_set
 from ._workload_checks import check_workload
 
-__all__ = ["doctor"]
-
 _UNEXPLAINED_SHARE = 0.03
 _KNOW_IT = (
     "Not an error, but consider it when reading results. A capture by 'chakrascope trace', or host and "

@@ -32,8 +32,6 @@ from ._workload_checks import check_workload
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["inspect_node", "inspect_workload", "load_workload", "step_kinds", "step_rows"]
-
 _TRACE_OPTIONS = {"device": "--device-trace", "host": "--host-trace", "linked": "--linked-trace"}
 _COMM = (*MESSAGES, NodeType.COMM_COLL)
 

@@ -29,8 +29,6 @@ from ..readers.logs import ranks_text, read_logs
 from ._findings import Finding, worst_first
 from ._workload_checks import check_workload
 
-__all__ = ["TIMES_ALONE", "as_findings", "check_device", "check_logs", "check_matched", "check_trace_set"]
-
 TIMES_ALONE = "It holds the times of all steps, and no traces (--steps 0)."
 _CAPTURE_AGAIN = "Capture again."
 _FOR_CALIBRATION = (

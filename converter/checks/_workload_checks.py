@@ -25,8 +25,6 @@ from ._findings import Finding
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_workload"]
-
 _COMM = (*MESSAGES, NodeType.COMM_COLL)
 _NOT_SIMULATED = frozenset(
     {

@@ -16,8 +16,6 @@ from ...support import new_file
 from ...support.table import frame_bytes
 from ..chakra import NODE_COLUMNS, EdgeKind, Graph, NodeType, Workload, replay
 
-__all__ = ["EXPORT_FORMATS", "export_graph"]
-
 _COLOURS = {
     "compute": "#4c78a8",
     "communication": "#e45756",

@@ -16,16 +16,6 @@ from ...errors import ConfigError
 from ...support import count_text, duration_text
 from ..chakra import Graph, NodeType, TextColumn, Workload
 
-__all__ = [
-    "VARIABLE",
-    "KernelPattern",
-    "UnsizedCommunication",
-    "function_name",
-    "kernel_pattern",
-    "read_patterns",
-    "unsized_communication",
-]
-
 VARIABLE = "CHAKRASCOPE_KERNEL_PATTERNS"
 """The environment variable with the path of a user's own patterns, which go before those that ship."""
 

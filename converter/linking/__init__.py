@@ -25,29 +25,3 @@ from ._logged import MatchedCollective as MatchedCollective
 from ._logged import MatchedLogs as MatchedLogs
 from ._logged import match_logs as match_logs
 from ._logged import troubles_of as troubles_of
-
-__all__ = [
-    "KERNEL",
-    "MEMCPY",
-    "Bursts",
-    "CapturedGraph",
-    "Clocks",
-    "Lane",
-    "Launches",
-    "Linked",
-    "LoggedMessage",
-    "MatchedCollective",
-    "MatchedLogs",
-    "allocated_shapes",
-    "bursts",
-    "captured_graphs",
-    "data_edges",
-    "host_lanes",
-    "host_rows",
-    "launches_graphs",
-    "lend_records",
-    "link",
-    "match_logs",
-    "troubles_of",
-    "with_records",
-]

@@ -13,16 +13,6 @@ from .._columns import groups_of, which
 from ..readers import CATEGORIES, PHASES, DeviceTrace, Ops, Threads, cut_pieces
 from ._host_lanes import Lane
 
-__all__ = [
-    "CapturedGraph",
-    "Origin",
-    "allocated_shapes",
-    "captured_graphs",
-    "graph_origins",
-    "is_graph_launch",
-    "launches_graphs",
-]
-
 # A piece of device work: its category, and the name of the kernel ("" for copies, and where it is unknown).
 _Piece = tuple[int, str]
 # Kernels of another graph share some names; of the right capture nearly all are matched.

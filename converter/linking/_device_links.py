@@ -28,9 +28,6 @@ from ..readers import (
 from ._captured import CapturedGraph, Origin, graph_origins, is_graph_launch
 from ._host_lanes import Lane
 
-__all__ = ["KERNEL", "MEMCPY", "Launches", "Linked", "data_edges", "link", "with_records"]
-
-
 KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
 # An idle device begins what was issued to it sooner than this.

@@ -26,8 +26,6 @@ from ..readers import (
     cut_pieces,
 )
 
-__all__ = ["Bursts", "Lane", "bursts", "host_lanes", "lend_records"]
-
 _BACKWARD = "autograd::engine::"
 
 

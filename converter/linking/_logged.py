@@ -20,19 +20,6 @@ from ...errors import TraceError
 from ..chakra import NodeType
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text
 
-__all__ = [
-    "Clocks",
-    "LogTrouble",
-    "LoggedMessage",
-    "MatchedCollective",
-    "MatchedLogs",
-    "Mismatch",
-    "Unfinished",
-    "clocks_of",
-    "match_logs",
-    "troubles_of",
-]
-
 _Series = tuple[str, str]
 _MOST_SHIFT = 8  # more messages than that no log of a pair ends before the other's
 _FEWEST = 3

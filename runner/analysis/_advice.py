@@ -38,20 +38,6 @@ from ._what_if import Target
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Advice",
-    "Advised",
-    "Cause",
-    "Simulate",
-    "advice",
-    "advice_table",
-    "advice_text",
-    "advise",
-    "gain_text",
-    "link_bytes_per_ns",
-    "together_text",
-]
-
 Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
 """Simulates the step with each target so many times as fast; infinitely fast takes no time."""
 

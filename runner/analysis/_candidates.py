@@ -44,8 +44,6 @@ from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
 from ._repeated import REPEATED, copies_of_nodes
 from ._what_if import Excess, Target, late_ranks
 
-__all__ = ["candidates"]
-
 _LEAST_FUNCTION = 0.1  # of the step, that the operators of a function take
 _ALL_OF_IT = 0.9
 _LATE_RANKS = 2

@@ -32,8 +32,6 @@ from ._labels import short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._what_if import Target
 
-__all__ = ["collective_loops", "host_work", "loop", "loops", "synchronisations"]
-
 # A loop in a script calls an operator at least so often; operators that are longer take less than half of it.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _SYNCHRONISATION = "synchronisation"

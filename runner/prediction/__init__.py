@@ -34,32 +34,3 @@ if TYPE_CHECKING:
     from ._work import work_of as work_of
 else:
     __getattr__ = exports_of(__name__, __file__)
-
-
-__all__ = [
-    "Batch",
-    "ChipPrices",
-    "Links",
-    "Prediction",
-    "RecordedPrediction",
-    "Setting",
-    "StepDistribution",
-    "StepWork",
-    "Variation",
-    "coefficients",
-    "estimated_ns",
-    "experiment_of",
-    "keep_prediction",
-    "kept_result",
-    "layer_flops",
-    "needed_ns",
-    "parts_of",
-    "predict",
-    "predict_recorded",
-    "predicted_system",
-    "script_workload",
-    "software_of",
-    "uncertainty",
-    "with_habits",
-    "work_of",
-]

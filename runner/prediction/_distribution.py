@@ -17,8 +17,6 @@ from .._experiment import Detail, Experiment, WorkloadSource
 from ..backends import Progress, get_backend
 from .models import AXIS_LANES, LANES, Plan
 
-__all__ = ["StepDistribution", "Variation", "step_distribution"]
-
 Floats = npt.NDArray[np.float64]
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHARDED = 2  # the least ZeRO stage whose collectives overlap the passes

@@ -10,8 +10,6 @@ from ..chips import Costs, LinkCosts
 from ..config import NetworkConfig, SystemConfig
 from .models import Phase, Spread
 
-__all__ = ["Links", "costs_on", "needs_every_rank", "predicted_system", "reached_network"]
-
 _MESH = "FullyConnected"
 _AT_ONCE = 64  # collectives of different groups share a link, and none waits for another
 

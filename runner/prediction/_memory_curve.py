@@ -25,8 +25,6 @@ from .models import (
     turn_spans,
 )
 
-__all__ = ["MemoryCurve", "memory_curves"]
-
 _POINTS = 400  # that a curve has at most when it is written
 
 

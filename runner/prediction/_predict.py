@@ -28,17 +28,6 @@ from .models import (
     training_step,
 )
 
-__all__ = [
-    "Prediction",
-    "experiment_of",
-    "layer_flops",
-    "needed_ns",
-    "parts_of",
-    "predict",
-    "uncertainty",
-    "what_bounds",
-]
-
 # Logarithms of measured over predicted within which nine of ten rows stay: with a part of a plan at costs
 # fitted on rows without it, and of a chip at the costs of another one.
 _UNMEASURED_PART, _OTHER_CHIP = 0.2, 0.4

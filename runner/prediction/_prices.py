@@ -8,8 +8,6 @@ from ..chips import Chip, Costs
 from ._links import Links
 from .models import DENSE_KERNELS, PRODUCTS, Exchange, Operator, Spread, phases
 
-__all__ = ["FLASH_BACKWARD", "ChipPrices", "host_prices"]
-
 FLASH_BACKWARD = 0.75
 """How fast the backward pass of fused attention computes, relative to its forward pass.
 

@@ -23,8 +23,6 @@ from ._predict import Prediction, what_bounds
 from ._prices import ChipPrices
 from .models import Operator
 
-__all__ = ["RecordedPrediction", "keep_prediction", "kept_result", "predict_recorded"]
-
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # no measured row was recorded from its script
 _USUAL_UTILISATION = 0.4

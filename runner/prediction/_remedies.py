@@ -13,8 +13,6 @@ from ._setting import Setting, software_of, with_habits
 from ._work import Batch, coefficients, work_of
 from .models import OFFLOAD, RECOMPUTATIONS, Plan, fullest_memory, least_recomputation
 
-__all__ = ["Remedy", "estimated_ns", "remedies"]
-
 _SHOWN = 3
 _LEAST = "as few layers as it takes"
 

@@ -11,8 +11,6 @@ from ...converter.building import MAX_PROGRAMS, groups_like
 from ...converter.chakra import MESSAGES, Graph, NodeType, Workload
 from ...errors import TraceError
 
-__all__ = ["Role", "cast"]
-
 _COMMUNICATIONS = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 _ENDS = ("comm_src", "comm_dst")
 _PLACE = "the script"

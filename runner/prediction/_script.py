@@ -13,8 +13,6 @@ from ...errors import TraceError, UsageError, did_you_mean
 from ...tracer import RecordedEntry, Recording
 from ._roles import Role, cast
 
-__all__ = ["fused_bytes", "script_workload"]
-
 _FUSIBLE = "aten::"
 
 

@@ -13,8 +13,6 @@ from ._links import Links, costs_on
 from ._prices import ChipPrices
 from .models import Plan, Transformer
 
-__all__ = ["Setting", "software_of", "with_habits"]
-
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
 _KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 

@@ -31,8 +31,6 @@ from .models import (
     Transformer,
 )
 
-__all__ = ["AMOUNTS", "Batch", "StepWork", "coefficients", "work_of"]
-
 Floats = npt.NDArray[np.float64]
 AMOUNTS = (
     "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "pointwise_bytes", "passes", "launches",

@@ -14,22 +14,15 @@ Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), 
 
 from __future__ import annotations
 
-from .agent import Agent, current_agent, set_current_agent
-from .install import INSTALLATIONS, watch_loaders, watch_profiled_steps, watch_profilers
-from .options import ENVIRONMENT_KEY, keep_launch_options, launch_options
-from .phases import watch_backward, watch_communication
-
-__all__ = [
-    "ENVIRONMENT_KEY",
-    "INSTALLATIONS",
-    "Agent",
-    "current_agent",
-    "keep_launch_options",
-    "launch_options",
-    "set_current_agent",
-    "watch_backward",
-    "watch_communication",
-    "watch_loaders",
-    "watch_profiled_steps",
-    "watch_profilers",
-]
+from .agent import Agent as Agent
+from .agent import current_agent as current_agent
+from .agent import set_current_agent as set_current_agent
+from .install import INSTALLATIONS as INSTALLATIONS
+from .install import watch_loaders as watch_loaders
+from .install import watch_profiled_steps as watch_profiled_steps
+from .install import watch_profilers as watch_profilers
+from .options import ENVIRONMENT_KEY as ENVIRONMENT_KEY
+from .options import keep_launch_options as keep_launch_options
+from .options import launch_options as launch_options
+from .phases import watch_backward as watch_backward
+from .phases import watch_communication as watch_communication

@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SaveAtThreadEnd", "SaveOnAbruptEnd"]
-
 ABRUPT = ("_exit", "abort", "execv", "execve")  # the other functions of the exec family call these two
 
 

@@ -23,8 +23,6 @@ from .profilers import foreign_profiler_is_on, marks_steps, recording_profile, s
 from .recorder import Recorder
 from .sigterm import SaveOnSigterm
 
-__all__ = ["Agent", "current_agent", "existing_agent", "set_current_agent"]
-
 OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
 MANY_OPTIMIZERS_NOTE = "a step has several optimizers, as the second step shows: the capture begins after it"
 WHOLE_SCRIPT_NOTE = "the script takes no step that repeats: all that it does was captured as one"

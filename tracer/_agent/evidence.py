@@ -22,8 +22,6 @@ from .stacks import COUNTER_COLUMNS, SAMPLE_COLUMNS, UNKNOWN, StackSampler
 from .step_clock import COLUMNS, StepClock
 from .step_file import StepFile
 
-__all__ = ["EvidenceRecorder"]
-
 FORMAT, VERSION = "chakrascope-evidence", 1
 COLLECTION_COLUMNS = ("start_ns", "end_ns", "generation", "thread", "collected")
 FIRST_SAVE_NS = 10_000_000_000

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-__all__ = ["created_groups", "flights", "install", "reduce_gradients"]
-
 POINT_TO_POINT = ("irecv", "isend", "recv", "send")
 _created: list[list[int]] = []
 _flights: list[dict[str, Any]] = []

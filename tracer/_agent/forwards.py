@@ -7,8 +7,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ForwardCounter"]
-
 
 class ForwardCounter:
     """Calls ``on_step`` between consecutive calls of the script's outermost module.

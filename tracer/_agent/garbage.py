@@ -10,8 +10,6 @@ from typing import Any
 
 from .phases import PAUSED, PHASES
 
-__all__ = ["GarbageWatch"]
-
 MOST_LISTED = 4096
 LEAST_LISTED_NS = 100_000
 

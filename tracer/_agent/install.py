@@ -15,8 +15,6 @@ from .forwards import ForwardCounter
 from .loaders import LOADERS
 from .options import launch_options
 
-__all__ = ["INSTALLATIONS", "watch_loaders", "watch_profiled_steps", "watch_profilers"]
-
 # Triggers with which a capture of the first step may begin; a higher one is more reliable.
 _SCRIPT, _MODEL, _DATA = range(3)
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")

@@ -13,8 +13,6 @@ from typing import Any
 
 from .phases import LOADER, PHASES
 
-__all__ = ["LOADERS", "LoaderWatch"]
-
 MOST_LISTED = 64
 SLOTS = 64  # of workers; those beyond share one
 # What wraps a dataset without a say in how an item is made.

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["MessageGroups"]
-
 METHODS = ("send", "recv", "recv_anysource")
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from .sources import script_place
 
-__all__ = ["ModuleRanges", "mark_anomaly_detection", "mark_recomputation", "module_names"]
-
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 
 

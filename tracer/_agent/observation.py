@@ -12,8 +12,6 @@ from typing import Any
 from .evidence import EvidenceRecorder
 from .profilers import foreign_profiler_is_on
 
-__all__ = ["Observation"]
-
 # Enough steps around the capture for a robust duration, even if some of them were disturbed.
 UNPROFILED_STEPS = 32
 

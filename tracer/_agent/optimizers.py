@@ -7,8 +7,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-__all__ = ["OptimizerOrder", "watch_steps"]
-
 
 def watch_steps(
     optimizer_module: Any,

@@ -6,8 +6,6 @@ import json
 import os
 from typing import Any
 
-__all__ = ["ENVIRONMENT_KEY", "keep_launch_options", "launch_options"]
-
 ENVIRONMENT_KEY = "CHAKRASCOPE_CAPTURE"
 _state: dict[str, Any] = {"options": os.environ.get(ENVIRONMENT_KEY)}
 

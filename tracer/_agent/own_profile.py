@@ -12,8 +12,6 @@ from .process import compress, without_chatter
 from .profilers import end_early
 from .recorder import Recorder
 
-__all__ = ["OwnProfile"]
-
 
 class OwnProfile(Recorder):
     """The steps of this rank inside *profile*, a ``torch.autograd.profiler`` that the script started.

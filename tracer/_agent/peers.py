@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["any_trains_rather", "of_rank"]
-
 # Processes that take optimizer steps, or mark their steps, are 2.
 _PRECEDENCE = {"": 0, "script": 0, "forward": 1}
 

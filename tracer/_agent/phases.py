@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["PHASES", "PHASE_COLUMNS", "PhaseClock", "watch_backward", "watch_communication"]
-
 PHASE_COLUMNS = ("loader_ns", "forward_ns", "backward_ns", "collective_ns", "optimizer_ns")
 LOADER, FORWARD, BACKWARD, COLLECTIVE, OPTIMIZER, PAUSED = range(6)
 

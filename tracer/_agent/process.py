@@ -15,15 +15,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = [
-    "at_process_end",
-    "compress",
-    "signals_deferred",
-    "without_chatter",
-    "write_atomically",
-    "write_or_overwrite",
-]
-
 CHATTER = (
     b"execution_trace_observer.cpp",
     b"SyncActivityProfilerHandler.cpp",

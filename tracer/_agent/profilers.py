@@ -9,17 +9,6 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-__all__ = [
-    "ProfileListener",
-    "end_early",
-    "foreign_profiler_is_on",
-    "marks_steps",
-    "recording_profile",
-    "starting_ours",
-    "watch",
-    "watch_steps",
-]
-
 _foreign: weakref.WeakSet[Any] = weakref.WeakSet()
 _ended_early: weakref.WeakSet[Any] = weakref.WeakSet()
 # Instances of torch.autograd's profile that torch.profiler created, and whether the script marks steps in

@@ -10,8 +10,6 @@ import resource
 import time
 from pathlib import Path
 
-__all__ = ["CounterFile", "ProcessReadings", "ThreadReadings", "thread_clock"]
-
 LEAST_DESCRIPTOR = 3
 _BYTES = 1024
 _CONTROL_GROUPS = "/sys/fs/cgroup"

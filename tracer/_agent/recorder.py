@@ -20,8 +20,6 @@ from .modules import ModuleRanges
 from .phases import PHASES
 from .process import compress, without_chatter, write_atomically
 
-__all__ = ["Recorder"]
-
 GRACE_SECONDS = 0.05  # longer than a thread can be blocked inside the observer or the profiler
 _open_traces: set[str] = set()  # the host trace that the observer of this process writes, while it does
 

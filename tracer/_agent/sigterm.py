@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["SaveOnSigterm"]
-
 PATIENCE_SECONDS = 2.0
 
 

@@ -10,8 +10,6 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["SourceFiles", "callee", "script_place"]
-
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD = tuple(
     os.path.join(path, "") for key in ("stdlib", "platstdlib") if (path := sysconfig.get_paths().get(key))

@@ -12,8 +12,6 @@ from typing import Any
 
 from .readings import ProcessReadings, ThreadReadings, thread_clock
 
-__all__ = ["COUNTER_COLUMNS", "SAMPLE_COLUMNS", "StackSampler"]
-
 SAMPLE_COLUMNS = ("time_ns", "late_ns", "thread", "stack", "cpu_ns", "delay_ns", "wait")
 COUNTER_COLUMNS = (
     "time_ns", "process_cpu_ns", "read_bytes", "written_bytes", "disk_read_bytes", "disk_written_bytes",

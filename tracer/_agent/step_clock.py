@@ -16,8 +16,6 @@ from .loaders import LOADERS
 from .phases import PHASE_COLUMNS, PHASES
 from .readings import ProcessReadings, ThreadReadings
 
-__all__ = ["COLUMNS", "StepClock"]
-
 COLUMNS = (
     "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "read_bytes",
     "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "recorded",

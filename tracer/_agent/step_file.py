@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["StepFile"]
-
 FORMAT, VERSION = "chakrascope-steps", 1
 FIRST_WRITE_NS, WRITE_NS = 1_000_000_000, 10_000_000_000
 MOST_BYTES_PER_HOUR = 16_000_000

@@ -28,32 +28,3 @@ from ._run import step_bars as step_bars
 from ._sweep import best_heat_map as best_heat_map
 from ._sweep import frontier_scatter as frontier_scatter
 from ._sweep import parallel_coordinates as parallel_coordinates
-
-__all__ = [
-    "best_heat_map",
-    "breakdown_bar",
-    "calibration_fit",
-    "contributors_bar",
-    "difference_histogram",
-    "difference_scatter",
-    "frontier_scatter",
-    "graph",
-    "heat_map",
-    "link_map",
-    "loads_bar",
-    "memory_area",
-    "pairs_chart",
-    "parallel_coordinates",
-    "path_strip",
-    "paths_bars",
-    "program_chart",
-    "ranks_bar",
-    "roofline_scatter",
-    "runs_bar",
-    "stacks_icicle",
-    "step_bars",
-    "steps_strip",
-    "topology_sketch",
-    "use_map",
-    "waterfall_bars",
-]

@@ -10,26 +10,10 @@ import pandas as pd
 import plotly.graph_objects as go
 from dash import dcc, html
 
-from ...runner.analysis import Matrix
+from ...runner.analysis import KIND_LABELS, Matrix
 from ...support import duration_text, share_text
-from .._theme import KIND_LABELS, ON_KIND_INK, kind_colour
+from .._theme import ON_KIND_INK, kind_colour
 from ..queries import Dimension
-
-__all__ = [
-    "breakdown_bar",
-    "contributors_bar",
-    "graph",
-    "heat_map",
-    "listed",
-    "literal",
-    "path_strip",
-    "ranks_bar",
-    "shades",
-    "short",
-    "styled",
-    "time_scale",
-    "topology_sketch",
-]
 
 # Plotly's own defaults show a button that sends the figure to a hosted service.
 _PRIVATE_CONFIG: dict[str, Any] = {

@@ -9,20 +9,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from ...runner import Side
-from ...runner.analysis import VERDICT_COLOURS
+from ...runner.analysis import KIND_LABELS, VERDICT_COLOURS
 from ...support import duration_text
-from .._theme import KIND_LABELS, PATH_COLOUR, kind_colour
+from .._theme import PATH_COLOUR, kind_colour
 from ._charts import listed, literal, short, styled, time_scale
-
-__all__ = [
-    "COLOURS",
-    "difference_histogram",
-    "difference_scatter",
-    "paths_bars",
-    "runs_bar",
-    "steps_strip",
-    "waterfall_bars",
-]
 
 
 def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:

@@ -13,8 +13,6 @@ from ...support import bandwidth_text, bytes_text, share_text
 from ..queries import LinkMap
 from ._charts import shades, styled, time_scale
 
-__all__ = ["link_map", "loads_bar", "use_map"]
-
 # Parts of the step in which a link carries data, from which it is drawn in the next colour and width.
 _BUSY = (0.0, 0.1, 0.3, 0.6, 0.85)
 _BUSY_COLOURS = {

@@ -12,8 +12,6 @@ from ...runner.programs import ARROW_GAP, Inspection, has_arrows, size_groups, t
 from ...support import bytes_text, count_text, ranks_text
 from ._charts import heat_map, listed, shades, styled
 
-__all__ = ["pairs_chart", "program_chart"]
-
 # Arrows by how much they carry, the least first.
 _COLOURS = {
     "light": ("#8a939c", "#3b82c4", "#d9731a", "#b2182b"),

@@ -15,8 +15,6 @@ from ...support import bytes_text, change_text, duration_text, share_text
 from .._theme import MEMORY_PARTS, NAME_COLOURS, ON_KIND_INK, kind_colour
 from ._charts import listed, literal, short, styled, time_scale
 
-__all__ = ["calibration_fit", "memory_area", "roofline_scatter", "stacks_icicle", "step_bars"]
-
 
 def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
     """Return the parts of a `MemoryCurve` (as JSON) as a stacked chart."""

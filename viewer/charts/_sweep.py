@@ -15,8 +15,6 @@ from ...runner.sweep import setting_title
 from ...support import duration_text
 from ._charts import literal, short, styled, time_scale
 
-__all__ = ["best_heat_map", "frontier_scatter", "parallel_coordinates"]
-
 _BANDS = 12
 _MOST_LINES = 1_000
 _MOST_TICKS = 12

@@ -29,19 +29,6 @@ from ._parts import no_workload as no_workload
 from ._parts import node_search as node_search
 from ._parts import page_address as page_address
 
-__all__ = [
-    "NEW_RUN_PATH",
-    "PAGES",
-    "REGISTERED",
-    "STRAGGLERS_PATH",
-    "STUDIES",
-    "card",
-    "link_to",
-    "no_workload",
-    "node_search",
-    "page_address",
-]
-
 NEW_RUN_PATH: str = configure.PATH
 STRAGGLERS_PATH: str = stragglers.PATH
 

@@ -22,10 +22,11 @@ from ...runner.analysis import (
     same_nodes,
     why_not_comparable,
 )
+from ...runner.study import run_name
 from ...support import count_text, duration_text
 from .._address import chart_id, option_id, set_option
 from .._state import OpenRun, Selection, StudyView
-from .._theme import run_name, run_text
+from .._theme import run_text
 from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
 from ..queries import Simulations, paths_strip
 from ._parts import (
@@ -39,8 +40,6 @@ from ._parts import (
     wrapped_column,
 )
 from ._working import Works, progress_parts, while_working
-
-__all__ = ["MOST_RUNS", "PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/compare", "Compare"
 # What is chosen at first depends on the run.

@@ -44,8 +44,6 @@ from ._parts import (
     no_workload,
 )
 
-__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/new-run", "New run"
 NEEDS_RUN = False
 _LARGEST_UPLOAD = 700_000  # as text it is a third larger, and a request a MiB at most

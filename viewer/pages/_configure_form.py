@@ -25,17 +25,6 @@ from ..queries import (
     typed_text,
 )
 
-__all__ = [
-    "dimension_rows",
-    "field_states",
-    "meanings",
-    "read_setup",
-    "read_system",
-    "rows_of",
-    "setup_rows",
-    "system_fields",
-]
-
 Row = dict[str, Any]
 """What the fields of one dimension hold, by their names; numbers as they were typed."""
 

@@ -32,8 +32,6 @@ from ..queries import (
 from ._configure_form import read_setup
 from ._parts import empty, link_to, page_address
 
-__all__ = ["LABEL_LENGTH", "register_start"]
-
 LABEL_LENGTH = 120
 _COLOURS = {"error": "red", "warning": "yellow", "note": "gray"}
 _CORRECT = "Correct the field that is marked first."

@@ -33,8 +33,6 @@ from ._parts import (
 )
 from ._what_if import register_what_if, what_if_card
 
-__all__ = ["PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/critical-path", "Critical path"
 _BY, _SEGMENTS = option_id("by", "kind"), table_id("segments")
 _COLUMNS = [

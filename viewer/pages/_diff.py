@@ -29,8 +29,6 @@ from ._parts import (
 )
 from ._working import Works, progress_parts, while_working
 
-__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE, NEEDS_RUN = "/diff", "Diff", False
 _BY = {
     "part": "piece",

@@ -16,8 +16,6 @@ from ..queries import PATH_EDGES, edge_choice, focus_of, fold_of, has_selected, 
 from ._graph_drawing import Drawing, draw, stylesheet
 from ._parts import card, details_list, export_links, kind_legend, link_to, separator
 
-__all__ = ["PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/graph", "Graph"
 _HOPS = option_id("hops", str(FEW_HOPS))
 _DRAWN = ("nodes", "edges")

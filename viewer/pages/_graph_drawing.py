@@ -8,10 +8,19 @@ from typing import Any
 import pandas as pd
 
 from ...errors import StudyError
-from ...runner.analysis import Groups, Neighbour, causes, edges_of, folded, neighbourhood, neighbours
+from ...runner.analysis import (
+    KIND_LABELS,
+    Groups,
+    Neighbour,
+    causes,
+    edges_of,
+    folded,
+    neighbourhood,
+    neighbours,
+)
 from ...support import duration_text, share_text
 from .._state import OpenRun, Selection
-from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR, kind_colour
+from .._theme import EDGE_KINDS, PATH_COLOUR, kind_colour
 from ..queries import (
     edge_kinds,
     focus_of,
@@ -22,8 +31,6 @@ from ..queries import (
     placed_groups,
     placed_nodes,
 )
-
-__all__ = ["Drawing", "draw", "stylesheet"]
 
 _TITLES = {
     "modules": "Modules of rank {}",

@@ -28,8 +28,6 @@ from ._parts import (
     text_column,
 )
 
-__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/import", "Import"
 NEEDS_RUN = False
 _TABLE_HEIGHT = 380

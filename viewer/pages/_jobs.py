@@ -18,8 +18,6 @@ from .._theme import run_options
 from ..queries import form_of_workload
 from ._parts import card, empty, page_address
 
-__all__ = ["job_list", "jobs_card", "register"]
-
 _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
 _MOST_SHOWN = 30

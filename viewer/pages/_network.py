@@ -28,8 +28,6 @@ from ..queries import link_map
 from ._parts import card, column, details_list, empty, export_links, table_card, text_column
 from ._programs import programs_card, register_programs
 
-__all__ = ["PATH", "TITLE", "calibration_cards", "layout", "register"]
-
 PATH, TITLE = "/network", "Network"
 _COLLECTIVES = [
     column("collective", "#", minWidth=50, maxWidth=64),

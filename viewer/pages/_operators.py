@@ -20,8 +20,6 @@ from .._state import OpenRun, Selection, StudyView
 from ..charts import graph, roofline_scatter
 from ._parts import card, column, empty, export_links, page_address, table_card, text_column
 
-__all__ = ["PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/operators", "Operators"
 _COLUMNS = [
     text_column("operator", "Operator", minWidth=170),

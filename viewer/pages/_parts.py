@@ -12,37 +12,11 @@ import pandas as pd
 from dash import dcc, html
 
 from ...runner import Study
+from ...runner.analysis import KIND_LABELS
 from ...support import count_text
 from .._address import table_id
-from .._theme import KIND_LABELS, KINDS, kind_colour
+from .._theme import KINDS, kind_colour
 from ..queries import Begun
-
-__all__ = [
-    "MOST_ROWS",
-    "SINGLE_ROW",
-    "begun_notice",
-    "card",
-    "column",
-    "details_list",
-    "empty",
-    "export_links",
-    "fitting",
-    "kind_column",
-    "kind_legend",
-    "link_to",
-    "no_workload",
-    "node_search",
-    "note_editor",
-    "page_address",
-    "records",
-    "rows_table",
-    "separator",
-    "table",
-    "table_card",
-    "tag_list",
-    "text_column",
-    "wrapped_column",
-]
 
 _DARK_GRID = {
     "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "

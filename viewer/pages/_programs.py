@@ -14,8 +14,6 @@ from .._state import OpenRun, StudyView
 from ..charts import graph, pairs_chart, program_chart
 from ._parts import card, details_list, empty
 
-__all__ = ["programs_card", "register_programs"]
-
 # More than these take longer than one waits for a page.
 _MOST_OPS = 30_000
 _NOTE = (

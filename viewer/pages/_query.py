@@ -21,8 +21,6 @@ from .._exports import table_file
 from .._state import OpenRun, Selection, StudyView
 from ._parts import card, column, empty, export_links, table, text_column
 
-__all__ = ["PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/query", "Query"
 _MOST_ROWS = 1_000
 _MOST_EXPORTED = 100_000

@@ -30,8 +30,6 @@ from ._parts import (
     wrapped_column,
 )
 
-__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/runs", "Runs"
 _FIND = option_id("find")
 NEEDS_RUN = False

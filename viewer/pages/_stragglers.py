@@ -14,8 +14,6 @@ from ..charts import graph, heat_map, step_bars
 from ..queries import slowdown_matrix, step_operations, stragglers_of, worst_step
 from ._parts import card, column, empty, table_card, text_column
 
-__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/stragglers", "Stragglers"
 NEEDS_RUN = False
 _MAP, _STEP = "straggler-map", "straggler-step"

@@ -11,8 +11,6 @@ from dash import Dash, Input, Output, Patch, State, no_update
 from ...runner import Study, Workspace, describe_study
 from ._parts import card, column, export_links, fitting, note_editor, records, table, tag_list, text_column
 
-__all__ = ["layout", "register"]
-
 _FIND_LENGTH = 200
 _TABLE_HEIGHT = 640
 _COLUMNS = [

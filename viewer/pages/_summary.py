@@ -11,10 +11,10 @@ from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
 from ...errors import ChakrascopeError
 from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
+from ...runner.study import run_name
 from ...support import count_text, duration_text, share_text
 from .._address import bars_id, go
 from .._state import OpenRun, Selection, StudyView
-from .._theme import run_name
 from ..charts import breakdown_bar, contributors_bar, graph, memory_area, ranks_bar
 from ..queries import fullest_curve, memory_facts, memory_verdict
 from ._parts import (
@@ -30,8 +30,6 @@ from ._parts import (
     table_card,
     text_column,
 )
-
-__all__ = ["PATH", "TITLE", "layout", "register"]
 
 PATH, TITLE = "/", "Summary"
 _MOST_COLLECTIVES = 100

@@ -47,8 +47,6 @@ from ._parts import (
 )
 from ._sweep_start import register_start, start_card
 
-__all__ = ["NEEDS_RUN", "PATH", "TITLE", "layout", "register"]
-
 PATH, TITLE = "/sweep", "Sweep"
 NEEDS_RUN = False
 _NO_POINT = dmc.Text("No point is selected.", size="sm", mb="xs")

@@ -40,8 +40,6 @@ from ..queries import (
 )
 from ._parts import card, ignored_notice, link_to
 
-__all__ = ["register_start", "start_card"]
-
 _NAME_LENGTH = 80
 
 

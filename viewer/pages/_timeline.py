@@ -18,8 +18,6 @@ from ..charts import graph, stacks_icicle
 from ..queries import Sides, stand_ins_note
 from ._parts import card, empty, export_links, page_address, separator
 
-__all__ = ["PATH", "TITLE", "layout", "path_stacks", "register", "register_stacks"]
-
 PATH, TITLE = "/timeline", "Timeline"
 
 

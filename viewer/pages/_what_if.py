@@ -15,8 +15,6 @@ from .._state import OpenRun, Selection, StudyView
 from ..queries import TIMES
 from ._parts import card, column, empty, table_card, text_column
 
-__all__ = ["register_what_if", "what_if_card"]
-
 # What is offered first depends on the run.
 _TIMES, _CHANGE = option_id("times", "2"), {"option": "change", "default": ALL}
 _NOTE = (

@@ -13,8 +13,6 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ..queries import Work
 
-__all__ = ["Works", "progress_parts", "while_working"]
-
 _LOOK_MS = 400
 _W = TypeVar("_W", bound=Work)
 

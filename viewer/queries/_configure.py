@@ -29,25 +29,6 @@ from ...runner.gpu import DEFAULT_MACHINE, list_machines
 from ...runner.study import network_names, read_network_file
 from ...support import count_text
 
-__all__ = [
-    "PRESETS",
-    "Dimension",
-    "Networks",
-    "Setup",
-    "backend_command",
-    "check",
-    "chosen_backends",
-    "command_line",
-    "differences",
-    "experiment_of",
-    "is_offered",
-    "kept_text",
-    "machine_of",
-    "plain_backend",
-    "plain_name",
-    "takes_machine",
-]
-
 _MOST_RANKS = 65_536
 
 

@@ -12,22 +12,10 @@ import pandas as pd
 from ...converter import CollectiveType, NodeType
 from ...converter.building import group_name, stand_in_of
 from ...runner import CriticalPath
-from ...runner.analysis import paths_table
+from ...runner.analysis import KIND_LABELS, paths_table
 from ...support import bytes_text, change_text, duration_text, instant_text
 from .._state import OpenRun
-from .._theme import EDGE_KINDS, KIND_LABELS, PATH_COLOUR
-
-__all__ = [
-    "flows",
-    "fullest_curve",
-    "memory_facts",
-    "memory_verdict",
-    "node_details",
-    "paths_strip",
-    "rank_text",
-    "stand_ins_note",
-    "strip",
-]
+from .._theme import EDGE_KINDS, PATH_COLOUR
 
 _NAMED_STAND_INS = 8
 

@@ -27,26 +27,6 @@ from ...support import (
 )
 from ._configure import PRESETS, Dimension, Networks, Setup, is_offered, plain_backend, plain_name
 
-__all__ = [
-    "DIMENSION_FIELDS",
-    "KEPT",
-    "MOST_TRIALS",
-    "NUMBER_FIELDS",
-    "SYSTEM_FIELDS",
-    "TIMES",
-    "TRIALS",
-    "Begun",
-    "Form",
-    "NumberField",
-    "Reading",
-    "begun_from",
-    "decode_form",
-    "encode_form",
-    "first_form",
-    "form_of_workload",
-    "typed_text",
-]
-
 SYSTEM_FIELDS = (
     "preferred-dataset-splits",
     "active-chunks-per-dimension",

@@ -11,19 +11,6 @@ from ...runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS, ON_PATH, Groups, Neig
 from .._state import OpenRun, Selection
 from .._theme import EDGE_KINDS
 
-__all__ = [
-    "PATH_EDGES",
-    "edge_choice",
-    "edge_kinds",
-    "focus_of",
-    "fold_of",
-    "has_selected",
-    "hops_of",
-    "opened_nodes",
-    "placed_groups",
-    "placed_nodes",
-]
-
 PATH_EDGES = "path"
 """Chooses the edges of the critical path alone, next to the kinds of edges."""
 _MOST_OPENED = 24

@@ -13,8 +13,6 @@ from ...runner import Result
 from ...runner.analysis import end_names, failures_of
 from ...support import bytes_text, share_text
 
-__all__ = ["LinkMap", "link_map"]
-
 _MOST_ENDS = 160
 _FEW_LABELS = 40
 _NEAR_MIDDLE = 0.05

@@ -18,8 +18,6 @@ from .._state import OpenRun, Selection, StudyView
 from .._theme import run_text
 from ._work import Work
 
-__all__ = ["DIFF_TABLES", "Reading", "Sides", "open_beside"]
-
 DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _MOST_KEPT = 6
 _MOST_RUNS, _MOST_STEPS = 200, 100

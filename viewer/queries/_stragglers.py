@@ -13,8 +13,6 @@ from ...converter.readers import OPERATION_TYPES
 from ...runner import Study
 from ...runner.analysis import Matrix, Stragglers, find_stragglers, operations_of
 
-__all__ = ["slowdown_matrix", "step_operations", "stragglers_of", "worst_step"]
-
 _MOST_ROWS, _MOST_COLUMNS = 100, 250
 _MOST_WORKERS = 24
 

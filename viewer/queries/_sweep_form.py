@@ -19,27 +19,6 @@ from ...support import duration_text
 from ._configure import Setup, check, differences
 from ._form import Form, typed_text
 
-__all__ = [
-    "LEAST",
-    "MOST_AXES",
-    "Aim",
-    "Plan",
-    "aim_goal",
-    "axis_names",
-    "axis_reading",
-    "checked_aim",
-    "decode_aim",
-    "decode_axes",
-    "encode_aim",
-    "encode_axes",
-    "figure_text",
-    "made_aim",
-    "plan_of",
-    "request_of",
-    "setup_at",
-    "suggested",
-]
-
 MOST_AXES = 4
 _MOST_POINTS = 5_000
 _MOST_TRIED = 200

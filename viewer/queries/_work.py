@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from ...errors import Cancelled
 
-__all__ = ["Simulations", "Work"]
-
 
 @dataclass(kw_only=True)
 class Work(ABC):

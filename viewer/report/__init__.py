@@ -4,5 +4,3 @@ from __future__ import annotations
 
 from ._report import report_html as report_html
 from ._report import write_report as write_report
-
-__all__ = ["report_html", "write_report"]

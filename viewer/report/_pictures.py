@@ -12,33 +12,13 @@ import pandas as pd
 from markupsafe import Markup
 
 from ...runner import about_backend
+from ...runner.analysis import KIND_LABELS
 from ...support import Svg, bytes_text, count_text, duration_text, element, share_text
 from ...support import picture as drawing
 from .._state import OpenRun
-from .._theme import KIND_LABELS, KINDS, MEMORY_PARTS, PATH_COLOUR, kind_colour
+from .._theme import KINDS, MEMORY_PARTS, PATH_COLOUR, kind_colour
 from ..queries import fullest_curve, memory_facts, memory_verdict, strip
 from ..timeline import TimelineIndex
-
-__all__ = [
-    "LABEL_WIDTH",
-    "PICTURE_WIDTH",
-    "Bar",
-    "Columns",
-    "Legend",
-    "Lines",
-    "Meters",
-    "Part",
-    "Picture",
-    "Section",
-    "Stack",
-    "Table",
-    "memory_note",
-    "memory_parts",
-    "path_picture",
-    "picture",
-    "timeline_note",
-    "timeline_picture",
-]
 
 PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 

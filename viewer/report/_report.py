@@ -13,10 +13,9 @@ from markupsafe import Markup
 from ...errors import StudyError
 from ...runner import BREAKDOWNS, Study
 from ...runner.analysis import advice_text, gain_text, link_table, packet_facts, segment_table
-from ...runner.study import timeline_notes
+from ...runner.study import run_name, timeline_notes
 from ...support import bytes_text, count_text, duration_text, instant_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
-from .._theme import run_name
 from ._pictures import (
     Lines,
     Meters,
@@ -31,8 +30,6 @@ from ._pictures import (
     timeline_note,
     timeline_picture,
 )
-
-__all__ = ["report_html", "write_report"]
 
 _MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
 _MOST_LINKS = 10

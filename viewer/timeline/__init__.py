@@ -6,10 +6,3 @@ from ._colours import COLOURED_BY as COLOURED_BY
 from ._colours import Colours as Colours
 from ._index import Hits as Hits
 from ._index import TimelineIndex as TimelineIndex
-
-__all__ = [
-    "COLOURED_BY",
-    "Colours",
-    "Hits",
-    "TimelineIndex",
-]

@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...runner.analysis import CALLS, Lanes
-from .._theme import KIND_COLOURS, KIND_LABELS, NAME_COLOURS
-
-__all__ = ["COLOURED_BY", "Colours", "coloured", "kind_palette", "name_totals", "named_palette"]
+from ...runner.analysis import CALLS, KIND_LABELS, Lanes
+from .._theme import KIND_COLOURS, NAME_COLOURS
 
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")

@@ -20,8 +20,6 @@ from .._theme import KINDS
 from ._colours import COLOURED_BY, Colours, coloured, kind_palette, name_totals, named_palette
 from ._slices import SliceBatch, Slices
 
-__all__ = ["KEPT_NODES", "NODES_AT_ONCE", "PARTS_AT_ONCE", "Hits", "TimelineIndex"]
-
 Ints = npt.NDArray[np.int64]
 _DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
 _TEXTS = ("operator", "module", "phase")

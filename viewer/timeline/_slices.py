@@ -14,8 +14,6 @@ import pandas as pd
 from ...converter.readers import HostCalls
 from ...runner.analysis import Lanes
 
-__all__ = ["SliceBatch", "Slices"]
-
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 # A slice narrower than this has no room for its name.

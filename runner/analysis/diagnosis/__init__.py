@@ -5,5 +5,3 @@ from ._diagnosis import ANOMALY_COLUMNS as ANOMALY_COLUMNS
 from ._diagnosis import Anomaly as Anomaly
 from ._diagnosis import Diagnosis as Diagnosis
 from ._diagnosis import diagnose as diagnose
-
-__all__ = ["ANOMALY_COLUMNS", "Anomaly", "Cost", "Diagnosis", "diagnose"]

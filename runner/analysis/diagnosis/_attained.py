@@ -13,8 +13,6 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-__all__ = ["SlowGroup", "slow_group"]
-
 _WINDOW = 0.25  # median durations of a message: over whole messages, a collective levels all throughputs
 _BEST = 0.98  # quantile of the windows of an interval
 _WINDOWS = 100  # in an interval

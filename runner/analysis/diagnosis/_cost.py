@@ -19,8 +19,6 @@ from ._messages import Floats, Ints
 from ._rates import Rates, SlowPart
 from ._stalls import Stall, late_ns
 
-__all__ = ["Cost", "Replay", "cost_of_host", "cost_of_part", "cost_of_stall"]
-
 
 @dataclass(frozen=True)
 class Cost:

@@ -16,8 +16,6 @@ from ._rates import Rates, SlowPart, measure_rates, slow_parts
 from ._stalls import Stall, stalls
 from ._suspects import Flags, Suspect
 
-__all__ = ["ANOMALY_COLUMNS", "Anomaly", "Diagnosis", "diagnose"]
-
 _FEWEST = 24
 _FOLLOWS = 0.8
 _SHOWN = 4

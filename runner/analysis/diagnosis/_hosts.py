@@ -11,8 +11,6 @@ import pandas as pd
 from ....converter import NodeType
 from ._messages import Floats
 
-__all__ = ["SlowHost", "slow_hosts"]
-
 LEAST_SLOWER = 0.15
 """How much longer computations must last for a host to be named."""
 _TIMES = 16  # intervals, of which a host that is always slow is slow in most

@@ -13,8 +13,6 @@ import pandas as pd
 
 from ..._result import Result
 
-__all__ = ["MOST_MESSAGES", "Floats", "Ints", "Messages", "hosts_of_ranks", "messages_of"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 MOST_MESSAGES = 100_000

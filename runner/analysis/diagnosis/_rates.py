@@ -19,8 +19,6 @@ from ._messages import Floats, Ints, Messages
 from ._sharing import Sharing
 from ._suspects import Flags, Suspect, suspects_of
 
-__all__ = ["LEAST_SLOWER", "Rates", "SlowPart", "measure_rates", "slow_parts"]
-
 LEAST_SLOWER = 0.12
 """How much slower something must be to be named: ways of one healthy network differ by less."""
 _MOST_SLOW = 3

@@ -13,8 +13,6 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-__all__ = ["Sharing"]
-
 _CELLS = 4_000_000  # of an array of situations by ways, at a time
 
 

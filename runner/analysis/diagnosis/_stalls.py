@@ -12,8 +12,6 @@ from ._messages import Floats, Ints
 from ._rates import Rates
 from ._suspects import Flags, Suspect, suspects_of
 
-__all__ = ["Stall", "stalls"]
-
 _MOST_STALLS = 5
 _CHANCE = 1e-3
 _SUPPORT = 0.4  # of what the latest message lost: others that lost as much were held up by the same

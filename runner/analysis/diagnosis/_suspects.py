@@ -10,8 +10,6 @@ import numpy.typing as npt
 
 from ._messages import Ints, Messages
 
-__all__ = ["Suspect", "suspects_of"]
-
 Flags = npt.NDArray[np.bool_]
 
 

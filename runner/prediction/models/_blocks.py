@@ -12,8 +12,6 @@ from ._groups import WITHIN, Phase, Spread, phases, spread
 from ._operators import PRODUCTS, Exchange, Item, Operator
 from ._plan import Plan
 
-__all__ = ["AXIS_LANES", "LANES", "Block", "GroupKey", "Prices", "Stage"]
-
 GroupKey = tuple[tuple[str, ...], str]
 """The axes of a group, and whether it is the part of it ``within`` a node, ``across`` nodes, or ``all``."""
 

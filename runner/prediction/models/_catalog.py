@@ -15,8 +15,6 @@ from ._convolutions import Convolution, resnet50_layers, vgg16_layers
 from ._hugging_face import of_hugging_face
 from ._transformer import Transformer
 
-__all__ = ["find_model", "list_models", "read_model"]
-
 _GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
 # llm-foundry's loss works in place of the logits.
 _MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True, "loss_bytes": 4}

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 from ....converter.chakra import CollectiveType
 
-__all__ = ["ACROSS", "WITHIN", "Phase", "Routing", "Spread", "phases", "spread"]
-
 WITHIN, ACROSS = "within", "across"
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from ....errors import UsageError
 
-__all__ = ["of_hugging_face", "refuse_unmodelled"]
-
 _LINEAR, _STATE_SPACE = "linear attention", "state-space layers"
 _SPARSE, _CONVOLUTION = "sparse attention", "short convolutions"
 _SHARED_KEYS = "keys and values that layers share"

@@ -11,15 +11,6 @@ from typing import NamedTuple
 from ._plan import OFFLOAD, Plan, Recomputation
 from ._transformer import Transformer
 
-__all__ = [
-    "Memory",
-    "activation_bytes",
-    "fullest_memory",
-    "in_flight",
-    "least_recomputation",
-    "rank_memory",
-]
-
 _MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and two moments
 
 

@@ -11,18 +11,6 @@ from ._groups import Routing
 from ._plan import OFFLOAD, Plan
 from ._transformer import Transformer
 
-__all__ = [
-    "DENSE_KERNELS",
-    "PRODUCTS",
-    "Exchange",
-    "Item",
-    "Operator",
-    "optimizer_step",
-    "pass_over_layer",
-    "pass_over_output",
-    "relative_launches",
-]
-
 PRODUCTS = ("gemm", "half_gemm")
 """Kinds of matrix products: in the precision of the plan, and in half precision whatever that is."""
 

@@ -20,8 +20,6 @@ from ._operators import (
 from ._plan import OFFLOAD
 from ._transformer import Transformer
 
-__all__ = ["Passes"]
-
 
 class Passes:
     """The passes of *stage* over its layers of *model*."""

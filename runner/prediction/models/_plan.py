@@ -12,17 +12,6 @@ from ....errors import UsageError
 from ...chips import LOW_PRECISIONS
 from ._transformer import Transformer
 
-__all__ = [
-    "AXES",
-    "PRODUCT_NAMES",
-    "RECOMPUTATIONS",
-    "SCHEDULES",
-    "Plan",
-    "Rank",
-    "Recomputation",
-    "recomputation_of",
-]
-
 RECOMPUTATIONS = ("none", "selective", "full")
 OFFLOAD = "offload"
 """The mode of layers whose activations wait in the memory of the host instead."""

@@ -15,8 +15,6 @@ from ._passes import Passes
 from ._plan import Plan
 from ._transformer import Transformer
 
-__all__ = ["Span", "Turn", "schedule", "training_step", "turn_spans"]
-
 
 class Turn(NamedTuple):
     """One pass of a stage: *kind* is ``F`` (forward), ``B`` (backward), ``I`` or ``W`` (its two halves)."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from ....errors import UsageError
 from ._convolutions import Convolution
 
-__all__ = ["Transformer"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Transformer:

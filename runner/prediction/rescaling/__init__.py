@@ -7,11 +7,3 @@ from ._layers import with_data_parallelism as with_data_parallelism
 from ._layers import with_layers as with_layers
 from ._layers import with_micro_batches as with_micro_batches
 from ._stages import with_stages as with_stages
-
-__all__ = [
-    "with_chip",
-    "with_data_parallelism",
-    "with_layers",
-    "with_micro_batches",
-    "with_stages",
-]

@@ -23,8 +23,6 @@ from ....errors import UsageError, WorkloadError
 from ._periods import Layers, Periods, alike, repeated
 from ._stages import with_stages
 
-__all__ = ["with_chip", "with_data_parallelism", "with_layers", "with_micro_batches"]
-
 _INSTEAD = "Capture the deeper model, or record its script."
 
 

@@ -13,8 +13,6 @@ import numpy as np
 from ....converter.chakra import Column, Graph, NodeType
 from ....errors import WorkloadError
 
-__all__ = ["Layers", "Period", "Periods", "alike", "does_something", "parts_of", "period_of", "repeated"]
-
 Label = tuple[object, ...]
 # Gaps, and what an operator does between those it calls, become nodes where they are long enough: periods may
 # differ in them.

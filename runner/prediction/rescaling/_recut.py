@@ -11,8 +11,6 @@ from ....converter.chakra import MESSAGES, Column, EdgeKind, Graph, NodeType, Te
 from ....errors import WorkloadError
 from ._turns import BEFORE, BEHIND, END, FORWARD, START, Key, Stage, orders
 
-__all__ = ["NewStage", "Piece", "Reduction", "Shape"]
-
 _CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM_ORDER)
 
 

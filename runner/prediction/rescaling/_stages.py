@@ -28,8 +28,6 @@ from ._turns import (
     regrouped,
 )
 
-__all__ = ["check_reductions", "handed_bytes", "has_reductions", "message", "weights_of", "with_stages"]
-
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
 _TENSORS = 3  # that an addition reads and writes
 _SMALL = 0.01  # of all gradients: a norm or a loss

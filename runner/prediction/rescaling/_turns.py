@@ -12,23 +12,6 @@ from ....converter.chakra import EdgeKind, Graph, NodeType, Workload
 from ....errors import WorkloadError
 from ._periods import Label, Layers, does_something, parts_of, period_of
 
-__all__ = [
-    "BACKWARD",
-    "BEFORE",
-    "BEHIND",
-    "END",
-    "FORWARD",
-    "INSTEAD",
-    "NO_GROUP",
-    "START",
-    "Key",
-    "Layout",
-    "Stage",
-    "Turn",
-    "orders",
-    "regrouped",
-]
-
 # The group of messages that no capture has: all ranks.
 NO_GROUP = -1
 # What to do where a pipeline cannot be cut into other stages.

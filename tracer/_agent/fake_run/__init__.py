@@ -12,8 +12,6 @@ from typing import Any
 
 from . import devices, groups, loading, meshes, pipelines, reducer, session
 
-__all__ = ["INSTALLATIONS"]
-
 INSTALLATIONS: Mapping[str, Callable[[Any], None]] = {
     "accelerate.utils.random": loading.keep_generators,
     "torch": session.start,

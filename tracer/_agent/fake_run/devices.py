@@ -12,8 +12,6 @@ from typing import Any
 
 from .program import PROGRAM, Event, Stream
 
-__all__ = ["make_function_mode", "map_autocast", "move_modules", "record_streams", "stand_in_for_cuda"]
-
 _MEMORY_BYTES = 80 << 30
 _NAME = "NVIDIA H100 80GB HBM3"
 

@@ -17,8 +17,6 @@ from .. import fake_world
 from ..options import launch_options
 from .program import PROGRAM, Stream
 
-__all__ = ["futures", "install", "own_groups", "watch_works"]
-
 _POLL_SECONDS = 0.02
 _METHODS = (
     "_allgather_base", "_end_coalescing", "_reduce_scatter_base", "allgather", "allgather_coalesced",

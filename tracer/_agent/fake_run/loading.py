@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["keep_generators", "stay_in_process"]
-
 
 def stay_in_process(dataloader_module: Any) -> None:
     """Make every ``DataLoader`` load in this process, without pinned memory."""

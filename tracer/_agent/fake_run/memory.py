@@ -6,8 +6,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Memory"]
-
 
 class Memory:
     """Counts the bytes of each storage from its creation by an operator until nothing refers to it.

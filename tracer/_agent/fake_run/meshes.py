@@ -9,8 +9,6 @@ from typing import Any
 
 from .program import PROGRAM
 
-__all__ = ["compute_for_real", "keep_global_shapes_out", "meshes"]
-
 # They are called thousands of times per step.
 _WITHOUT_TENSORS = frozenset({
     "__eq__", "__hash__", "__repr__", "device_type", "get_group", "get_rank", "mesh_dim_names", "ndim",

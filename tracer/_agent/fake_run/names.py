@@ -9,8 +9,6 @@ from typing import Any
 from ..modules import module_names
 from .program import PROGRAM
 
-__all__ = ["Names"]
-
 
 class Names:
     """Tracks the module of the current operator; backward operators have that of the forward one."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["infer_shapes"]
-
 
 def infer_shapes(schedules_module: Any) -> None:
     """Exchange shapes between stages as objects; torch's vote on that would need real messages."""

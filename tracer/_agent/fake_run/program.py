@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["PROGRAM", "Event", "Program", "Stream"]
-
 
 class Program:
     """The entries of one step in order of issue, with the dependencies from streams, events and data.

@@ -9,8 +9,6 @@ from typing import Any
 from .memory import Memory
 from .program import PROGRAM
 
-__all__ = ["make_mode"]
-
 # These launch no kernel: they create views, allocate, or query.
 _NO_KERNEL = frozenset({
     "aten::_local_scalar_dense", "aten::_reshape_alias", "aten::as_strided_", "aten::detach", "aten::detach_",

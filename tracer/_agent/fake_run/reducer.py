@@ -8,8 +8,6 @@ from typing import Any
 
 from . import groups
 
-__all__ = ["install"]
-
 
 def install(parallel_module: Any) -> None:
     """Give every DistributedDataParallel model a reducer that works without values."""

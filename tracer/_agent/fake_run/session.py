@@ -25,8 +25,6 @@ from .names import Names
 from .program import PROGRAM
 from .recording import make_mode
 
-__all__ = ["note", "start", "watch_optimizers"]
-
 _VERSION = 1
 _notes: list[str] = []
 
