@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
-from dash import Dash
+from dash import Dash, Output
 from dash.exceptions import DependencyException
 from flask import Flask, Response, abort, jsonify, redirect, render_template_string, request
 from werkzeug.wrappers import Response as AnyResponse
@@ -17,6 +17,19 @@ from werkzeug.wrappers import Response as AnyResponse
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
 _REFUSAL = "This is not a request of the viewer's pages. Reload the page; it may be of another version."
+# Of properties that have the same type on every page; None stands for one that is not set.
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "checked": (bool,),
+    "clickData": (dict,),
+    "contents": (str,),
+    "filename": (str,),
+    "n_clicks": (int,),
+    "n_intervals": (int,),
+    "pathname": (str,),
+    "search": (str,),
+    "selectedRows": (list, dict),
+}
+_STORES: Mapping[str, tuple[type, ...]] = {"run": (str,), "selection": (dict,)}
 _TOKEN_PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Token needed · Chakrascope</title>
@@ -179,7 +192,7 @@ def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     return (
         _all_given(body.get("inputs", []), wanted["inputs"])
         and _all_given(body.get("state", []), wanted["state"])
-        and (bool(wanted.get("no_output")) or _are_properties(body.get("outputs")))
+        and (bool(wanted.get("no_output")) or _fit_outputs(body.get("outputs"), wanted["output"]))
         and isinstance(changed, list)
         and all(isinstance(name, str) for name in changed)
     )
@@ -191,15 +204,34 @@ def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
         return False
     for item, specified in zip(given, wanted, strict=True):
         items = item if isinstance(item, list) and specified["id"].startswith("{") else [item]
-        if not all(_is_property(each) and each["property"] == specified["property"] for each in items):
+        if not all(_is_given(each, specified["property"]) for each in items):
             return False
     return True
 
 
-def _are_properties(given: Any) -> bool:
-    if isinstance(given, list):
-        return all(_are_properties(item) for item in given)
-    return _is_property(given)
+def _is_given(item: Any, wanted: str) -> bool:
+    """Return whether *item* is the property *wanted*, with a value of a type that it can have."""
+    if not _is_property(item) or item["property"] != wanted:
+        return False
+    types = _TYPES.get(wanted) or (_STORES.get(str(item["id"])) if wanted == "data" else None)
+    return types is None or item.get("value") is None or isinstance(item["value"], types)
+
+
+def _fit_outputs(given: Any, wanted: Any) -> bool:
+    """Return whether *given* are the properties *wanted*: an output, or a list of them."""
+    if not isinstance(wanted, list):
+        return _is_output(given, wanted)
+    return isinstance(given, list) and len(given) == len(wanted) and all(map(_is_output, given, wanted))
+
+
+def _is_output(given: Any, wanted: Output) -> bool:
+    """Return whether *given* is the property *wanted*, or the list of those that match its pattern."""
+    items = given if isinstance(given, list) else [given]
+    # Of outputs that several callbacks write, the name of the property ends in "@" and a hash.
+    return all(
+        _is_property(item) and Output(item["id"], item["property"].partition("@")[0]) == wanted
+        for item in items
+    )
 
 
 def _is_property(item: Any) -> bool:

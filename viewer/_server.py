@@ -7,9 +7,10 @@ import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from flask import Flask
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 
 from ..errors import ChakrascopeError, UsageError
 from ..runner import Study, Workspace
@@ -19,6 +20,20 @@ from ._site import Site
 from ._state import Surroundings
 
 _LAST_PORT = 65535
+
+
+class _Requests(WSGIRequestHandler):
+    """Answers requests; one whose address cannot be parsed gets 400."""
+
+    def run_wsgi(self) -> None:
+        """Answer one request."""
+        try:
+            urlsplit(self.path)
+        except ValueError:
+            self.path = "/"  # the log would parse it, too
+            self.send_error(400)
+        else:
+            super().run_wsgi()
 
 
 def serve(
@@ -48,7 +63,9 @@ def serve(
     application = _application(what, import_from, lambda server: _guard(server, host, token))
     secret = f"?token={token}" if token else ""
     with _listen(host, port) as listener:
-        server = make_server(host, port, application, threaded=True, fd=listener.fileno())
+        server = make_server(
+            host, port, application, threaded=True, request_handler=_Requests, fd=listener.fileno()
+        )
         if ready is not None:
             ready(f"http://{_reachable(host)}:{listener.getsockname()[1]}/{secret}")
         with contextlib.suppress(KeyboardInterrupt):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import ClientsideFunction, Dash, Input, Output, dcc, html, no_update, set_props
+from dash import ClientsideFunction, Dash, Input, Output, dcc, html, set_props
 
 from ..errors import ChakrascopeError
 from ._access import protect, refuse_malformed
@@ -149,8 +149,11 @@ def _page() -> dcc.Loading:
     )
 
 
-def _report_error(error: Exception) -> Any:
-    """Show the user the error of a click, without changing the page."""
+def _report_error(error: Exception) -> None:
+    """Show the user the error of a click, without changing the page.
+
+    Dash updates nothing for None; callbacks without an output may not return `no_update`.
+    """
     if isinstance(error, ChakrascopeError):
         title, text = "That is not possible", error.message
     else:
@@ -161,4 +164,3 @@ def _report_error(error: Exception) -> Any:
         )
     note = {"action": "show", "title": title, "message": text, "color": "red", "autoClose": False}
     set_props("notifications", {"sendNotifications": [note]})
-    return no_update

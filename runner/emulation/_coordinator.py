@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from ... import errors
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
+from ...support import Lifeline
 from ._agent import PROTOCOL
 from ._clocks import ClockEstimate, HostClock, clock_name, estimate
 from ._hosts import LOOPBACK, Place, Setup
@@ -447,9 +448,11 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
 
 @contextlib.contextmanager
 def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
-    """Start an agent, pass the address through its input, and end it."""
+    """Start an agent, pass the address through its input, and end it with the block or this process."""
+    lifeline = Lifeline()
     process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.agent"],
+        lifeline.command([sys.executable, "-m", f"{__package__}.agent"]),
+        pass_fds=(lifeline.reading,),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         # Single-threaded: nothing is computed, and a process with threads should not fork.
@@ -466,6 +469,5 @@ def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
         # It has received the end message, or the end of its connection.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_END_S)
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+        lifeline.close()
+        process.wait()

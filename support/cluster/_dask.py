@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import BackendError, BackendUnavailable, ConfigError
 from .. import load_plugin, plugin_names
-from ..documents import read_yaml
+from ..documents import read_json, read_yaml
 
 _CONNECT_S = 15
 _TICK_S = 1.0
@@ -174,15 +174,24 @@ def _distributed(what: str) -> Any:
 
 
 def _client(distributed: Any, cluster: str) -> Any:
-    where = {"address": cluster} if "://" in cluster else {"scheduler_file": cluster}
-    if "scheduler_file" in where and not Path(cluster).is_file():
-        raise BackendError(
-            f"There is no Dask scheduler file {cluster}; give the file, or an address such as tcp://host:8786."
-        )
     try:
-        return distributed.Client(**where, timeout=_CONNECT_S, set_as_default=False)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        # All but the first two: a JSON file that is not a scheduler file.
+        return distributed.Client(_address(cluster), timeout=_CONNECT_S, set_as_default=False)
+    except (OSError, ValueError, TypeError, LookupError) as error:
         raise BackendError(
             f"The Dask scheduler at {cluster} does not answer ({error}); check that it runs and its address."
         ) from error
+
+
+def _address(cluster: str) -> str:
+    """Return the address in *cluster*: itself, or that in a scheduler file."""
+    if "://" in cluster:
+        return cluster
+    file = Path(cluster)
+    if not file.is_file():
+        raise BackendError(
+            f"There is no Dask scheduler file {cluster}; give the file, or an address such as tcp://host:8786."
+        )
+    address = read_json(file, "Dask scheduler file").get("address")
+    if not isinstance(address, str):
+        raise ConfigError(f"{cluster} is no Dask scheduler file: it has no address. Next: give another file.")
+    return address

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -18,7 +19,7 @@ from chakrascope.converter.building._rank import open_ranks
 from chakrascope.converter.building._rank_graph import Selection
 from chakrascope.converter.building._workers import _Task
 from chakrascope.converter.readers import find_rank_traces
-from chakrascope.errors import BackendError, BackendUnavailable, TraceFormatError
+from chakrascope.errors import BackendError, BackendUnavailable, ConfigError, TraceFormatError
 from chakrascope.runner import Study
 from chakrascope.support.cluster import _dask, connected
 
@@ -204,6 +205,15 @@ def test_a_cluster_that_is_not_there_is_named(captured, monkeypatch):
     ):
         with pytest.raises(BackendError, match=hint):
             convert(captured, cluster=cluster)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"address": null}', '{"address": [1]}', "[]", "{", "\0"])
+def test_a_file_without_an_address_is_no_scheduler_file(captured, tmp_path, content):
+    pytest.importorskip("distributed", reason="Dask is not installed (the extra [dask])")
+    file = tmp_path / "scheduler"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=re.escape(str(file))):
+        convert(captured, cluster=str(file))
 
 
 def test_without_dask_the_error_says_what_to_install(captured, monkeypatch):

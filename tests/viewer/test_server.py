@@ -84,6 +84,10 @@ NAV = {
         NAV | {"state": [{"id": "url", "property": "search"}]},
         NAV | {"outputs": None},
         NAV | {"outputs": [[], 3]},
+        NAV | {"outputs": {"id": "nav", "property": "childre\0n"}},
+        NAV | {"outputs": {"id": "navigation", "property": "children"}},
+        NAV | {"inputs": [NAV["inputs"][0] | {"value": 7}, NAV["inputs"][1]]},
+        NAV | {"inputs": [NAV["inputs"][0], NAV["inputs"][1] | {"value": ["?run=x"]}]},
         NAV | {"changedPropIds": 3},
         NAV | {"changedPropIds": [{}]},
     ],
@@ -146,6 +150,10 @@ def test_serve_tells_its_address_once_it_answers(study):
     another_user = address[0].partition("?")[0]
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(another_user, timeout=120)
+    where = urlsplit(another_user)
+    with socket.create_connection((where.hostname, where.port), timeout=120) as odd:
+        odd.sendall(b"GET http://[ HTTP/1.0\r\n\r\n")
+        assert b" 400 " in odd.makefile("rb").readline()
 
 
 def test_only_a_loopback_address_may_do_without_its_token(study):
@@ -362,6 +370,44 @@ def test_no_request_makes_it_fail(server, known):
         answer, asked = odd_request(client, chance)
         assert answer.status_code < 500, asked
         answer.close()
+
+
+def a_name(wanted):
+    """Return the id *wanted*; of a pattern, one that matches."""
+    if isinstance(wanted, str):
+        return wanted
+    return {key: part if isinstance(part, str) else "x" for key, part in wanted.items()}
+
+
+def a_property(wanted, value):
+    """Return a property as *wanted* by a callback, with *value*."""
+    name = json.loads(wanted["id"]) if wanted["id"].startswith("{") else wanted["id"]
+    return {"id": a_name(name), "property": wanted["property"], "value": value}
+
+
+@pytest.mark.parametrize("value", [7, "\0", [None], {"points": []}, {"run": [], "rank": "x"}], ids=repr)
+def test_no_value_makes_a_callback_fail(study, value):
+    app = create_app(study)
+    app.server.config["PROPAGATE_EXCEPTIONS"] = False
+    client = app.server.test_client()
+    client.get("/_dash-dependencies")
+    asked = 0
+    for output, wanted in app.callback_map.items():
+        if "callback" not in wanted:
+            continue
+        outputs = wanted["output"] if isinstance(wanted["output"], list) else [wanted["output"]]
+        written = [{"id": a_name(each.component_id), "property": each.component_property} for each in outputs]
+        body = {
+            "output": output,
+            "outputs": written if isinstance(wanted["output"], list) else written[0],
+            "inputs": [a_property(each, value) for each in wanted["inputs"]],
+            "state": [a_property(each, value) for each in wanted["state"]],
+            "changedPropIds": [],
+        }
+        answer = client.post("/_dash-update-component", json=body)
+        assert answer.status_code < 500, output
+        asked += 1
+    assert asked > 50
 
 
 def test_the_token_is_asked_for_before_anything_is_read(server):

@@ -61,11 +61,11 @@ class Running:
 
 def started(job, setup=None):
     """Return a running emulation, the process of its agent and those of its ranks."""
-    before = set(children(os.getpid()))
+    before = set(descendants(os.getpid()))
     running = Running(job, setup or Setup())
 
     def ranks():
-        found = [each for each in children(os.getpid()) if each not in before and is_agent(each)]
+        found = [each for each in descendants(os.getpid()) if each not in before and is_agent(each)]
         below = children(found[0]) if found else []
         return (found[0], below) if len(below) == job.num_ranks else None
 
@@ -76,7 +76,8 @@ def started(job, setup=None):
 
 def is_agent(process):
     with contextlib.suppress(OSError):
-        return b"emulation.agent" in Path(f"/proc/{process}/cmdline").read_bytes()
+        words = Path(f"/proc/{process}/cmdline").read_bytes()
+        return b"emulation.agent" in words and b"_guard.py" not in words  # which starts it
     return False
 
 
@@ -129,11 +130,25 @@ def test_a_coordinator_that_dies_leaves_nothing_behind(root):
         [sys.executable, "-c", code],
         env=os.environ | {"PYTHONPATH": f"{folder}:{folder.parent}", "OMP_NUM_THREADS": "1"},
     )
-    # Two hosts and their switch, the agent, and its two ranks.
-    below = wait_for(lambda: found if len(found := descendants(process.pid)) == 6 else None)
+    # Two hosts and their switch, the agent and its guard, and two ranks.
+    below = wait_for(lambda: found if len(found := descendants(process.pid)) == 7 else None)
     process.kill()
     process.wait()
     wait_for(lambda: not any(map(is_running, below)))
+
+
+def test_an_agent_that_still_starts_ends_with_its_coordinator():
+    modules = "from jobs import *; from chakrascope.runner.emulation import *"
+    code = f"{modules}; emulate(engine_job(steps()), Setup())"
+    folder = Path(__file__).parent
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": f"{folder}:{folder.parent}:{os.environ.get('PYTHONPATH', '')}"},
+    )
+    below = wait_for(lambda: descendants(process.pid))
+    process.kill()
+    process.wait()
+    wait_for(lambda: not any(map(is_running, below)), seconds=8.0)  # an agent seeks its coordinator for 10 s
 
 
 def test_a_host_that_does_not_come_is_named(hosts_file):
@@ -283,7 +298,7 @@ def test_namespaces_say_what_they_lack(monkeypatch):
 
 
 def test_a_bad_namespace_leaves_nothing(root):
-    before = set(children(os.getpid()))
+    before = set(descendants(os.getpid()))
     with pytest.raises(BackendError, match="cannot be made: 'tc"), Namespaces(2, [10**25, None]):
         pass
     assert set(children(os.getpid())) <= before

@@ -122,7 +122,8 @@ def test_a_lost_rank_ends_the_run(transport, shared_memory):
     known = set(children(os.getpid()))
 
     def ranks():
-        below = [rank for agent in set(children(os.getpid())) - known for rank in children(agent)]
+        agents = [agent for guard in set(children(os.getpid())) - known for agent in children(guard)]
+        below = [rank for agent in agents for rank in children(agent)]
         return below if running.is_set() and len(below) == 2 else None
 
     thread = threading.Thread(target=run)
