@@ -142,7 +142,7 @@ def bridge_steps() -> Iterator[Step]:
         kind = "experts" if model.experts else "dense"
         label = f"{chip} {name} {precision} on {ranks}"
         fabric = "gb200" if chip.startswith("gb") else "b200" if chip.startswith("b") else "h100"
-        yield Step(f"Megatron Bridge {release}, {kind}", label, chip, chip, "megatron", fabric, model, plan,
+        yield Step(f"Megatron Bridge {release}", label, kind, chip, "megatron", fabric, model, plan,
                    tokens / speed * 1e9)  # fmt: skip
 
 
