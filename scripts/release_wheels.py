@@ -11,6 +11,7 @@ they must not, are not kept.
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import os
 import platform
@@ -123,6 +124,7 @@ def release(python: str, processor: str, sources: Path, output: Path) -> Path:
         return Path(shutil.move(wheel, output / wheel.name))
 
 
+@functools.cache  # commits while it builds change nothing
 def _dated() -> dict[str, str]:
     """Return the environment in which files, in archives of archives too, have the commit's date."""
     epoch = done(["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT).strip()
@@ -152,10 +154,11 @@ def _cross(python: str, processor: str, folder: Path) -> dict[str, str]:
     have the same.
     """
     for tool, name in (("cxx", "c++"), ("ar", "ar"), ("ranlib", "ranlib")):
+        # Isolated, as pip hides the packages of the Python that it builds for, by PYTHONPATH.
         # nanobind names stderr, and only libstdc++ includes what declares it.
         target = f" -target {processor}-linux-gnu.{GLIBC} -include stdio.h" if tool == "cxx" else ""
         wrapper = folder / tool
-        wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m ziglang {name}{target} "$@"\n')
+        wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -I -m ziglang {name}{target} "$@"\n')
         wrapper.chmod(0o755)
     suffix = "import sysconfig; print(sysconfig.get_config_var('EXT_SUFFIX'))"
     own = done([python, "-c", suffix], "ask for the suffix of extensions").strip()
