@@ -124,7 +124,9 @@ class Replay:
     def _computations_before_receives(self) -> Iterator[tuple[int, int]]:
         """Yield each receive that a computation waits for, with the computation before that one."""
         types = [operation.type for operation in self.layout.operations]
-        for before in self.rules.before:
+        for needing, before in enumerate(self.rules.before):
+            if types[needing] not in COMPUTE_TYPES:  # a receive itself waits for others, too
+                continue
             for computation in (place for place in before if types[place] in COMPUTE_TYPES):
                 yield from ((place, computation) for place in before if types[place].endswith("-recv"))
 

@@ -1,5 +1,6 @@
 """Stragglers of a job: the published figures, properties of what-ifs, and planted causes."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from chakrascope.runner.analysis import STRAGGLER_TABLES, find_stragglers
 from chakrascope.runner.analysis.stragglers import _replay
 from chakrascope.runner.analysis.stragglers._dependencies import dependencies
 from chakrascope.runner.analysis.stragglers._host import HostDelay
-from chakrascope.runner.analysis.stragglers._layout import lay_out
+from chakrascope.runner.analysis.stragglers._layout import Operation, lay_out
 from chakrascope.runner.analysis.stragglers._series import pattern_text
 from chakrascope.runner.analysis.stragglers._slowdowns import mask
 
@@ -193,6 +194,17 @@ def test_nothing_is_late_in_a_job_without_pauses(tmp_path, block):
     job = TrainingJob(**BASE | {"noise": 0.1}, block=block)
     layout = lay_out(read_operation_table(job.write(tmp_path / "job.parquet")))
     assert _replay.Replay(layout, dependencies(layout)).delays_ns().max() < 10
+
+
+@pytest.mark.parametrize("number", [0, 2, 5])
+def test_each_receive_may_be_late(tmp_path, number):
+    job = TrainingJob(**BASE, block=True).write(tmp_path / "job.parquet")
+    layout = lay_out(read_operation_table(job))
+    place = layout.operations.index(Operation(1, "forward-recv", number))
+    own = np.array([op.stage == 1 for op in layout.operations])[:, None, None]
+    starts = layout.start_ns
+    late = dataclasses.replace(layout, start_ns=starts + 10**9 * (own & (starts >= starts[place])))
+    assert _replay.Replay(late, dependencies(layout)).delays_ns()[place].min() > 5 * 10**8
 
 
 def test_no_host_is_named_for_time_that_its_delays_do_not_explain(answer, monkeypatch):
