@@ -56,6 +56,13 @@ _CONVOLUTION_ARGUMENTS = {
 # of one gradient only, whose size comes first.
 _SOURCE_FIRST = frozenset(f"{library}_convolution_backward" for library in ("cudnn", "miopen", "mkldnn"))
 _ONE_GRADIENT = re.compile(r"convolution_backward_(input|weights?)$")
+# Where convolutions that may be transposed have the flag; libraries' own ones have another flag there.
+_TRANSPOSED_AT = {
+    "convolution": 6,
+    "_convolution": 6,
+    "convolution_overrideable": 6,
+    "convolution_backward": 7,
+}
 # Convolutions whose output is not at the positions of their input.
 _ELSEWHERE = re.compile("transpose|backward")
 # Operators of other classes than copies that move data without computing.
@@ -268,6 +275,11 @@ def _weight_of(name: str, op: HostOp) -> Any:
     return arguments[0] if arguments else None
 
 
+def _is_transposed(name: str, op: HostOp) -> bool:
+    at = _TRANSPOSED_AT.get(name, len(op.inputs))
+    return at < len(op.inputs) and op.inputs[at] is True
+
+
 def _convolution(name: str, op: HostOp) -> int:
     if _ONE_GRADIENT.search(name):
         source, output, weight, times = _shape(op, 1), _shape(op, 1), _first([_weight_of(name, op)]), 1
@@ -276,10 +288,10 @@ def _convolution(name: str, op: HostOp) -> int:
         output, source, weight = (_shape(op, index) for index in _backward_order(name))
         asked = op.inputs[-1] if op.inputs and isinstance(op.inputs[-1], list) else [True, True]
         times = sum(bool(gradient) for gradient in asked[:2])
-        transposed = len(op.inputs) > 7 and op.inputs[7] is True
+        transposed = _is_transposed(name, op)
     else:
         source, weight, output, times = _shape(op, 0), _shape(op, 1), _first(op.output_shapes), 1
-        transposed = "transpose" in name or (len(op.inputs) > 6 and op.inputs[6] is True)
+        transposed = "transpose" in name or _is_transposed(name, op)
     positions = source if transposed else output
     return times * 2 * positions[0] * math.prod(positions[2:]) * math.prod(weight)
 

@@ -94,6 +94,25 @@ def _op(name, shapes, outputs, inputs=(), schema=""):
         (_op("aten::_foreach_add_", [[[10], [20]], [[10], [20]]], []), 30),
         # PyTorch 1.9: the input, the gradient of the output, the weight; then each gradient by itself.
         (_op("aten::cudnn_convolution_backward", [[2, 4, 8, 8], [2, 6, 6, 6], [6, 4, 3, 3]], []), 2 * 31104),
+        # The flag at the place of the others' flag for transposed ones is cuDNN's benchmark.
+        (
+            _op(
+                "aten::cudnn_convolution_backward",
+                [[2, 4, 8, 8], [2, 6, 3, 3], [6, 4, 3, 3]],
+                [],
+                ["", "", "", [0, 0], [2, 2], [1, 1], 1, True, False, True, [True, True]],
+            ),
+            2 * 7776,
+        ),
+        (
+            _op(
+                "aten::cudnn_convolution",
+                [[2, 4, 8, 8], [6, 4, 3, 3]],
+                [[2, 6, 3, 3]],
+                ["", "", [0, 0], [2, 2], [1, 1], 1, True, False, True],
+            ),
+            7776,
+        ),
         (_op("aten::cudnn_convolution_backward_input", [[], [2, 6, 6, 6], [6, 4, 3, 3]], []), 31104),
         (
             _op(
