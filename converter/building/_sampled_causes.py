@@ -47,6 +47,8 @@ _TURNS = 2
 # Functions that call into C++ and wait there, in jobs of several ranks for the ranks' gradients and buffers.
 _ENGINE = "_engine_run_backward"
 _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel/distributed\.py:)")
+# What the engine calls that is no hook: backward passes in Python, and recomputation of activations.
+_NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, whose ranges the profiler marks.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
 # The activity in which the model runs, too.
@@ -132,12 +134,14 @@ class SampledCauses:
     def hook(self) -> str:
         """Return the place of the script's hooks that samples of the backward pass show most; "" for none."""
         places: Counter[str] = Counter()
-        for row in self._rows:
-            frames = self._evidence.frames_of(self._evidence.samples.stack[row])
+        stacks = Counter(self._evidence.samples.stack[row] for row in self._rows)
+        for stack, count in stacks.items():
+            frames = self._evidence.frames_of(stack)
             called = [*takewhile(lambda frame: frame.function != _ENGINE, frames)]
             own = next((frame for frame in called if frame.origin == "script"), None)
-            if own is not None and len(called) < len(frames) and not own.function.endswith(".backward"):
-                places[own.place] += 1
+            is_hook = _NO_HOOKS.isdisjoint(frame.function.rpartition(".")[2] for frame in called)
+            if own is not None and len(called) < len(frames) and is_hook:
+                places[own.place] += count
         return max(places, key=places.__getitem__, default="")
 
     def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[_State]:

@@ -549,6 +549,19 @@ def test_time_of_the_engine_between_its_operators_is_that_of_hooks(tmp_path, too
         assert {*own["place"]} == {HOOK_PLACE}
 
 
+@pytest.mark.parametrize(
+    "caller",
+    [RECOMPUTED, ("Pairs.backward", "losses.py", 3, "script"), ("backward", "losses.py", 3, "script")],
+)
+def test_what_the_engine_calls_besides_hooks_is_no_hook(tmp_path, caller):
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(BACKWARD + "MulBackward0", START, END, 1)
+    evidence.sample(100, HOOK, ENGINE, STEP, cpu=100)
+    for time in (200, 300):
+        evidence.sample(time, ("compute", "model.py", 5, "script"), caller, ENGINE, STEP, cpu=time)
+    assert places(converted(tmp_path, thread, evidence), "python") == {HOOK_PLACE}
+
+
 def test_a_wait_begins_where_the_thread_is_first_seen_in_it(tmp_path):
     """Before its first sample in the wait the thread was busy, with the operator."""
     evidence = EvidenceFile()
