@@ -39,6 +39,8 @@ LEAST_NS = 20_000
 _WEAK = ("", "python", "dispatch", "optimizer")
 # What a short gap is not, though a sample near it shows it.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
+# Causes with the place that collects, or that holds what the thread waits for.
+_PLACED = ("garbage_collection", "lock")
 # The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
 # Gaps next to an operator that waits for a value belong to it.
@@ -217,7 +219,12 @@ class HostCauses:
         """Return the parts of an operator's own time, usually one."""
         if is_engine_range(name) and end_ns - start_ns >= DISPATCH_NS:
             parts = self.of_gap(start_ns, end_ns, "", "")
-            return [part._replace(place=self._hook or part.place) for part in parts]
+            return [
+                part
+                if part.place and part.cause in _PLACED
+                else part._replace(place=self._hook or part.place)
+                for part in parts
+            ]
         spans = _overlapping(self._claiming, self._claiming_ends, start_ns, end_ns)
         cause = OPERATORS.get(name, "")
         if not spans and not cause:

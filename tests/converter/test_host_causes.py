@@ -527,6 +527,7 @@ def test_the_code_of_an_autograd_function_is_python(tmp_path, operator, function
     assert {*nodes["kind"][nodes["operator"] == "aten::mul"]} == {"compute"}
 
 
+COLLECTED = ("GarbageWatch._note", "chakrascope/tracer/_agent/garbage.py", 41, "library")
 HOOK, HOOK_PLACE = ("watch", "hooks.py", 9, "script"), "watch (hooks.py:9)"
 
 
@@ -547,6 +548,17 @@ def test_time_of_the_engine_between_its_operators_is_that_of_hooks(tmp_path, too
     if kind == "host":
         assert {*own["cause"]} == {"python"}
         assert {*own["place"]} == {HOOK_PLACE}
+
+
+def test_a_collection_during_a_hook_has_its_own_place(tmp_path):
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(BACKWARD + "MulBackward0", START, END, 1)
+    evidence.sample(100, HOOK, ENGINE, STEP, cpu=100)
+    evidence.sample(60_000, COLLECTED, ("parse", "data.py", 3, "script"), cpu=60_000)
+    evidence.collection(20_000, 60_000)
+    graph = converted(tmp_path, thread, evidence)
+    assert places(graph, "garbage_collection") == {"parse (data.py:3)"}
+    assert places(graph, "python") == {HOOK_PLACE}
 
 
 @pytest.mark.parametrize(
@@ -576,9 +588,7 @@ def test_a_wait_begins_where_the_thread_is_first_seen_in_it(tmp_path):
 def test_a_collection_is_placed_where_the_callback_of_one_was_sampled(tmp_path, time, place):
     evidence = EvidenceFile()
     evidence.sample(START, STEP, cpu=START)
-    evidence.sample(
-        time, ("GarbageWatch._note", "garbage.py", 41, "library"), ("parse", "data.py", 3, "script"), cpu=time
-    )
+    evidence.sample(time, COLLECTED, ("parse", "data.py", 3, "script"), cpu=time)
     evidence.sample(99_000, STEP, cpu=99_000)
     evidence.collection(20_000, 60_000)
     graph = converted(tmp_path, training_thread(), evidence)
