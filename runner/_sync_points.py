@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..converter import CollectiveType, Graph, NodeType, Workload
+from ..converter.chakra import DEVICE_LANE
 from ..support.table import Columns
 from ._framed import rows_coded
 from ._result import Result
@@ -187,6 +188,11 @@ def _as_recorded(members: Columns, result: Result, workload: Workload) -> Column
         last = np.searchsorted(starts[in_time], members["start_ns"][own], side="right") - 1
         later = (recorded[rows] - starts)[in_time]
         shifts[own] = np.where(last >= 0, later[last], 0) if len(later) else 0
+        # The host may run far ahead of a device, whose communications have their own times in the trace.
+        places, own = _places(np.asarray(nodes["node_id"]), members["node_id"][own], own)
+        on_device = (np.asarray(nodes["stream"])[places] >= DEVICE_LANE) & (recorded[places] >= 0)
+        places, own = places[on_device], own[on_device]
+        shifts[own] = recorded[places] - members["start_ns"][own]
     return members | {name: members[name] + shifts for name in ("start_ns", "end_ns")}
 
 

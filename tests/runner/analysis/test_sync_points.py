@@ -191,6 +191,29 @@ def test_waits_are_those_of_the_traces_from_which_recording_was_taken_out(remove
     assert critical_path(result, program).segments["duration_ns"].sum() == result.makespan_ns
 
 
+def test_collectives_of_a_device_have_its_times_and_not_those_of_the_host_that_runs_ahead():
+    """Half of the time of the second rank's host was recording, which did not delay the device."""
+
+    def rank(removed_ns):
+        nodes, before = [], ()
+        for number in range(16):
+            after = (number - 1,) if number else ()
+            nodes.append(comp(number, MS - removed_ns, after, kind="host", measured_start_ns=number * MS))
+        for number in range(8):
+            node_id, start = 100 + 2 * number, {"measured_start_ns": (1 + 4 * number) * MS, "stream": 1007}
+            nodes.append(comp(node_id, 3 * MS, (number, *before), **start))
+            start["measured_start_ns"] += 3 * MS
+            nodes.append(coll(node_id + 1, 1 << 20, (node_id,), duration_ns=MS, **start))
+            before = (node_id + 1,)
+        return nodes
+
+    accounting = {"0": {"profiler_ns": 0}, "1": {"profiler_ns": 8 * MS}}
+    began = {"0": 0, "1": 0}
+    program = workload(rank(0), rank(MS // 2), metadata={"began_ns": began, "accounting": accounting})
+    _, result = replayed(program)
+    assert SyncPoints.of(result, program).wait_ns.tolist() == [0] * 16
+
+
 @pytest.mark.parametrize("figures", [[], {"0": 1}, {"x": {"profiler_ns": 5}}, {"7": {"profiler_ns": 5}}])
 def test_figures_of_recording_that_say_nothing_change_nothing(figures):
     program = pipeline(8 * MS, buffered=False)
