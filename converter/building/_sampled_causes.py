@@ -35,8 +35,10 @@ _BUSY = 0.5
 _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
 # A thread that slept for a smaller share of a step only ran, or waited for a processor.
 _SLEPT = 0.02
-# A collection that is shorter does not matter; and the tracer's function that Python calls around each.
-_COLLECTION_NS, _COLLECTED = 100_000, "GarbageWatch._note"
+# A collection that is shorter does not matter.
+_COLLECTION_NS = 100_000
+# The tracer's function that Python calls around each collection, without its class before Python 3.11.
+_COLLECTED = re.compile(r"chakrascope/tracer/_agent/garbage\.py:(GarbageWatch\.)?_note$")
 # Causes in which a thread takes no processor time.
 _BLOCKED = ("lock", "sleep")
 # Causes of waiting that needs no interpreter lock.
@@ -323,7 +325,8 @@ class SampledCauses:
         samples, number = self._evidence.samples, bisect_left(self._times, start_ns)
         for row in self._rows[number : number + 1]:
             stack, is_near = samples.stack[row], samples.time_ns[row] <= end_ns + _COLLECTION_NS
-            if is_near and [one.function for one in self._evidence.frames_of(stack)][:1] == [_COLLECTED]:
+            innermost = [f"{one.path}:{one.function}" for one in self._evidence.frames_of(stack)[:1]]
+            if is_near and any(map(_COLLECTED.match, innermost)):
                 return self.about(stack)[2]
         return ""
 

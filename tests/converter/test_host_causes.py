@@ -584,11 +584,12 @@ def test_a_wait_begins_where_the_thread_is_first_seen_in_it(tmp_path):
     assert host_us(converted(tmp_path, training_thread(), evidence)) == {"lock": 80_000}
 
 
+@pytest.mark.parametrize("function", ["GarbageWatch._note", "_note"])  # since Python 3.11, and before
 @pytest.mark.parametrize(("time", "place"), [(60_000, "parse (data.py:3)"), (70_000, STEP_PLACE)])
-def test_a_collection_is_placed_where_the_callback_of_one_was_sampled(tmp_path, time, place):
+def test_a_collection_is_placed_where_the_callback_of_one_was_sampled(tmp_path, time, place, function):
     evidence = EvidenceFile()
     evidence.sample(START, STEP, cpu=START)
-    evidence.sample(time, COLLECTED, ("parse", "data.py", 3, "script"), cpu=time)
+    evidence.sample(time, (function, *COLLECTED[1:]), ("parse", "data.py", 3, "script"), cpu=time)
     evidence.sample(99_000, STEP, cpu=99_000)
     evidence.collection(20_000, 60_000)
     graph = converted(tmp_path, training_thread(), evidence)
