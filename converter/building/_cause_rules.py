@@ -91,7 +91,7 @@ _FRAMES = (
     (r"torch/_inductor/(compile|graph|codegen|scheduler|async_compile)", "compilation"),
     (r"torch/_functorch/(aot_autograd\.py:create_aot|_aot_autograd/(graph_compile|collect))", "compilation"),
     (r"torch/utils/data/dataloader\.py:(.*\.)?(_try_get_data|_get_data)$", "worker_wait"),
-    (r"torch/utils/data/(distributed|sampler)\.py:", "sampler"),
+    (r"torch/utils/data/((distributed|sampler)\.py:|dataloader\.py:(.*\.)?_next_index$)", "sampler"),
     (r"torch/utils/data/", "input_pipeline"),
     (r"(webdataset|torchdata|datasets|ffcv|nvidia/dali|streaming)/", "input_pipeline"),
     (r"(numpy|scipy|pandas|polars|torch|transformers)/.*__getitem__$", ""),

@@ -152,6 +152,8 @@ SAVE = ("save", "torch/serialization.py", 9, "library")
 ANOMALY = ("format_stack", "torch/fx/traceback.py", 1, "library")
 RECOMPUTED = ("outer.<locals>.recompute_fn", "torch/utils/checkpoint.py", 1, "library")
 DRAWING = ("RandomSampler.__iter__", "torch/utils/data/sampler.py", 1, "library")
+BATCHES = ("Batches.__iter__", "data.py", 30, "script")
+NEXT = ("_BaseDataLoaderIter._next_index", "torch/utils/data/dataloader.py", 1, "library")
 WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
 
 
@@ -166,6 +168,7 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([("extract_stack", "traceback.py", 1, "standard"), ANOMALY], "", "anomaly_detection", STEP_PLACE),
         ([RECOMPUTED], "", "recomputation", STEP_PLACE),
         ([DRAWING, WORKER], "", "sampler", STEP_PLACE),
+        ([BATCHES, NEXT], "", "sampler", "Batches.__iter__ (data.py:30)"),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
         ([("report", "train.py", 50, "script", "print")], "", "logging", "report (train.py:50)"),
         ([("record", "train.py", 55, "script", "commit")], "", "io", "record (train.py:55)"),
