@@ -137,12 +137,15 @@ class _Spans(msgspec.Struct, frozen=True):
         return cls(issuing(ops), records, own.record_id[order], own.start_ns[order], own.end_ns[order])
 
     def measured(self, op: Op) -> tuple[int, int]:
-        """Return start and end of the annotations of *op* before the next operator's record."""
+        """Return start and end of the annotations of *op* before the next operator's record.
+
+        Without any, both are the end of *op*.
+        """
         following = int(np.searchsorted(self.records, op.record_id, side="right"))
         limit = self.records[following] if following < len(self.records) else 2**63 - 1
         first, last = np.searchsorted(self.annotations, [op.record_id, limit])
         if last == first:
-            return op.start_ns, op.end_ns
+            return op.end_ns, op.end_ns
         return int(self.start_ns[first:last].min()), int(self.end_ns[first:last].max())
 
 

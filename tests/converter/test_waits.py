@@ -171,6 +171,17 @@ def test_a_call_issues_as_soon_as_the_quickest_of_its_kind(tmp_path):
     assert (collectives["duration_ns"] // 1000).tolist() == [59, 759]
 
 
+def test_a_long_call_without_an_annotation_is_work_of_the_host(tmp_path):
+    """NCCL's calls launch kernels, and make a communicator at first."""
+    thread = Thread(0)
+    thread.all_reduce(1100, 3000, 5, closes=2950)
+    thread.events.pop()
+    thread.op("aten::mul", 3005, 4900, 5)
+    graph, figures = converted(tmp_path, thread, peer_entered=[1100])
+    assert (named(graph, CALL)["duration_ns"] // 1000).tolist() == [1900]
+    assert figures["wait_ns"] <= 1
+
+
 @pytest.mark.parametrize("end", [1150, 1200])
 def test_a_call_that_returns_soon_is_one_node(tmp_path, end):
     thread = Thread(0)
