@@ -110,7 +110,8 @@ class Advised:
 
     *contributor* is the largest of the candidates that has a name, and *causes* are the largest candidates.
     *half_kinds_ns* is the gain of halving all time of a kind, if it was replayed. *together_ns* is the gain
-    of all advice in one replay if it is clearly less than the sum of the gains, else 0.
+    of all advice in one replay if it is clearly less than the sum of the gains. It is 0 otherwise, and if a
+    gain is that of other steps of the run.
     """
 
     advice: tuple[Advice, ...]
@@ -165,12 +166,11 @@ def advise(
     replayed = [(one, _advice_of(one, path, result, workload, simulate)) for one in chosen]
     helpful = [(one, item) for one, item in replayed if item.gain_ns >= least_ns]
     helpful.sort(key=lambda pair: -pair[1].gain_ns)
-    shown = [
+    in_step = [
         (one, _of_the_whole(one, item, result, workload, simulate))
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
-    together_ns = _together_ns(shown, result, simulate)
-    shown = [(one, _over_the_run(one, item, result, workload)) for one, item in shown]
+    shown = [(one, _over_the_run(one, item, result, workload)) for one, item in in_step]
     shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
     of_the_run = {item.cause: item.gain_ns for _, item in shown if not item.key}
     recurring = [
@@ -178,6 +178,8 @@ def advise(
     ]
     in_long_steps = {item.cause for item in recurring}
     shown = [(one, item) for one, item in shown if item.key or item.cause not in in_long_steps]
+    is_of_the_step = not recurring and shown == in_step
+    together_ns = _together_ns(shown, result, simulate) if is_of_the_step else 0
     items = [*recurring, *_with_overlaps(shown, path)]
     items = _ordered(items)[:_MOST_ADVICE]
     top = _contributor(found)

@@ -125,18 +125,27 @@ def test_host_work_before_an_operator_is_a_stall_whatever_the_operator(tmp_path)
     assert REMEDIES["stall"] in first.how
 
 
-@pytest.mark.parametrize(("device_ns", "together"), [(8 * MS, "Together they gain 2.00 ms"), (0, "")])
-def test_what_all_advice_gains_together_is_stated_unless_it_is_the_sum(tmp_path, device_ns, together):
+@pytest.mark.parametrize(
+    ("device_ns", "cause", "together"),
+    [
+        (8 * MS, "sleep", "Together they gain 2.00 ms"),
+        (0, "sleep", ""),
+        (8 * MS, "worker_wait", ""),  # which gains its time in the mean step, of which there is no replay
+    ],
+)
+def test_what_all_advice_gains_together_is_stated_unless_it_is_the_sum(tmp_path, device_ns, cause, together):
     """The device works for 8 of 10 ms: without either half of the host's work or both, 2 ms are gained."""
+    waits = recurring(every=0, cause="python", worker_wait_ns=2 * MS)
+    metadata = waits if cause == "worker_wait" else {}
     nodes = [host(0, 1_000), kernel(1, device_ns, [0])] if device_ns else [host(0, 1_000)]
-    for number, cause in ((2, "io"), (3, "sleep")):
+    for number, own in ((2, "io"), (3, cause)):
         name = f"aten::op{number}"
         nodes.append(
             host(number, 5 * MS, [nodes[-1]["node_id"] if number == 3 else 0], name=name, operator=name)
         )
-        nodes[-1]["cause"] = cause
-    summary = analysed(tmp_path, workload(nodes)).summary
-    assert [item.cause for item in summary.advice] == ["io", "sleep"]
+        nodes[-1]["cause"] = own
+    summary = analysed(tmp_path, workload(nodes, metadata=metadata)).summary
+    assert [item.cause for item in summary.advice] == ["io", cause]
     assert summary.together.startswith(together)
     assert bool(summary.together) == bool(together)
     assert summary.to_json()["together"] == summary.together
