@@ -279,7 +279,7 @@ def _plain(costs: Costs) -> Costing:
         **named,
         "gemm": costs.gemm["default"],
         "attention": costs.attention["default"],
-        "tensor_exposed": costs.tensor_exposed,
+        **({} if costs.tensor_exposed is None else {"tensor_exposed": costs.tensor_exposed}),
         **({"gemm_fp8": costs.gemm["fp8"]} if "fp8" in costs.gemm else {}),
         "within_share": costs.within_node.share,
         "within_latency_ns": costs.within_node.latency_ns,

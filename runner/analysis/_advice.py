@@ -452,9 +452,7 @@ def gain_text(item: Advice) -> str:
 def together_text(together_ns: int) -> str:
     """Return the gain of all advice at once as a sentence, "" for none."""
     gain = duration_text(together_ns)
-    return (
-        f"Together they gain {gain}: less than the sum, as they cover the same time." if together_ns else ""
-    )
+    return f"Together they gain {gain}, less than the sum of their gains." if together_ns else ""
 
 
 def advice_text(item: Advice) -> str:

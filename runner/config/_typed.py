@@ -57,7 +57,9 @@ def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
             raise ConfigError(f"{where} must be a list of words, not {shown(value)}.")
         return tuple(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if is_number and hint in {int, float} and abs(value) <= sys.float_info.max and value == hint(value):
+    is_finite = is_number and abs(value) <= sys.float_info.max
+    # Whole numbers above 2^53 are rounded to floats.
+    if is_finite and (hint is float or (hint is int and value == int(value))):
         return hint(value)
     if type(value) is not hint or is_number:
         raise ConfigError(f"{where} must be {_WORDS[hint]}, not {shown(value)}; correct the value.")

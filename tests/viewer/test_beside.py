@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from chakrascope.viewer._site import Site
 from chakrascope.viewer._state import Surroundings
 from chakrascope.viewer.queries import Sides
 from chakrascope.viewer.timeline import TimelineIndex
+from chakrascope.viewer.timeline import _index as timeline
 
 from .conftest import follow, serving
 from .test_accessibility import KEY_MS, serious, tab_to
@@ -86,6 +88,26 @@ def test_names_keep_the_colours_they_have_in_the_run_shown(run, colour):
     assert {name: hue for name, hue in alike.items() if name in known} == known
     assert "new" in alike
     assert alone != alike
+
+
+def test_two_runs_in_the_colours_of_each_other_do_not_wait_for_each_other(run, monkeypatch):
+    both, totals = threading.Barrier(2, timeout=10), timeline.name_totals
+
+    def totals_of_both(*given):
+        both.wait()
+        return totals(*given)
+
+    monkeypatch.setattr(timeline, "name_totals", totals_of_both)
+    one, other = TimelineIndex.whole(run.nodes), TimelineIndex.whole(run.nodes)
+    threads = [
+        threading.Thread(target=each.colours, args=("operator", like), daemon=True)
+        for each, like in ((one, other), (other, one))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_sides_of_a_difference_lead_to_the_timeline(two):

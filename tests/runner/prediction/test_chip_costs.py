@@ -46,6 +46,24 @@ def test_a_chip_file_keeps_its_products(tmp_path: Path):
         load_chip(tmp_path / "mine.yml")
 
 
+def test_costs_of_its_own_come_before_those_of_another_chip_and_are_kept(tmp_path: Path):
+    chip = find_chip("gb200")
+    save_chip(chip, tmp_path / "mine.yml")
+    text = (tmp_path / "mine.yml").read_text(encoding="utf-8").replace("like:\n", "like:\n  megatron: h100\n")
+    (tmp_path / "mine.yml").write_text(text, encoding="utf-8")
+    mine = load_chip(tmp_path / "mine.yml")
+    save_chip(mine, tmp_path / "again.yml")
+    again = load_chip(tmp_path / "again.yml")
+    assert chip.costs["megatron"] == mine.costs["megatron"] == again.costs["megatron"]
+
+
+def test_large_whole_numbers_of_a_chip_are_rounded(tmp_path: Path):
+    save_chip(find_chip("t4"), tmp_path / "t4.yml")
+    text = (tmp_path / "t4.yml").read_text(encoding="utf-8")
+    (tmp_path / "t4.yml").write_text(text.replace("65000000000000.0", "65000000000000000001"), encoding="utf-8")
+    assert load_chip(tmp_path / "t4.yml").peak("fp16") == 6.5e19
+
+
 @pytest.mark.parametrize(("eager", "gathers"), [(False, 4), (True, 2)])
 def test_a_rank_gathers_its_sharded_inputs_again_unless_they_are_stored_whole(eager: bool, gathers: int):
     """Megatron keeps a rank's part of the input of two products; PyTorch keeps the gathered input."""
