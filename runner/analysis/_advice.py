@@ -253,7 +253,8 @@ def _of_the_whole(
     """
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
-        return replace(item, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
+        how = f"at most {duration_text(item.gain_ns)} if {item.how}"
+        return replace(item, how=how, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
     after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF else None
     if after is None:
         return item

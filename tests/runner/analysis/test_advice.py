@@ -834,6 +834,7 @@ def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
     first = analysed(tmp_path, program).advices()[0]
     assert (first.key, first.is_bound) == ("place:track (train.py)=inf", True)
     assert (first.gain_ns, first.half_ns) == (4.5 * MS, 2.25 * MS)
+    assert first.how.startswith("at most 2.25 ms if 2 times as fast: ")
 
 
 def test_a_kernel_without_operator_is_simulated_by_its_name(tmp_path):
