@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -57,12 +57,15 @@ class Hits:
 
 @dataclass
 class _Part:
-    """The slices of one rank, or of all; *more* reads further columns of its nodes on demand."""
+    """The slices of one rank, or of all; *more* reads further columns of its nodes on demand.
+
+    Threads use it at once, so that each returns its own result, not that which is cached at the end.
+    """
 
     slices: Slices
     more: Callable[[Sequence[str]], pd.DataFrame]
     words: Callable[[], Words] | None = None
-    _matches: dict[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _matches: tuple[str, npt.NDArray[np.bool_]] | None = None
     _words: Words | None = None
     _coloured: tuple[IndexColours, Colours] | None = None
 
@@ -72,10 +75,12 @@ class _Part:
 
     def colours(self, wanted: IndexColours) -> Colours:
         """Return the colours of the slices; the latest are cached."""
-        if self._coloured is None or self._coloured[0] is not wanted:
+        cached = self._coloured
+        if cached is None or cached[0] is not wanted:
             nodes = self.slices.nodes if wanted.by == "kind" else self.whole()
-            self._coloured = wanted, coloured(nodes, self.slices, wanted.by, KINDS, wanted.places)
-        return self._coloured[1]
+            cached = wanted, coloured(nodes, self.slices, wanted.by, KINDS, wanted.places)
+            self._coloured = cached
+        return cached[1]
 
     def whole(self) -> pd.DataFrame:
         """Return the nodes with all of their texts."""
@@ -88,12 +93,13 @@ class _Part:
 
     def matches(self, text: str) -> npt.NDArray[np.bool_]:
         """Return which of the nodes match *text*; the result of the last text is cached."""
-        if text not in self._matches:
+        cached = self._matches
+        if cached is None or cached[0] != text:
             if self._words is None:
                 texts = dict.fromkeys(("name", "operator", "module"), "str")
                 self._words = self.words() if self.words else Words.of(self.whole().astype(texts))
-            self._matches = {text: named_nodes(self._words, text)}
-        return self._matches[text]
+            cached = self._matches = text, named_nodes(self._words, text)
+        return cached[1]
 
 
 class TimelineIndex:
@@ -170,19 +176,20 @@ class TimelineIndex:
         Names with a colour in the index *like* have the same colour.
         """
         other = None if like is self else like
+        # Before the lock: two indices with the colours of each other would wait for each other.
+        known = {} if other is None else other.colours(by).places
         with self._lock:
             cached = self._colours.get((by, other is None))
             if cached is None or cached[0] is not other:
-                cached = self._colours[by, other is None] = other, self._coloured_by(by, other)
+                cached = self._colours[by, other is None] = other, self._coloured_by(by, known)
             return cached[1]
 
-    def _coloured_by(self, by: str, other: TimelineIndex | None) -> IndexColours:
+    def _coloured_by(self, by: str, known: Mapping[str, int]) -> IndexColours:
         if by not in COLOURED_BY[1:]:
             first = {*self._part(0).slices.nodes["kind"].unique()} if self.parts else set()
             shown = first | {*self._kinds}
             return IndexColours(_NO_CODE, *kind_palette(KINDS, [kind for kind in KINDS if kind in shown]))
         names = self._ordered(by)
-        known = {} if other is None else other.colours(by).places
         new = [name for name in names if name not in known]
         places = {**known, **{name: len(known) + number for number, name in enumerate(new)}}
         palette, legend, more = named_palette(names, places)
