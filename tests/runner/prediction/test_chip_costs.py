@@ -60,7 +60,9 @@ def test_costs_of_its_own_come_before_those_of_another_chip_and_are_kept(tmp_pat
 def test_large_whole_numbers_of_a_chip_are_rounded(tmp_path: Path):
     save_chip(find_chip("t4"), tmp_path / "t4.yml")
     text = (tmp_path / "t4.yml").read_text(encoding="utf-8")
-    (tmp_path / "t4.yml").write_text(text.replace("65000000000000.0", "65000000000000000001"), encoding="utf-8")
+    (tmp_path / "t4.yml").write_text(
+        text.replace("65000000000000.0", "65000000000000000001"), encoding="utf-8"
+    )
     assert load_chip(tmp_path / "t4.yml").peak("fp16") == 6.5e19
 
 
