@@ -103,8 +103,8 @@ def with_settled_messages(
 
     Gloo's annotation of a message lasts until the call that waits for it returns, which may be long after and
     for many at once. This is the end of the message only if that call blocked the thread. Otherwise the
-    data of a send left when it was issued, as long as the socket accepted it. So did that of a receive come
-    whose own call was held up for longer than the one that waited.
+    data of a send left when it was issued, as long as the socket accepted it. If the issuing call was held up
+    for longer than the waiting one, the data of a receive had arrived when it was issued.
     """
     settled = list(comms)
     messages = [
@@ -139,11 +139,11 @@ def wait_pieces(
 ) -> list[int | None]:
     """Return, for each of *comms*, the piece in which the thread waited for it, or None if it did not.
 
-    It is the rest of the issuing call, if the communication ended in it; or the recorded piece, if any; or
-    that in which the communication ended, if the thread evidently idled
-    until then; or else the piece before the first operator that uses its tensors afterwards, or the wait
-    operator itself. The thread evidently idled if it had done nothing since the call, or continued with an
-    operator that uses the result; the usual time after such waits identifies other waits.
+    It is the first of these: the rest of the issuing call, if the communication ended in it; the recorded
+    piece, if any; the piece in which the communication ended, if the thread evidently idled until then; the
+    piece before the first operator that uses its tensors afterwards, or the wait operator itself. The thread
+    evidently idled if it had done nothing since the call, or continued with an operator that uses the result;
+    the usual time after such waits identifies other waits.
     """
     consumers = [_consumer(comm, ops, pieces, uses) for comm in comms]
     ended = [
