@@ -161,11 +161,11 @@ class HostCauses:
     """The spans of one thread, which give the cause of each of its pieces.
 
     Its *calls* of models without gradients are disjoint, too; work of such a model has the place of the
-    call. *hook* is the place of a hook of the backward pass, if the script has one.
+    call. *hooks* are the places of the script's hooks of the backward pass, the most frequent one first.
     """
 
-    def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = (), hook: str = "") -> None:
-        self.spans, self._calls, self._hook = spans, calls, hook
+    def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = (), hooks: Sequence[str] = ()) -> None:
+        self.spans, self._calls, self._hooks = spans, calls, hooks
         self._ends = [span.end_ns for span in spans]
         self._owning = _owning_their_delays(spans)
         self._claiming = [span for span in spans if span.claims > GAPS]
@@ -219,12 +219,7 @@ class HostCauses:
         """Return the parts of an operator's own time, usually one."""
         if is_engine_range(name) and end_ns - start_ns >= DISPATCH_NS:
             parts = self.of_gap(start_ns, end_ns, "", "")
-            return [
-                part
-                if part.place and part.cause in _PLACED
-                else part._replace(place=self._hook or part.place)
-                for part in parts
-            ]
+            return [self._of_hook(part) for part in parts]
         spans = _overlapping(self._claiming, self._claiming_ends, start_ns, end_ns)
         cause = OPERATORS.get(name, "")
         if not spans and not cause:
@@ -241,6 +236,11 @@ class HostCauses:
         exact = [span for span in spans if span.claims == MOMENTS and not (cause and span.cause == _DELAYED)]
         whole = Part(end_ns, cause, place)
         return _parts(exact, start_ns, end_ns, whole) if exact else (whole,)
+
+    def _of_hook(self, part: Part) -> Part:
+        """Return a *part* of the engine's time with the place of a hook, unless it has a certain place."""
+        is_certain = part.place in self._hooks or (part.place and part.cause in _PLACED)
+        return part if is_certain else part._replace(place=next(iter(self._hooks), part.place))
 
     def of_gap(self, start_ns: int, end_ns: int, before: str, after: str) -> Sequence[Part]:
         """Return the parts of time between the operators named *before* and *after* ("" for none)."""

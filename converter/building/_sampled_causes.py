@@ -62,7 +62,7 @@ def host_causes(
 ) -> HostCauses:
     """Return the causes of one thread's host time, from its events *own* and *evidence*."""
     marked = layered(framed_spans(trace, own, ops, window), marked_spans(trace, own, window))
-    spans, hook = marked, ""
+    spans, hooks = marked, list[str]()
     if evidence is not None:
         threads = Threads(trace)
 
@@ -70,8 +70,8 @@ def host_causes(
             return phase_edges(threads.operators(own, *step), *step)
 
         sampled = SampledCauses(evidence)
-        spans, hook = layered(sampled.spans(ops, window, phases_of, marked), marked), sampled.hook()
-    return HostCauses(spans, model_calls(trace, own, window), hook)
+        spans, hooks = layered(sampled.spans(ops, window, phases_of, marked), marked), sampled.hooks()
+    return HostCauses(spans, model_calls(trace, own, window), hooks)
 
 
 class _State(NamedTuple):
@@ -133,8 +133,8 @@ class SampledCauses:
             )
         return shares
 
-    def hook(self) -> str:
-        """Return the place of the script's hooks that samples of the backward pass show most; "" for none."""
+    def hooks(self) -> list[str]:
+        """Return the places of the script's hooks of the backward pass, the one with most samples first."""
         places: Counter[str] = Counter()
         stacks = Counter(self._evidence.samples.stack[row] for row in self._rows)
         for stack, count in stacks.items():
@@ -144,7 +144,7 @@ class SampledCauses:
             is_hook = _NO_HOOKS.isdisjoint(frame.function.rpartition(".")[2] for frame in called)
             if own is not None and len(called) < len(frames) and is_hook:
                 places[own.place] += count
-        return max(places, key=places.__getitem__, default="")
+        return [place for place, _ in places.most_common()]
 
     def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[_State]:
         """Yield spans from the samples between two times and the next one; none without samples between.

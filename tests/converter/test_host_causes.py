@@ -553,6 +553,19 @@ def test_time_of_the_engine_between_its_operators_is_that_of_hooks(tmp_path, too
         assert {*own["place"]} == {HOOK_PLACE}
 
 
+def test_each_of_several_hooks_has_the_time_that_samples_show_it_in(tmp_path):
+    thread, evidence = Thread(0), EvidenceFile()
+    thread.op(BACKWARD + "MulBackward0", START, START + 60_000, 1)
+    thread.op(BACKWARD + "AddBackward0", START + 60_000, END, 2)
+    for time in range(START, END + 5_000, 5_000):
+        frame = HOOK if time < START + 60_000 else ("clip", "hooks.py", 20, "script")
+        evidence.sample(time, frame, ENGINE, STEP, cpu=time)
+    nodes = converted(tmp_path, thread, evidence).nodes
+    for name, place in (("MulBackward0", HOOK_PLACE), ("AddBackward0", "clip (hooks.py:20)")):
+        own = nodes[nodes["operator"] == BACKWARD + name]
+        assert own["duration_ns"][own["place"] == place].sum() >= 0.9 * own["duration_ns"].sum()
+
+
 def test_a_collection_during_a_hook_has_its_own_place(tmp_path):
     thread, evidence = Thread(0), EvidenceFile()
     thread.op(BACKWARD + "MulBackward0", START, END, 1)
