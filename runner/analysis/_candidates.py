@@ -222,7 +222,8 @@ def _outside(loops: Ints, segments: CodedColumns) -> Ints:
 def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     """Yield a function of the script that takes much of a training step, unless one thing in it takes most.
 
-    Of the function that calls the backward pass only operators count, and have to take most of the step.
+    Of the function that calls the backward pass only operators count, and have to take most of the step. It
+    cannot leave the step, and its place includes the backward pass, so that it is not advised.
     """
     called = segments["phase"].passes(CALLED_PHASES.__contains__)
     training = {function_of(place) for place in set(segments["place"][called].tolist())} - {""}
@@ -250,7 +251,8 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         if not is_operator and not is_cause:
             words = "Operators called by" if computes else "Everything in"
             what = f"{words} {function}, most for {short_name(operator)}"
-            yield scaled(segments, what, "compute", Target("place", function), own, remedy="function")
+            target, is_advised = Target("place", function), function not in training
+            yield scaled(segments, what, "compute", target, own, remedy="function", is_advised=is_advised)
 
 
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

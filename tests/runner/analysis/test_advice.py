@@ -409,6 +409,18 @@ def test_the_function_that_trains_is_no_entry(tmp_path):
     assert not any(item.key.startswith("place:") for item in run.advices())
 
 
+def test_a_function_that_trains_and_computes_most_itself_is_named_but_not_advised(tmp_path):
+    """Its place is that of the backward pass, too, which it cannot do without."""
+    operators = [f"aten::op{number}" for number in range(4)]
+    nodes = [comp(4, 4 * MS, (3,), phase="backward", place="train (train.py:30)")]
+    for number, operator in enumerate(operators):
+        facts = {"name": operator, "operator": operator, "place": f"train (train.py:{number})"}
+        nodes.append(comp(number, 2 * MS, (number - 1,) if number else (), **facts))
+    run = analysed(tmp_path, workload(nodes))
+    assert "the largest contributor is Operators called by train (train.py)" in run.summary.headline
+    assert not any(item.key.startswith("place:") for item in run.advices())
+
+
 def test_operators_at_one_line_that_does_more_are_no_loop(tmp_path):
     large = comp(451, 9 * MS, (450,), phase="backward", place="ema (train.py:9)")
     run = analysed(tmp_path, workload([*looping(), large]))
