@@ -315,7 +315,8 @@ def _communications(
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
         copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
-        issuing = set(segments["operator"][own].tolist()) - {""}
+        # Those of messages may wait for the peer, and are no part of the target.
+        issuing = set(segments["operator"][own].tolist()) - {""} if name != "send_recv" else set()
         inside = calls[segments["operator"][calls].passes(issuing.__contains__)]
         what += f", with the copies of {'parameters' if name == 'all_gather' else 'gradients'}" * bool(
             len(copies)

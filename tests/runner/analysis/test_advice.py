@@ -11,7 +11,7 @@ import pytest
 from studies import LAYERS, study_of
 from workloads import coll, comp, workload
 
-from chakrascope.converter import CollectiveType
+from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import advice, summarize
@@ -649,6 +649,24 @@ def test_host_time_in_the_operator_of_a_collective_is_part_of_it(tmp_path):
     nodes.append(coll(3, 40 << 20, (2,), CollectiveType.BROADCAST, **facts))
     first = analysed(tmp_path, workload(nodes, nodes)).advices()[0]
     assert (first.key, first.gain_ns) == ("collective:broadcast=inf", 11 * MS)
+
+
+def test_host_time_in_a_receive_is_no_part_of_the_messages(tmp_path):
+    """It may be the wait for the peer, which smaller messages do not shorten."""
+    calls = {"cause": "communication_call", "operator": "c10d::recv_", "name": "c10d::recv_"}
+    message = {"operator": "c10d::recv_", "kind": "communication", "comm_tag": 1, "comm_size_bytes": 1 << 20}
+    ends = [{"type": NodeType.COMM_SEND, "comm_dst": 1}, {"type": NodeType.COMM_RECV, "comm_src": 0}]
+    ranks = [
+        [
+            comp(0, MS),
+            host(1, 4 * MS, (0,), **calls),
+            comp(2, 3 * MS, (1,), **message) | end,
+        ]
+        for end in ends
+    ]
+    run = analysed(tmp_path, workload(*ranks))
+    (messages,) = (one for one in run.summary.causes if one.key == "collective:send_recv")
+    assert messages.path_ns == 3 * MS
 
 
 @pytest.mark.parametrize(
