@@ -75,8 +75,8 @@ HOST_REMEDIES: Mapping[str, str] = {
     "threads (OMP_NUM_THREADS) if cores are free",
     "convolution": "channels_last, lower precision (bfloat16 under torch.autocast) if the processor has "
     "units for it, or more threads (OMP_NUM_THREADS) if cores are free",
-    "attention": "scaled_dot_product_attention, or lower precision (bfloat16 under torch.autocast) if the "
-    "processor has units for it",
+    "attention": "lower precision (bfloat16 under torch.autocast) if the processor has units for it, or more "
+    "threads (OMP_NUM_THREADS) if cores are free",
     "normalization": "fusing it with its neighbours (torch.compile), or lower precision",
     "softmax": "fusing it with its neighbours (torch.compile), or scaled_dot_product_attention if it is that "
     "of attention",
