@@ -223,7 +223,7 @@ class StudyView:
                 rows = run.rows(measured=False, nested=run.has_few_ranks)
                 rows.colours("kind")
                 if run.is_large:
-                    rows.prepare(_FIRST_RANKS)
+                    rows.prepare(run.result.columns("ranks")["rank"][:_FIRST_RANKS].tolist())
                     run.check_columns()
                     run.layers  # noqa: B018 - reads every node, so it comes last
                 else:

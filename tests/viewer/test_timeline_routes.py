@@ -3,12 +3,17 @@
 import json
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
+from studies import run_in
 
+from chakrascope.converter import Graph, NodeType, Workload
+from chakrascope.runner import Study
 from chakrascope.runner.analysis import _run as analysis
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer.report import write_report
+from chakrascope.viewer.report._pictures import timeline_picture
 from chakrascope.viewer.timeline import TimelineIndex
 from chakrascope.viewer.timeline import _index as timeline
 
@@ -148,7 +153,7 @@ def bars(batch, lanes):
 def test_bars_are_those_of_the_whole_table(ways, colour, measured, nested):
     one, other = (run.rows(measured=measured, nested=nested) for run in ways)
     assert [len(index.parts) for index in (one, other)] == [1, 2]
-    other.prepare(2)
+    other.prepare([0, 1])
     assert other.table.reset_index(drop=True).equals(one.table.reset_index(drop=True))
     lanes, theirs = [*one.table.index], [*other.table.index]
     shown, colours = one.colours(colour), other.colours(colour)
@@ -228,6 +233,22 @@ def test_no_more_ranks_are_kept_or_answered_for_than_may_be(monkeypatch):
     hits = index.seek("mm", range(9))
     assert (len(hits.rank), hits.ranks, hits.of) == (3, 3, 9)
     assert read.count(0) > 1
+
+
+def test_the_picture_of_a_large_run_has_the_lanes_of_each_rank(tmp_path, monkeypatch):
+    graphs = []
+    for rank, streams in enumerate(((0,), (0, 2, 4), (0, 2))):
+        rows = [
+            {"node_id": node, "name": "mm", "type": NodeType.COMP, "kind": "compute", "duration_ns": 1000,
+             "measured_start_ns": 0, "stream": stream} for node, stream in enumerate(streams)
+        ]  # fmt: skip
+        graphs.append(Graph.build(rank, rows, []))
+    study = Study.create(tmp_path / "study")
+    workload = Workload(tuple(graphs), np.arange(3, dtype=np.int32), metadata={"source": "made by hand"})
+    made = run_in(study, workload, label="uneven", workload="uneven")
+    whole, by_rank = StudyView(study).open(made), StudyView(study).open(made)
+    monkeypatch.setattr(type(by_rank), "is_large", property(lambda run: run is by_rank))
+    assert timeline_picture(by_rank) == timeline_picture(whole)
 
 
 def frame(rank, streams):

@@ -81,10 +81,15 @@ def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
         index = run.rows(measured=False, nested=False)
     on_path = run.path.segments.groupby("rank")["duration_ns"].sum().sort_values(ascending=False)
     order = [*on_path.index, *(rank for rank in index.table["rank"].unique() if rank not in on_path.index)]
-    sizes = index.table.groupby("rank").size()
-    kept = [rank for rank in order if rank in sizes.index]
-    fitting = sizes[kept].cumsum() <= _MOST_LANES
-    return index, sorted(int(rank) for rank in (fitting[fitting].index if fitting.any() else kept[:1]))
+    ranks: list[int] = []
+    lanes = 0
+    for rank in map(int, order):
+        index.prepare([rank])
+        lanes += int((index.table["rank"] == rank).sum())
+        if ranks and lanes > _MOST_LANES:
+            break
+        ranks.append(rank)
+    return index, sorted(ranks)
 
 
 def _lane_labels(lanes: pd.DataFrame) -> list[Svg]:

@@ -298,9 +298,9 @@ class TimelineIndex:
         self._hits = (text, asked), hits
         return hits
 
-    def prepare(self, parts: int) -> None:
-        """Read the first *parts* in advance."""
-        for place in range(min(parts, len(self.parts))):
+    def prepare(self, ranks: Iterable[int]) -> None:
+        """Read *ranks* in advance, so that their lanes are known."""
+        for place in dict.fromkeys(self._place[rank] for rank in ranks if rank in self._place):
             self._part(place)
 
     def _by_part(self, lanes: Iterable[int]) -> list[tuple[int, list[int]]]:
