@@ -247,10 +247,16 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         operator, most_ns = largest(segments, computed, "operator")
         most_of = MOST_OF_IT if computes else _ALL_OF_IT
         is_operator = most_ns >= max(most_of * path_ns, _ALL_OF_IT * int(everywhere_ns[operator]))
-        is_cause = len(hosted) and largest(segments, hosted, "cause")[1] >= MOST_OF_IT * path_ns
-        if not is_operator and not is_cause:
-            words = "Operators called by" if computes else "Everything in"
-            what = f"{words} {function}, most for {short_name(operator)}"
+        messages = everything[kinds[everything] == "communication"]
+        is_single = any(
+            len(part) and largest(segments, part, column)[1] >= MOST_OF_IT * path_ns
+            for part, column in ((hosted, "cause"), (messages, "collective"))
+        )
+        if not is_operator and not is_single:
+            what = f"Operators called by {function}, most for {short_name(operator)}"
+            if not computes:
+                operator, _ = largest(segments, _union(computed, messages), "operator")
+                what = f"Everything in {function}, its longest operator {short_name(operator)}"
             target, is_advised = Target("place", function), function not in training
             yield scaled(segments, what, "compute", target, own, remedy="function", is_advised=is_advised)
 

@@ -362,11 +362,28 @@ def test_a_function_that_computes_and_works_on_the_host_is_one_entry(tmp_path, c
         host(2, 3 * MS, (1,), cause="python", place="keep (train.py:10)"),
     ]
     first, *others = analysed(tmp_path, workload(nodes)).advices()
-    name = "Everything in keep (train.py), most for aten::copy_"
+    name = "Everything in keep (train.py), its longest operator aten::copy_"
     assert (first.what == name) == is_entry
     assert not any(item.what == name for item in others)
     if is_entry:
         assert (first.key, first.gain_ns) == ("place:keep (train.py)=inf", 9 * MS)
+
+
+@pytest.mark.parametrize(("reduced_ms", "is_entry"), [(3, True), (9, False)])
+def test_a_function_that_computes_and_communicates_is_one_entry(tmp_path, reduced_ms, is_entry):
+    """Unless most of it is one collective, which has an entry of its own."""
+    place, facts = "mean (train.py:9)", {"operator": "c10d::allreduce_", "phase": "forward"}
+    nodes = [
+        comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
+        comp(1, 2 * MS, (0,), operator="aten::cat", name="aten::cat", place=place),
+        coll(2, 40 << 20, (1,), duration_ns=reduced_ms * MS, place=place, **facts),
+        host(3, MS, (2,), cause="python", place=place),
+    ]
+    first = analysed(tmp_path, workload(nodes, nodes)).advices()[0]
+    assert (first.key == "place:mean (train.py)=inf") == is_entry
+    if is_entry:
+        assert first.what == "Everything in mean (train.py), its longest operator c10d::allreduce_"
+        assert first.gain_ns == 6 * MS
 
 
 @pytest.mark.parametrize(("name", "is_entry"), [("mine", True), ("Net.forward", False)])
