@@ -235,6 +235,13 @@ def test_no_more_ranks_are_kept_or_answered_for_than_may_be(monkeypatch):
     assert read.count(0) > 1
 
 
+def test_no_rank_is_left_out_of_an_area_as_lanes_get_other_numbers():
+    frames = {0: frame(0, (7,)), 1: frame(1, range(100)), 2: frame(2, (7,))}
+    index = TimelineIndex(lambda rank, _: frames[rank], lambda *_: None, [[rank] for rank in frames], 100)
+    nodes, inside, left_out = index.area(0, 100, [*index.table.index])
+    assert (nodes["rank"].tolist(), len(inside), left_out) == ([0, 1, 2], 3, 0)
+
+
 def test_the_picture_of_a_large_run_has_the_lanes_of_each_rank(tmp_path, monkeypatch):
     graphs = []
     for rank, streams in enumerate(((0,), (0, 2, 4), (0, 2))):

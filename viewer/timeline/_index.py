@@ -219,31 +219,31 @@ class TimelineIndex:
         """Return `Slices.window` of *lanes*, by default all; empty for parts beyond `NODES_AT_ONCE`."""
         colours = colours or self.colours("kind")
         batches = []
-        for place, own in self._by_part(self.table.index if lanes is None else lanes):
+        own = self._by_part(self.table.index if lanes is None else lanes)
+        for place in self._at_once(own):
             part = self._part(place)
             matches = part.matches(sought) if sought else None
             code = part.colours(colours).code
-            batch = part.slices.window(t0_ns, t1_ns, pixels, own, colour=code, matches=matches)
+            batch = part.slices.window(t0_ns, t1_ns, pixels, own[place], colour=code, matches=matches)
             batches.append((place, batch))
         with self._lock:
             return _joined(batches, self._stride, self.edition)
 
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> tuple[pd.DataFrame, pd.DataFrame, int]:
         """Return nodes, their `Lanes.area`, and the number of omitted ranks."""
-        asked = list(lanes)
-        chosen = self._by_part(asked)
+        own = self._by_part(lanes) or {0: []}
+        chosen = self._at_once(own)
         nodes, inside = [], []
-        for place, own in chosen or [(0, [])]:
+        for place in chosen:
             part = self._part(place)
-            covered = part.slices.area(t0_ns, t1_ns, own)
+            covered = part.slices.area(t0_ns, t1_ns, own[place])
             nodes.append(part.whole().iloc[covered["row"]])
             inside.append(covered)
         # Parts may number their texts otherwise.
         texts = [name for name, kind in nodes[0].dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
         table = pd.concat([part.astype(dict.fromkeys(texts, "str")) for part in nodes], ignore_index=True)
-        places = {lane // self._stride for lane in asked if 0 <= lane // self._stride < len(self.parts)}
         joined = pd.concat(inside, ignore_index=True)
-        return table, joined.assign(row=np.arange(len(joined))), len(places) - len(chosen)
+        return table, joined.assign(row=np.arange(len(joined))), len(own) - len(chosen)
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
         """Return (lane, start_ns, end_ns) of a node as simulated, or (-1, 0, 0) if it was not executed."""
@@ -303,14 +303,14 @@ class TimelineIndex:
         for place in dict.fromkeys(self._place[rank] for rank in ranks if rank in self._place):
             self._part(place)
 
-    def _by_part(self, lanes: Iterable[int]) -> list[tuple[int, list[int]]]:
-        """Return the index of each part of *lanes* and its lanes, for as many parts as may be read."""
+    def _by_part(self, lanes: Iterable[int]) -> dict[int, list[int]]:
+        """Return the lanes of each part among *lanes*, as the part numbers them."""
         own: dict[int, list[int]] = {}
         for lane in lanes:
             place, local = divmod(lane, self._stride)
             if 0 <= place < len(self.parts):
                 own.setdefault(place, []).append(local)
-        return [(place, own[place]) for place in self._at_once(own)]
+        return own
 
     def _at_once(self, places: Iterable[int]) -> list[int]:
         """Return the first of *places*, as many as may be read for one question."""
