@@ -229,7 +229,7 @@ def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
     """Return *lanes* with the *track* number of parallel lanes of one stream."""
     beside = [f" · {number + 1}" if number else "" for number in track.tolist()]
     table: pd.DataFrame = lanes.reset_index(drop=True).assign(level=SLICES)
-    table["label"] = table["label"].astype(str) + beside
+    table["label"] = table["label"].astype(str) + np.array(beside, dtype=object)
     return table
 
 

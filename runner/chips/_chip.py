@@ -214,8 +214,8 @@ def load_chip(path: str | Path) -> Chip:
         _check_costs(costs, f"{file}: costs of {software}")
     chip.peak(chip.precision)
     like = {software: other for software, other in chip.like.items() if software not in chip.costs}
-    costs = {software: _costs_like(chip, other, software) for software, other in like.items()}
-    return replace(chip, like=like, costs={**costs, **chip.costs})
+    borrowed = {software: _costs_like(chip, other, software) for software, other in like.items()}
+    return replace(chip, like=like, costs={**borrowed, **chip.costs})
 
 
 def save_chip(chip: Chip, path: str | Path) -> None:

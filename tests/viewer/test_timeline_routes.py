@@ -218,6 +218,14 @@ def test_lanes_of_a_rank_that_differs_are_told_once_it_is_read():
     assert set(shown.lane.tolist()) <= set(index.table.index[index.table["rank"] == 2])
 
 
+def test_ranks_that_ran_nothing_leave_the_lanes_of_others():
+    frames = {0: frame(0, (7,)).iloc[:0], 1: frame(1, (7, 8)), 2: frame(2, (7, 8))}
+    index = TimelineIndex(lambda rank, _: frames[rank], lambda *_: None, [[rank] for rank in frames], 100)
+    assert index.table["rank"].tolist() == [1, 1, 2, 2]
+    assert index.window(0, 100, 10).count.sum() == 4
+    assert not TimelineIndex.whole(frames[0]).window(0, 100, 10).count.sum()
+
+
 def test_no_more_ranks_are_kept_or_answered_for_than_may_be(monkeypatch):
     monkeypatch.setattr(timeline, "KEPT_NODES", 2)
     monkeypatch.setattr(timeline, "PARTS_AT_ONCE", 3)

@@ -107,7 +107,7 @@ class TimelineIndex:
 
     *frame_of* returns the nodes of the part of a rank with some columns. Lane numbers leave gaps between
     parts, as the number of a part's lanes is unknown until it is read; until then it is assumed to equal
-    that of the first part. ``edition`` is incremented if this assumption was wrong. *facts_of* returns
+    that of the first part that has any. ``edition`` is incremented if this assumption was wrong. *facts_of* returns
     whether nodes communicate, and their streams; *kinds* are those of the critical path, *calls_of* returns
     the calls on the host threads of one rank, if its trace is there, and *words* those of all nodes, if
     there is one part.
@@ -143,8 +143,11 @@ class TimelineIndex:
         self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, IndexColours]] = {}
         self._hits: tuple[tuple[str, list[int]], Hits] | None = None
         self._stride = _LEAST_STRIDE
-        if self.parts:
-            self._part(0)
+        self._model = 0  # the part whose lanes others are assumed to have
+        self._model = next((place for place in range(len(self.parts)) if self._has_lanes(place)), 0)
+
+    def _has_lanes(self, place: int) -> bool:
+        return bool(len(self._part(place).slices.table))
 
     @classmethod
     def whole(cls, nodes: pd.DataFrame, makespan_ns: int = 0, **options: Any) -> TimelineIndex:
@@ -159,9 +162,9 @@ class TimelineIndex:
             if not self.parts:
                 nothing: pd.DataFrame = Slices(self._frame_of(0, _DRAWN)).table
                 return nothing
-            first = self._tables[0]
+            model = self._tables[self._model]
             tables = [
-                self._tables[place] if place in self._tables else first.assign(rank=ranks[0])
+                self._tables[place] if place in self._tables else model.assign(rank=ranks[0])
                 for place, ranks in enumerate(self.parts)
             ]
             lanes = [
@@ -186,7 +189,7 @@ class TimelineIndex:
 
     def _coloured_by(self, by: str, known: Mapping[str, int]) -> IndexColours:
         if by not in COLOURED_BY[1:]:
-            first = {*self._part(0).slices.nodes["kind"].unique()} if self.parts else set()
+            first = {*self._part(self._model).slices.nodes["kind"].unique()} if self.parts else set()
             shown = first | {*self._kinds}
             return IndexColours(_NO_CODE, *kind_palette(KINDS, [kind for kind in KINDS if kind in shown]))
         names = self._ordered(by)
@@ -268,7 +271,7 @@ class TimelineIndex:
             is_comm, stream = self._facts_of(ranks[rest], node_ids[rest])
             keys = zip(places[rest].tolist(), is_comm.tolist(), stream.tolist(), strict=True)
             of_stream = [
-                (place * self._stride, self._streams.get(place, self._streams[0]).get((comm, number), -1))
+                (place * self._stride, self._streams.get(place, self._streams[self._model]).get((comm, number), -1))
                 for place, comm, number in keys
             ]
             lanes[rest] = [base + lane if lane >= 0 else -1 for base, lane in of_stream]
@@ -358,8 +361,8 @@ class TimelineIndex:
         for lane, key in zip(np.flatnonzero(of_nodes).tolist(), zip(comm, streams, strict=True), strict=True):
             keys.setdefault(key, lane)
         self._streams[place] = keys
-        expected = self._tables[0].assign(rank=self.parts[place][0])
-        is_as_expected = place > 0 and table.equals(expected) and len(keys) == int(of_nodes.sum())
+        expected = self._tables[self._model].assign(rank=self.parts[place][0])
+        is_as_expected = place != self._model and table.equals(expected) and len(keys) == int(of_nodes.sum())
         while len(table) > self._stride:
             self._stride *= 2
         self.edition += not is_as_expected
