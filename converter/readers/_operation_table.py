@@ -337,11 +337,13 @@ def _without_delay(
     """Return *phases* with the wait for a processor as ``descheduled``.
 
     Where in the step it was is unknown: each phase of work gives the same share of its time. Some of it may
-    be in collectives, so all phases of work together keep at least the time that the thread had a processor.
+    be in collectives, so all phases of work together keep at least the time that the thread had a processor:
+    all of it, or where that is longer than they are, as collectives spin, what collectives leave of it.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
     total = sum(work.values(), np.zeros(1, np.int64))
-    share = np.clip(np.minimum(delay_ns, total - cpu_ns) / np.maximum(total, 1), 0, 1)
+    own_ns = np.where(cpu_ns <= total, cpu_ns, cpu_ns - phases["collectives"])
+    share = np.clip(np.minimum(delay_ns, total - np.maximum(own_ns, 0)) / np.maximum(total, 1), 0, 1)
     taken = {kind: np.rint(time_ns * share).astype(np.int64) for kind, time_ns in work.items()}
     descheduled = sum(taken.values(), np.zeros(1, np.int64))
     return phases | {kind: work[kind] - taken[kind] for kind in work} | {"descheduled": descheduled}
