@@ -32,13 +32,17 @@ def search_table(
     """Return a row for each of the best *candidates*, and their numbers in that order.
 
     Simulated plans come first, the fastest on top, then those only estimated: at most 10,000 of these, and
-    the front. Times are ns, memory bytes; ``cost`` is a price, or, without prices, chip-seconds. ``front``
+    the front. To compare with simulated steps, estimates are scaled by the median ratio of these to their
+    estimates. Times are ns, memory bytes; ``cost`` is a price, or, without prices, chip-seconds. ``front``
     marks the Pareto front of step, memory and cost; *figures* has the estimates.
     """
     done = [number for number, answer in answers.items() if answer["state"] == "done"]
     simulated = np.zeros(len(candidates), dtype=bool)
     simulated[done] = True
     figures = figures.copy()
+    if done:
+        makespans_ns = np.array([answers[number]["makespan_ns"] for number in done])
+        figures[:, [0, 2]] *= np.median(makespans_ns / figures[done, 0])
     for number in done:
         step = answers[number]["makespan_ns"]
         figures[number, [0, 2]] = step, request.cost(request.clusters[candidates[number].cluster], step)

@@ -279,7 +279,7 @@ def made(tmp_path_factory):
         (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "are no ranks; write 3, or 0-7"),
         (("what-if", "STUDY", "--faster", "bandwidth:²=2"), 2, "has no dimension '²'"),
         (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
-        (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 50, "does not answer"),
+        (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 40, "scheduler.json"),
         (("inspect", "."), 30, "No workload at ."),
         (("demo", "--port", "65536"), 2, "65536 is not in the range"),
     ],

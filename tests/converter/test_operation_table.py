@@ -200,7 +200,16 @@ def test_a_part_that_a_killed_rank_left_incomplete_is_dropped(tmp_path, lost):
 
 @pytest.mark.parametrize(
     ("delay_ms", "cpu_ms", "taken_ms"),
-    [(0, 0, 0), (7, 0, 7), (1000, 0, 68), (1000, 20, 48), (7, 20, 7), (1000, 68, 0), (1000, 75, 3), (2, 75, 2)],
+    [
+        (0, 0, 0),
+        (7, 0, 7),
+        (1000, 0, 68),
+        (1000, 20, 48),
+        (7, 20, 7),
+        (1000, 68, 0),
+        (1000, 75, 3),
+        (2, 75, 2),
+    ],
 )
 def test_the_wait_for_a_processor_is_taken_from_the_work(tmp_path, delay_ms, cpu_ms, taken_ms):
     readings = {"delay_ns": [0, delay_ms * 1_000_000], "cpu_ns": [0, cpu_ms * 1_000_000]}

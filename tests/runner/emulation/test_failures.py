@@ -139,7 +139,7 @@ def test_a_coordinator_that_dies_leaves_nothing_behind(root):
 
 def test_an_agent_that_still_starts_ends_with_its_coordinator():
     modules = "from jobs import *; from chakrascope.runner.emulation import *"
-    code = f"{modules}; emulate(engine_job(steps()), Setup())"
+    code = f"{modules}; emulate(engine_job(steps()), Setup(), limit_s=300)"
     folder = Path(__file__).parent
     process = subprocess.Popen(
         [sys.executable, "-c", code],

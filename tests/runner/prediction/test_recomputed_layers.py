@@ -208,7 +208,7 @@ def test_the_optimizer_of_the_host_takes_its_memory_traffic_and_two_copies():
     owned = EIGHT_LAYERS.params() / 8
     host = H100.host
     assert host is not None
-    on_host = owned * 30 / (0.45 * host.memory_bytes_per_s)
+    on_host = owned * 30 / (0.8 * host.memory_bytes_per_s)
     copied = owned * (DATA_PARALLEL.grad_bytes + 2) / (0.8 * host.link_bytes_per_s)
     on_chip = owned * 30 / (H100.memory_bytes_per_s * H100.costs_of("megatron").pointwise)
     longer = offloaded.step_ns - usual.step_ns
