@@ -107,10 +107,10 @@ class TimelineIndex:
 
     *frame_of* returns the nodes of the part of a rank with some columns. Lane numbers leave gaps between
     parts, as the number of a part's lanes is unknown until it is read; until then it is assumed to equal
-    that of the first part that has any. ``edition`` is incremented if this assumption was wrong. *facts_of* returns
-    whether nodes communicate, and their streams; *kinds* are those of the critical path, *calls_of* returns
-    the calls on the host threads of one rank, if its trace is there, and *words* those of all nodes, if
-    there is one part.
+    that of the first part that has any. ``edition`` is incremented if this assumption was wrong. *facts_of*
+    returns whether nodes communicate, and their streams; *kinds* are those of the critical path, *calls_of*
+    returns the calls on the host threads of one rank, if its trace is there, and *words* those of all nodes,
+    if there is one part.
     """
 
     def __init__(
@@ -270,8 +270,9 @@ class TimelineIndex:
         if len(rest):
             is_comm, stream = self._facts_of(ranks[rest], node_ids[rest])
             keys = zip(places[rest].tolist(), is_comm.tolist(), stream.tolist(), strict=True)
+            model = self._streams[self._model]
             of_stream = [
-                (place * self._stride, self._streams.get(place, self._streams[self._model]).get((comm, number), -1))
+                (place * self._stride, self._streams.get(place, model).get((comm, number), -1))
                 for place, comm, number in keys
             ]
             lanes[rest] = [base + lane if lane >= 0 else -1 for base, lane in of_stream]
