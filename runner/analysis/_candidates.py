@@ -37,7 +37,7 @@ from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
 from ._host_candidates import collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
-from ._labels import function_of, numberless, short_name, within
+from ._labels import function_of, lowered, numberless, short_name, within
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
@@ -393,6 +393,7 @@ def _late_ranks(path: CriticalPath, found: Sequence[Excess]) -> Iterator[Candida
         label = HOST_CAUSES.get(cause, "")
         if label and cause in DIFFUSE_CAUSES and 2 * longest > ns:
             label = "Host stall"
+        label = lowered(label)
         more = f"{label or name} in {late.place}" if late.place else f"{label}: {name}" if label else name
         what = f"Rank {late.rank} is late: {duration_text(late.total_ns)} more work than its peers"
         what += f", {duration_text(ns)} of it {more}" if len(late.work) > 1 else f" in {more}"

@@ -9,6 +9,7 @@ from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
 _LONGEST_NAME = 100
+_PROPER = "Python"  # the name that a sentence may begin with
 _LINE = re.compile(r":\d+\)$")
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
@@ -36,6 +37,12 @@ def edge_label(kind: int) -> str:
 def short_name(name: str) -> str:
     """Return *name* short enough for a sentence, as kernel names may be whole signatures."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+
+
+def lowered(sentence: str) -> str:
+    """Return *sentence* for the middle of another one: without its capital and full stop."""
+    first = sentence[:1] if sentence.startswith(_PROPER) else sentence[:1].lower()
+    return first + sentence[1:].rstrip(".")
 
 
 def function_of(place: str) -> str:

@@ -29,6 +29,7 @@ from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._host_time import contention
+from ._labels import lowered
 from ._path_facts import NodeFacts
 from ._store_and_forward import store_and_forward
 
@@ -53,7 +54,6 @@ _PHRASES = {
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
-_PROPER = "Python"  # the name that a sentence may begin with
 _BUSY = 0.9  # of the step: a device as busy as this is what bounds it, if nothing could be replayed
 _CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than this decides
 
@@ -237,11 +237,11 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
     late = [one for one in advised.advice[:1] if one.key.startswith("skew:") and not one.is_bound]
     if late and late[0].gain_ns > max(advised.half_kinds_ns.values(), default=0):
         rank, excess = late[0].what.split(" is late", 1)
-        text, gain = f"{_lower(rank)}, which is late{excess}", duration_text(late[0].gain_ns)
+        text, gain = f"{lowered(rank)}, which is late{excess}", duration_text(late[0].gain_ns)
         return f"{took} bound by {text}; an even load would gain {gain}; {_contributor(path, advised)}."
     cause = _PHRASES.get(bound.kind, bound.kind)
     share = f": {share_text(float(kinds['share'][0]))} of the critical path"
-    parts = [_contributor(path, advised), *(_lower(one.what) for one in late)]
+    parts = [_contributor(path, advised), *(lowered(one.what) for one in late)]
     return f"{took} bound by {cause}{bound.why or share}; {'; '.join(parts)}."
 
 
@@ -264,14 +264,14 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
     segments, largest_ns = path.columns, _largest_ns(advised.causes)
     pieces = f" in {top.pieces:,} segments" if top.pieces > 1 else ""
     share = share_text(top.path_ns / max(1, path.makespan_ns))
-    what = _lower(top.what) if top.kind not in ("compute", "communication") or top.cause else top.what
+    what = lowered(top.what) if top.kind not in ("compute", "communication") or top.cause else top.what
     which = "contributor" if top.path_ns >= largest_ns else "single cause"
     text = f"the largest {which} is {what} ({duration_text(top.path_ns)}{pieces}, {share})"
     if top.node_id < 0:
         return text
     row = int(np.flatnonzero((segments["rank"] == top.rank) & (segments["node_id"] == top.node_id))[0])
     text += _place(segments, row)
-    return text + (f"; its largest piece: {_lower(path.reason(row))}" if top.kind == "communication" else "")
+    return text + (f"; its largest piece: {lowered(path.reason(row))}" if top.kind == "communication" else "")
 
 
 def _largest_ns(causes: Sequence[Cause]) -> int:
@@ -284,11 +284,6 @@ def _place(segments: CodedColumns, row: int) -> str:
     phase, module = _PHASES.get(str(segments["phase"][row]), ""), str(segments["module"][row])
     place = " of ".join(word for word in (phase, module) if word)
     return f", its longest piece in {place}" if place else ""
-
-
-def _lower(sentence: str) -> str:
-    first = sentence[:1] if sentence.startswith(_PROPER) else sentence[:1].lower()
-    return first + sentence[1:].rstrip(".")
 
 
 def rank_times(result: Result) -> pd.DataFrame:

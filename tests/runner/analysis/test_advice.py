@@ -847,7 +847,7 @@ def test_time_inside_communication_calls_is_no_work_of_a_rank(tmp_path):
     sleeping = [sleep, comp(1, MS, (0,)), coll(2, 1 << 20, (1,))]
     run = analysed(tmp_path, workload(waiting, sleeping))
     (item,) = (item for item in run.advices() if item.key == "skew:1=inf")
-    assert item.what == "Rank 1 is late: 10.0 ms more work than its peers in Sleeping in upload (train.py:9)"
+    assert item.what == "Rank 1 is late: 10.0 ms more work than its peers in sleeping in upload (train.py:9)"
 
 
 def test_equal_ranks_are_not_blamed(tmp_path):
