@@ -15,7 +15,7 @@ from .._result import Result
 from ._advice import Advised
 from ._critical_path import CriticalPath, critical_path
 
-_VERSION = 8
+_VERSION = 9
 # What reading raises of a file that is none, cut off, or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
