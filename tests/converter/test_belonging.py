@@ -125,9 +125,9 @@ def test_ranks_of_one_job_at_different_times_are_an_assumption(mlp, tmp_path):
         lambda document: document.update(baseTimeNanoseconds=document["baseTimeNanoseconds"] + 10**10),
     )
     assumptions = convert_files(device_trace=paths).metadata["assumptions"]
-    told = "before rank 1 began: their clocks disagree"
-    assert any(told in note for note in assumptions)
-    assert any(told in finding.cause for finding in doctor(tmp_path))
+    clash = "before rank 1 began: their clocks disagree"
+    assert any(clash in note for note in assumptions)
+    assert any(clash in finding.cause for finding in doctor(tmp_path))
 
 
 def test_a_host_trace_of_a_part_of_the_steps_is_no_other_run(mlp, tmp_path):

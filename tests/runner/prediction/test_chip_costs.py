@@ -52,9 +52,9 @@ def test_costs_of_its_own_come_before_those_of_another_chip_and_are_kept(tmp_pat
     text = (tmp_path / "mine.yml").read_text(encoding="utf-8").replace("like:\n", "like:\n  megatron: h100\n")
     (tmp_path / "mine.yml").write_text(text, encoding="utf-8")
     mine = load_chip(tmp_path / "mine.yml")
-    save_chip(mine, tmp_path / "again.yml")
-    again = load_chip(tmp_path / "again.yml")
-    assert chip.costs["megatron"] == mine.costs["megatron"] == again.costs["megatron"]
+    save_chip(mine, tmp_path / "saved.yml")
+    saved = load_chip(tmp_path / "saved.yml")
+    assert chip.costs["megatron"] == mine.costs["megatron"] == saved.costs["megatron"]
 
 
 def test_large_whole_numbers_of_a_chip_are_rounded(tmp_path: Path):
