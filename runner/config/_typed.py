@@ -17,7 +17,9 @@ _WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: 
 def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
     """Return *value* if it is a mapping; raises `ConfigError` with its place *where*."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{where} must be a mapping of keys to values, not {shown(value)}; correct the value.")
+        raise ConfigError(
+            f"{where} must be a mapping of keys to values, not {shown(value)}; correct the value."
+        )
     return value
 
 
