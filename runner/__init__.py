@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..support import exports_of
 
 if TYPE_CHECKING:
+    from ._check_study import check_study as check_study
     from ._experiment import Detail as Detail
     from ._experiment import Experiment as Experiment
     from ._experiment import WorkloadSource as WorkloadSource
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from .study import Study as Study
     from .study import StudyInfo as StudyInfo
     from .study import Workspace as Workspace
-    from .study import check_study as check_study
     from .study import describe_study as describe_study
     from .study import experiment_archive as experiment_archive
     from .study import find_items as find_items

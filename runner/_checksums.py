@@ -1,4 +1,4 @@
-"""Write and verify the checksums of a result's files, in the format of ``sha256sum``."""
+"""Checksums of the files of a result, a workload or a sweep, in the format of ``sha256sum``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from ..errors import StudyError
+from ..support import new_file
 
 CHECKSUMS_FILE = "SHA256SUMS"
 _BLOCK = 1 << 20
@@ -17,7 +18,8 @@ def write_checksums(folder: Path) -> None:
     """Write the checksums of all files in *folder* to a file in it, which `sha256sum -c` can check."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS_FILE)
     lines = [f"{_digest(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
-    (folder / CHECKSUMS_FILE).write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
+    with new_file(folder / CHECKSUMS_FILE) as temporary:
+        temporary.write_bytes("".join(lines).encode("utf-8", "surrogateescape"))
 
 
 def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
@@ -28,7 +30,7 @@ def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True)
     problem = _problem(folder, wanted)
     if problem:
         raise StudyError(
-            f"{folder / problem[0]} {problem[1]}; restore it, or delete the folder and run it again."
+            f"{folder / problem[0]} {problem[1]}; restore it, or delete the folder and make it again."
         )
 
 

@@ -101,6 +101,19 @@ class Database:
         with self.transaction() as connection:
             return select(connection, where, *values)
 
+    def check(self) -> None:
+        """Raise `StudyError` if the file is damaged; it is only read."""
+        if not self.path.is_file():
+            return
+        try:
+            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                problem = connection.execute("PRAGMA quick_check").fetchone()[0]
+                select(connection, "1")
+        except sqlite3.Error as error:
+            problem = str(error)
+        if problem != "ok":
+            raise StudyError(f"The job store {self.path} is damaged ({problem}); delete it: runs stay.")
+
     def update(self, identity: int, where: str = "1", /, **values: Any) -> bool:
         """Set columns of the job *identity* if *where* holds, and return whether it did."""
         with self.transaction() as connection:

@@ -8,8 +8,8 @@ from ...support import exports_of
 
 if TYPE_CHECKING:
     from ._archive import experiment_archive as experiment_archive
-    from ._check import check_study as check_study
     from ._layout import NAME_LENGTH as NAME_LENGTH
+    from ._layout import RUN_FILE as RUN_FILE
     from ._layout import check_name as check_name
     from ._layout import safe_name as safe_name
     from ._marks import TimelineNote as TimelineNote
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._networks import add_network as add_network
     from ._networks import network_names as network_names
     from ._networks import read_network_file as read_network_file
+    from ._notes import note_problem as note_problem
     from ._runs import RunInfo as RunInfo
     from ._runs import compared as compared
     from ._runs import run_name as run_name

@@ -202,6 +202,11 @@ class StudyLayout:
         for file in self.runs_dir.glob(f"[!.]*/{RUN_FILE}"):
             yield file.parent
 
+    def unlisted_run_dirs(self) -> list[Path]:
+        """Return the folders of runs that lost the file which marks them as finished, in order of name."""
+        folders = sorted(folder for folder in self.runs_dir.glob("[!.]*") if folder.is_dir())
+        return [folder for folder in folders if not (folder / RUN_FILE).exists()]
+
     def taken_names(self) -> set[str]:
         """Return the names of a workload or trace set that exist."""
         return {path.name for root in (self.workloads_dir, self.traces_dir) for path in root.glob("*")}

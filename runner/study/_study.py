@@ -154,6 +154,7 @@ class Study(StudyLayout):
             new_folder(folder, existing="replace", choose=lambda _: folder) as temporary,
         ):
             save(self.prefix_in(temporary))
+            write_checksums(temporary)
             folder = self._folder_for(temporary, folder, replace_other)
         return self.prefix_in(folder)
 

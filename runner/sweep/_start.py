@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError, StudyError
 from ...support import write_file, writing
+from .._checksums import CHECKSUMS_FILE, refuse_damaged
 from .._experiment import Experiment
 from .._simulate import load_memory
 from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
@@ -39,6 +40,7 @@ def write_start(folder: Path, base: Base, points: int) -> None:
     }
     with writing(f"The sweep {folder}", StudyError):
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / CHECKSUMS_FILE).unlink(missing_ok=True)
         write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
 
 
@@ -97,6 +99,7 @@ def _settings_of(study: Study, name: str, identity: str) -> dict[str, Any]:
 
 
 def _read_start(folder: Path) -> Base:
+    refuse_damaged(folder, {_NAME}.__contains__)
     try:
         start: dict[str, Any] = json.loads((folder / _NAME).read_text(encoding="utf-8"))
         if "model" in start:

@@ -15,6 +15,7 @@ import pandas as pd
 from ...errors import StudyError
 from ...support import new_file, writing
 from ...support.table import ParquetFile, frame_bytes
+from .._checksums import refuse_damaged
 from ..study import Study
 from ._goal import Goal
 from ._point import MEASURES, Answer
@@ -139,6 +140,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
+    refuse_damaged(path.parent, {path.name}.__contains__)
     try:
         # Tables of earlier versions have no prices, and only those of plans have memory.
         absent = {"cost": None, "memory_bytes": None}

@@ -27,7 +27,7 @@ from chakrascope.runner import (
     simulate,
 )
 from chakrascope.runner.config import preset_path
-from chakrascope.runner.sweep import Prices, parse_axis, read_points
+from chakrascope.runner.sweep import Prices, parse_axis, read_points, run_sweep
 
 MEMORY = {"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-latency": 9, "num-nodes": 2}
 READERS = {
@@ -229,15 +229,50 @@ def test_any_change_is_named_by_doctor(study, name, how):
         file.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     else:
         file.write_bytes(content[:-1])
-    if (name, how) != ("run.json", "missing"):  # then it is no run at all
-        (cause,) = errors(study)
-        assert str(file) in cause
+    (finding,) = (finding for finding in check_study(study) if finding.severity == "error")
+    if (name, how) == ("run.json", "missing"):  # then no command lists it
+        assert finding.place == str(file.parent)
+        assert name in finding.cause
+    else:
+        assert str(file) in finding.cause
         readers = (
             [study.runs] if name == "run.json" else [study.result] if name in RESULT else [study.experiment]
         )
         for read in readers:
             with pytest.raises(StudyError, match=name):
                 read()
+
+
+@pytest.mark.parametrize("name", ["workload.0.et", "workload.workload.json", "start.json", "points.parquet"])
+@pytest.mark.parametrize("how", ["one byte", "missing"])
+def test_a_change_of_a_workload_or_a_sweep_is_named_by_doctor(study, name, how):
+    run_sweep(study, [{"backend": "analytical-unaware"}], network="ring-2")
+    (file,) = study.path.glob(f"*/*/{name}")
+    content = file.read_bytes()
+    file.unlink()  # links of saved graphs share their content
+    if how == "one byte":
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert any(f"{file} is" in cause for cause in errors(study))
+
+
+def test_a_sweep_that_continues_has_checksums_of_its_new_table(study):
+    for backends in (["analytical-unaware"], ["analytical-unaware", "flow"]):
+        run_sweep(study, [{"backend": name} for name in backends], network="ring-2", name="two")
+        assert errors(study) == []
+    table = study.sweep_dir("two") / "points.parquet"
+    table.write_bytes(table.read_bytes()[:-1])
+    with pytest.raises(StudyError, match=r"points\.parquet is damaged"):
+        run_sweep(study, [{"backend": "flow"}], network="ring-2", name="two")
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0" + b"x" * 5000, b"x" * 5000])
+def test_a_damaged_job_store_is_named_and_not_written(study, content):
+    file = study.jobs_dir / "jobs.sqlite"
+    file.parent.mkdir()
+    file.write_bytes(content)
+    (cause,) = errors(study)
+    assert f"{file} is damaged" in cause
+    assert file.read_bytes() == content
 
 
 @pytest.mark.parametrize("name", ["run.json", "result.json"])

@@ -231,7 +231,12 @@ def test_the_table_is_complete_and_the_best_point_first(study):
     stored = read_sweep(study, found.name)
     pd.testing.assert_frame_equal(stored.points, found.points)
     assert [info.id for info in study.runs()] == found.points["id"].tolist()[:2] == list(found.kept)
-    assert {path.name for path in found.path.parent.iterdir()} == {"points.parquet", "lock", "start.json"}
+    assert {path.name for path in found.path.parent.iterdir()} == {
+        "points.parquet",
+        "lock",
+        "start.json",
+        "SHA256SUMS",
+    }
     with pytest.raises(StudyError, match=found.name):
         read_sweep(study, "other")
 

@@ -1,0 +1,108 @@
+"""Check everything in a study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from ..converter import Finding, doctor, worst_first
+from ..converter.building import Progress, finished_ranks
+from ..errors import ChakrascopeError
+from ..tracer import MANIFEST_NAME
+from ._checksums import CHECKSUMS_FILE, refuse_damaged
+from .jobs import JobStore
+from .study import RUN_FILE, Study, note_problem, timeline_notes
+from .sweep import read_sweep, sweep_names
+
+
+def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None = None) -> list[Finding]:
+    """Return the problems of everything in *study*, worst first; [] if there are none.
+
+    *jobs* and *progress* are those of `convert`, which each trace set goes through. Never raises for a
+    problem in the study.
+    """
+    sets = sorted(study.trace_set_dirs())
+    findings = []
+    for folder in sets:
+        with finished_ranks(f"{study.path}.{folder.name}.doctor") as finished:
+            findings += doctor(folder, jobs=jobs, progress=progress, finished=finished)
+    for folder in study.unfinished_trace_dirs():
+        cause = f"It has no {MANIFEST_NAME}, so the capture never finished."
+        findings.append(Finding("warning", str(folder), cause, "Capture again, and delete this folder."))
+    findings += _workloads(study)
+    if not sets and not findings:
+        cause = "It holds no trace set."
+        findings.append(Finding("warning", str(study.path), cause, "Capture one with 'chakrascope trace'."))
+    return worst_first([*findings, *_runs(study), *_sweeps(study), *_jobs(study)])
+
+
+def _workloads(study: Study) -> Iterator[Finding]:
+    """Yield the workloads whose files changed, and the problems of the graphs of the others."""
+    graphs = {prefix.parent: prefix for prefix in study.graph_prefixes()}
+    without = []
+    for folder in _folders(study.workloads_dir):
+        if not (folder / CHECKSUMS_FILE).exists():
+            without.append(folder.name)
+        damage = [*_refused(f"{study.path}, workload {folder.name}", partial(refuse_damaged, folder))]
+        yield from damage or (doctor(graphs[folder]) if folder in graphs else ())
+    yield from _without_checksums(study, "workload", without)
+
+
+def _runs(study: Study) -> Iterator[Finding]:
+    """Yield the problems of the runs: files that changed, contradictory results, lost notes."""
+    without = []
+    for folder in sorted(study.run_dirs()):
+        place = f"{study.path}, run {folder.name}"
+        if not (folder / CHECKSUMS_FILE).exists():
+            without.append(folder.name)
+        try:
+            study.result(folder.name)
+            study.run_configs(folder.name)
+            timeline_notes(study, folder.name)
+        except ChakrascopeError as error:
+            yield Finding("error", place, error.message, "Restore the file, or run it again.")
+        yield from _note(folder, place)
+    yield from _note(study.path, str(study.path))
+    yield from _without_checksums(study, "run", without)
+    for folder in study.unlisted_run_dirs():
+        cause = f"It has no {RUN_FILE}, so no command lists it."
+        yield Finding("error", str(folder), cause, "Restore the file, or delete the folder and run it again.")
+
+
+def _note(folder: Path, place: str) -> Iterator[Finding]:
+    problem = note_problem(folder)
+    if problem:
+        yield Finding("warning", place, f"{problem}.")
+
+
+def _sweeps(study: Study) -> Iterator[Finding]:
+    """Yield the sweeps whose files changed; those without checksums are read."""
+    names = sweep_names(study)
+    for folder in _folders(study.sweeps_dir):
+        place = f"{study.path}, sweep {folder.name}"
+        yield from _refused(place, partial(refuse_damaged, folder))
+        if folder.name in names and not (folder / CHECKSUMS_FILE).exists():
+            yield from _refused(place, partial(read_sweep, study, folder.name))
+
+
+def _jobs(study: Study) -> Iterator[Finding]:
+    yield from _refused(f"{study.path}, jobs", JobStore(study).database.check)
+
+
+def _folders(parent: Path) -> list[Path]:
+    return sorted(folder for folder in parent.glob("[!.]*") if folder.is_dir())
+
+
+def _refused(place: str, check: Callable[[], object]) -> Iterator[Finding]:
+    try:
+        check()
+    except ChakrascopeError as error:
+        yield Finding("error", place, error.message)
+
+
+def _without_checksums(study: Study, what: str, names: Sequence[str]) -> Iterator[Finding]:
+    if names:
+        counted = f"1 {what} has" if len(names) == 1 else f"{len(names)} {what}s have"
+        cause = f"{counted} no checksums, which version 0.3 introduced: {', '.join(names[:3])}."
+        yield Finding("note", str(study.path), cause, "Make them again to have damage noticed.")
