@@ -34,6 +34,7 @@ def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None
     if not sets and not findings:
         cause = "It holds no trace set."
         findings.append(Finding("warning", str(study.path), cause, "Capture one with 'chakrascope trace'."))
+    findings += _refused(str(study.path), partial(Study.open, study.path))
     return worst_first([*findings, *_runs(study), *_sweeps(study), *_jobs(study)])
 
 

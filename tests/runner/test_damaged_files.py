@@ -265,6 +265,13 @@ def test_a_sweep_that_continues_has_checksums_of_its_new_table(study):
         run_sweep(study, [{"backend": "flow"}], network="ring-2", name="two")
 
 
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": "chakrascope study", "version": 9}'])
+def test_a_damaged_head_of_a_study_is_named_by_doctor(study, content):
+    (study.path / "study.json").write_bytes(content)
+    (cause,) = errors(study)
+    assert "study.json" in cause
+
+
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0" + b"x" * 5000, b"x" * 5000])
 def test_a_damaged_job_store_is_named_and_not_written(study, content):
     file = study.jobs_dir / "jobs.sqlite"
