@@ -107,8 +107,13 @@ class Database:
             return
         try:
             with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                problem = connection.execute("PRAGMA quick_check").fetchone()[0]
+                problem, pages, page_bytes = (
+                    connection.execute(f"PRAGMA {name}").fetchone()[0]
+                    for name in ("quick_check", "page_count", "page_size")
+                )
                 select(connection, "1")
+            if self.path.stat().st_size < pages * page_bytes:  # SQLite fills a last page that was cut
+                problem = "its end is missing"
         except sqlite3.Error as error:
             problem = str(error)
         if problem != "ok":

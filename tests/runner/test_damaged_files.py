@@ -14,6 +14,7 @@ from chakrascope.cli import main as cli_main
 from chakrascope.errors import ChakrascopeError, ConfigError, StudyError
 from chakrascope.runner import (
     Experiment,
+    JobStore,
     MemoryConfig,
     NetworkConfig,
     Result,
@@ -280,6 +281,17 @@ def test_a_damaged_job_store_is_named_and_not_written(study, content):
     (cause,) = errors(study)
     assert f"{file} is damaged" in cause
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("missing_bytes", [1, 4095, 4096, 9000])
+def test_a_job_store_without_its_end_is_named(study, missing_bytes):
+    database = JobStore(study).database
+    with database.transaction():
+        pass
+    assert errors(study) == []
+    database.path.write_bytes(database.path.read_bytes()[:-missing_bytes])
+    (cause,) = errors(study)
+    assert f"{database.path} is damaged" in cause
 
 
 @pytest.mark.parametrize("name", ["run.json", "result.json"])
