@@ -42,6 +42,8 @@ def _problem(folder: Path, wanted: Callable[[str], bool]) -> tuple[str, str] | N
         return None
     except OSError as error:
         return CHECKSUMS_FILE, f"cannot be read ({error.strerror})"
+    if not text:
+        return CHECKSUMS_FILE, "is damaged (it is empty)"
     for number, line in enumerate(text.splitlines(), 1):
         digest, _, name = line.partition("  ")
         if len(digest) != _HEX_DIGITS or not _is_inside(name):

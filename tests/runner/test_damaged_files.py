@@ -316,7 +316,9 @@ def test_a_damaged_run_is_deleted_by_its_id(study):
     assert study.runs() == []
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"0  run.json", b"0" * 64 + b"  ../../study.json\n", b"\0" * 9])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"0  run.json", b"0" * 64 + b"  ../../study.json\n", b"\0" * 9]
+)
 def test_damaged_checksums_are_named(study, content):
     (folder_of(study) / "SHA256SUMS").write_bytes(content)
     with pytest.raises(StudyError, match="SHA256SUMS is damaged"):
