@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, NodeType, Workload
+from ...converter.building import measured_group_sizes
 from ...errors import ChakrascopeError
 from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
 from .._memory import check_table
@@ -243,7 +244,8 @@ class RunAnalysis:
             def modules_of(ranks: Ints, node_ids: Ints) -> TextColumn:
                 return NodeFacts(self.workload, ranks, node_ids).texts("module")
 
-            return overview_columns(self.result, self.path, modules_of)
+            sizes = measured_group_sizes(self.workload.metadata)
+            return overview_columns(self.result, self.path, modules_of, sizes)
 
         if not self.is_large:
             return make()
