@@ -191,7 +191,7 @@ class RunAnalysis:
                 self._overview,
                 link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
                 messages=None if messages is None else Table.of(messages).columns(),
-                simulate=replays_of(self.result, self.experiment),
+                simulate=replays_of(self.result, self.workload, self.experiment),
             )
 
         return advised_beside(self.study.kept_file(self.info.id, "advice.json"), self._made_of, make)

@@ -904,14 +904,16 @@ def test_the_headline_follows_the_what_if_where_it_contradicts_the_path(tmp_path
     assert "is bound by computation: halving it gains 900 µs, halving host work, which holds" in headline
 
 
-@pytest.mark.parametrize(("spare_events", "gain"), [(0, "4.60 ms"), (-1, "at most 5.00 ms")])
-def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, spare_events, gain):
+@pytest.mark.parametrize(("spare", "gain"), [(0, "4.60 ms"), (-1, "at most 5.00 ms")])
+@pytest.mark.parametrize("limit", ["_MOST_EVENTS", "_MOST_NODES"])
+def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, limit, spare, gain):
     program = launched(stall_ns=5 * MS)
     events = analysed(tmp_path / "first", program).result.provenance["events"]
-    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", events + spare_events)
+    size = events if limit == "_MOST_EVENTS" else program.graphs[0].num_nodes
+    monkeypatch.setattr(f"chakrascope.runner.analysis._replays.{limit}", size + spare)
     run = analysed(tmp_path / "second", program)
     assert gain_text(run.advices()[0]) == gain
-    assert bool(run._advised.half_kinds_ns) == (spare_events == 0)
+    assert bool(run._advised.half_kinds_ns) == (spare == 0)
 
 
 def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
