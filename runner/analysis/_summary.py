@@ -31,6 +31,7 @@ from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._host_time import contention
 from ._labels import lowered
+from ._operator_rates import without_shapes
 from ._path_facts import NodeFacts
 from ._store_and_forward import store_and_forward
 
@@ -185,6 +186,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         unsized.text if unsized else "",
         store_and_forward(result),
         contention(workload, result.makespan_ns),
+        "" if computed_on_host(workload) else without_shapes(workload.metadata),
     ]
     if overhead is not None:
         texts = [line for line in texts if overhead.text not in line]
