@@ -97,8 +97,9 @@ HOST_REMEDIES: Mapping[str, str] = {
     "reduction": "fusing it with its neighbours (torch.compile), or doing it less often",
     "elementwise": "fusing it with its neighbours (torch.compile), writing in place, or lower precision",
     "copy": "no copy where a view or an in-place operator does, or one layout and type throughout",
+    "": "fewer or smaller calls, channels_last if its input is images, or fusing it (torch.compile)",
 }  # fmt: skip
-"""Remedies of operators that a host computes, by class."""
+"""Remedies of operators that a host computes, by class; "" is any other."""
 UNKNOWN = "doing less of it, or covering it by other work"
 
 

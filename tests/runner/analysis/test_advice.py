@@ -561,6 +561,13 @@ def test_recurring_work_gains_what_the_free_cores_can_do(tmp_path, free, gain_ns
     assert ("async_save" in first.how) == (free > 0)
 
 
+def test_an_operator_of_a_host_without_a_class_is_advised_no_kernel(tmp_path):
+    program = workload([comp(0, 4 * MS, operator="aten::max_pool2d", name="aten::max_pool2d")])
+    how = analysed(tmp_path, program).advices()[0].how
+    assert "channels_last" in how
+    assert "kernel" not in how
+
+
 @pytest.mark.parametrize(("free", "advised"), [(None, True), (1.0, True), (0.1, False)])
 def test_more_threads_are_advised_if_cores_may_be_free(tmp_path, free, advised):
     metadata = {} if free is None else {"cores": {"0": [2, 1.0, free]}}
