@@ -78,7 +78,7 @@ def summary_command(
     Converted traces are cached, so that the next call answers at once.
 
     Gains come from simulating the run with the change, as `what-if` does. Runs of more
-    than 250,000 events have upper bounds instead, marked "at most".
+    than 2 million events, or of 125,000 different nodes, have upper bounds instead, marked "at most".
     """
     from ..converter.checks import step_kinds, step_rows
     from ..runner.analysis import TIME_FORMULA, advice_text, gain_text

@@ -9,11 +9,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ..converter import Workload
+from ..converter.building import measured_world_size
 from ..errors import ConfigError, WorkloadError
 from ._captured import has_lanes, is_captured
 from ._experiment import Experiment, WorkloadSource
 from ._result import Result
-from ._traits import DEFAULT_BACKEND, about_backend
+from ._traits import DEFAULT_BACKEND, REPLAY, about_backend
 from .backends import Progress, get_backend
 from .config import (
     MemoryConfig,
@@ -80,6 +81,7 @@ def prepare(  # noqa: PLR0917 - as simulate
 ) -> Experiment:
     """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
     get_backend(backend)  # before anything is read
+    _check_ranks(workload, backend)
     loaded_network = load_network(workload, network, backend)
     source, in_lanes = load_source(workload, loaded_network.num_ranks)
     chosen = load_system(system, loaded_network.dimensions)
@@ -99,6 +101,18 @@ def prepare(  # noqa: PLR0917 - as simulate
         assumptions=tuple(source.metadata.get("assumptions", [])),
         occasion=datetime.now(timezone.utc).isoformat() if about_backend(backend).measures else "",
     )
+
+
+def _check_ranks(workload: Workload | str | Path, backend: str) -> None:
+    """Raise `WorkloadError` for a simulation of measured ranks whose peers are not in *workload*."""
+    metadata = workload.metadata if isinstance(workload, Workload) else _metadata(workload).get("metadata")
+    job = measured_world_size(metadata) if isinstance(metadata, Mapping) else 0
+    if job and not about_backend(backend).replays:
+        raise WorkloadError(
+            f"The workload has only some of the job's {job:,} ranks, and they communicate in groups, so that "
+            f"they cannot stand for the others: '{backend}' cannot simulate them. Next: use '{REPLAY}', or "
+            "convert the traces of all ranks."
+        )
 
 
 def load_network(

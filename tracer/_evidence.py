@@ -20,7 +20,7 @@ _FORMAT = "chakrascope-evidence"
 _VERSION = 1
 # The tables are bounded, so a larger file is damaged, or a decompression bomb.
 _MOST_BYTES = 1 << 28
-ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns")
+ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns", "idle_ns")
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -70,8 +70,9 @@ class StepReadings(_Table, frozen=True):
     """Readings at the boundaries between steps.
 
     All but *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative; -1 means not
-    read. The last four are [] in captures before 0.3. *collective_ns* is spent waiting. Two rows with
-    the same index enclose the work of the agent, which belongs to no step.
+    read. The last five are [] in captures before 0.3. *collective_ns* is spent waiting; *idle_ns* is that of
+    all cores that the process may use. Two rows with the same index enclose the work of the agent, which
+    belongs to no step.
     """
 
     index: _Column
@@ -91,6 +92,7 @@ class StepReadings(_Table, frozen=True):
     backward_ns: _Column = []
     collective_ns: _Column = []
     optimizer_ns: _Column = []
+    idle_ns: _Column = []
 
     def steps(self) -> Iterator[tuple[int, int, int]]:
         """Yield each complete step as its index, its first row and its last row."""
@@ -160,6 +162,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     *stacks* are pairs of a parent stack (-1: none) and a frame, the innermost one; stack 0 is empty.
     *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.
+    *cores* is the number of cores that the process may use, and *quota_cores* that of its control group; 0
+    is unknown, or unlimited.
     """
 
     format: str
@@ -182,6 +186,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     switch_interval_ns: _Natural
     sampling: dict[str, int | bool]
     end_ns: _Natural
+    cores: _Natural = 0
+    quota_cores: float = 0.0
 
     def frame(self, index: int) -> Frame:
         """Return the frame of number *index*."""

@@ -88,7 +88,7 @@ FOLLOWED = {
     "fusion": (Expected("fusion:"), "chain of elementwise operators: `torch.compile`"),
     "whole_gradient": (Expected("synchroni[sz]ation"), "8,000 `.item()`: one, of the sum"),
     "larger_batches": (Expected("larger batches"), "128 examples predicted one by one: at once"),
-    "loader_workers": (Expected("input_pipeline"), "examples transformed in the step: in a worker"),
+    "loader_workers": (Expected("input_pipeline"), "examples transformed in the step: in two workers"),
     "fused_optimizer": (Expected("optimizer"), "Adam on 204 tensors: `fused=True`"),
     "joined_average": (Expected("foreach"), "average of 400 tensors one by one: as one tensor"),
     "larger_buckets": (Expected("larger buckets", ranks=2), "a bucket per gradient: of 25 MiB"),
@@ -96,7 +96,7 @@ FOLLOWED = {
     "seldom_logging": (Expected("logging", recurs=True), "parameters logged at every step: at every eighth"),
     "lower_precision": (Expected("precision", halved=True), "teacher in float32: in bfloat16"),
     "cached_tokens": (Expected(r"Regex\.before_forward"), "texts tokenized at every step: cached"),
-    "async_checkpoint": (Expected("checkpoint", recurs=True), "checkpoint in the step: in a thread"),
+    "async_checkpoint": (Expected("checkpoint", recurs=True), "checkpoint in the step: in another process"),
     "frozen_heap": (Expected("garbage"), "large heap collected at every step: `gc.freeze()`"),
     "dynamic_shapes": (Expected("compilation"), "recompiled for each shape: `dynamic=True`"),
 }
@@ -155,7 +155,9 @@ def planted_row(name: str) -> dict[str, Any]:
     if name in FOLLOWED:
         advice = [item for item in advice if re.search(expected.named, text_of_advice(item))] or [{}]
     first = advice[0]
-    gain_ns = (expected.halved and first.get("half_ns")) or first.get("gain_ns", 0)
+    # A planted cause is removed; advice on it may promise only what moving its work gains.
+    other = "half_ns" if expected.halved else "" if name in FOLLOWED else "whole_ns"
+    gain_ns = first.get(other) or first.get("gain_ns", 0)
     promised, truth = gain_ns / 1e6, on - off
     text = text_of_advice(first) + ("" if name in FOLLOWED else answer["headline"])
     return {

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
     from ._costs import operator_cost as operator_cost
     from ._finished import FinishedRanks as FinishedRanks
     from ._finished import finished_ranks as finished_ranks
+    from ._free_cores import FreeCores as FreeCores
+    from ._free_cores import free_cores as free_cores
     from ._host_graph import LEFT_OUT as LEFT_OUT
     from ._logs import convert_logs as convert_logs
+    from ._measured_alone import measured_group_sizes as measured_group_sizes
+    from ._measured_alone import measured_world_size as measured_world_size
     from ._operator_classes import FUSIBLE_CLASSES as FUSIBLE_CLASSES
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
     from ._operator_classes import class_of as class_of

@@ -15,9 +15,10 @@ import numpy as np
 
 from ...errors import TraceError
 from ...tracer import MAX_RANKS, StepRange
-from ..chakra import Graph, Workload, have_messages
+from ..chakra import Workload
 from ..readers import RankTraces
 from ._belonging import doubts_of_ranks, doubts_of_work, settle
+from ._measured_alone import measured_alone, needs_all_ranks
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
 from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness
@@ -158,10 +159,15 @@ class Conversion:
             }
             notes.insert(0, replicas)
         graphs, uneven = tell_uneven(ranks, groups, world_size)
-        if world_size > len(graphs):
-            self._refuse_stand_ins(graphs, groups, world_size)
-            facts[STAND_INS] = stand_ins_text(len(graphs), world_size, [rank.stated_rank for rank in opened])
-            notes.append(facts[STAND_INS])
+        stated = [rank.stated_rank for rank in opened]
+        if world_size > len(graphs) and needs_all_ranks(graphs, groups, world_size):
+            graphs, groups, alone, note = measured_alone(graphs, groups, stated, world_size)
+            facts, world_size = facts | alone, len(graphs)
+        else:
+            note = stand_ins_text(len(graphs), world_size, stated) if world_size > len(graphs) else ""
+        if note:
+            facts[STAND_INS] = note
+            notes.append(note)
         facts |= _names(opened[0], selection)
         return Workload(
             graphs=tuple(graphs),
@@ -190,17 +196,6 @@ class Conversion:
         }
         of_work = doubts_of_work([rank.graph for rank in ranks], spans, self.place)
         return settle([*doubts_of_ranks(identities, self.job_size), *of_work])
-
-    def _refuse_stand_ins(
-        self, graphs: Sequence[Graph], groups: Mapping[int, tuple[int, ...]], world_size: int
-    ) -> None:
-        """Raise `TraceError` if the ranks with traces cannot represent all."""
-        if any(len(ranks) < world_size for ranks in groups.values()) or have_messages(graphs):
-            raise TraceError(
-                f"{self.place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
-                "communicate in groups or pairs: they cannot stand for the others. Give the traces of all "
-                "ranks."
-            )
 
 
 class _Rising:

@@ -13,6 +13,7 @@ from ...support import duration_text, ordinal_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
 from ._cause_rules import ACTIVITIES
+from ._free_cores import cores_of_ranks
 from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
@@ -132,11 +133,12 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         worker_wait_ns=_mean_counted(usual, evidence, "loader_ns") if has_workers else 0,
     )
     late = waited_less(evidence) if len(evidence) == len(entries) else {}
+    cores = cores_of_ranks(entries, evidence)
     delays = {"median": round(median(step.delay_ns for step in slowest.values()))}
     delays |= {str(index): step.delay_ns for index, step in _slowest(evidence, recorded=True).items()}
     by_rank = {str(rank): _slowest({rank: own}).values() for rank, own in evidence.items()}
     of_ranks = {rank: round(median(one.delay_ns for one in own)) for rank, own in by_rank.items() if own}
-    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: of_ranks, **late}
+    return {_KEY: times._asdict(), RUN_DELAYS: delays, _RANK_DELAYS: of_ranks, **late, **cores}
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:

@@ -31,6 +31,7 @@ MODULE_FRAME = "nn.Module: "
 STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
+_MOST_KINDS = 5  # of unreadable events that an error lists
 
 
 class _Distributed(msgspec.Struct):
@@ -312,6 +313,8 @@ def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
     counts = {"runtime calls": calls, "kernels and copies": works}
     counts |= {f"events of kind '{kind}'": count for kind, count in unread.items()}
     held = [f"{count:,} {what}" for what, count in counts.items() if count]
+    more = len(held) - _MOST_KINDS
+    held = held[:_MOST_KINDS] + [f"{more:,} more kinds"] * (more > 0)
     return f", but {', '.join(held)}" if held else ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from ...converter.building import (
     StepTimes,
     captured_steps,
     computed_on_host,
+    free_cores,
     profiler_overhead,
     run_delays,
     step_times,
@@ -27,12 +28,13 @@ from ...support.table import Columns, Table
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
+from ._advised import Advice, Advised, Cause
 from ._candidate import HALF, Candidate, sum_ns
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._host_time import DELAYED, cause_ns, contention
 from ._path_facts import collective_label
-from ._remedies import REMEDIES, UNKNOWN
+from ._remedies import MORE_THREADS, REMEDIES, UNKNOWN, moved
 from ._what_if import Target
 
 if TYPE_CHECKING:
@@ -52,89 +54,7 @@ _ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is
 _NEAR = 0.1  # of the shown step, or of a sum of gains: another value does not differ from it
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One cause of time and how to shrink it.
-
-    *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
-    its part of the step. With *is_bound*, nothing was replayed, and the gain is an upper bound. Work
-    without a known best time is removed entirely, and *half_ns* is the gain of halving it, else 0.
-    Advice on recurring long steps, and on causes with another mean time in the run, has no key; its gain is
-    measured. If *what* names the median unprofiled step, the gain of the replay is scaled to that step.
-    *then* is the bound of the replay, *overlaps* other advice for the same time. *rank* and *node_id* are
-    the longest piece, -1 if no node stands for it; *place* its function, file and line.
-    """
-
-    what: str
-    how: str
-    gain_ns: int
-    share: float
-    key: str
-    is_bound: bool
-    kind: str
-    cause: str
-    path_ns: int
-    then: str = ""
-    overlaps: str = ""
-    rank: int = -1
-    node_id: int = -1
-    place: str = ""
-    half_ns: int = 0
-
-    @property
-    def _likely_ns(self) -> int:
-        """The gain to expect, by which advice is ordered: of necessary work, half."""
-        return self.half_ns or self.gain_ns
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A contributor to the critical path: *path_ns* in *pieces* segments, and its *key* for ``what-if``."""
-
-    what: str
-    kind: str
-    cause: str
-    path_ns: int
-    pieces: int
-    key: str
-    rank: int
-    node_id: int
-    place: str
-
-
-@dataclass(frozen=True)
-class Advised:
-    """The result of `advise`: *advice*, by gain, and the largest single *contributor*.
-
-    *contributor* is the largest of the candidates that has a name, and *causes* are the largest candidates.
-    *half_kinds_ns* is the gain of halving all time of a kind, if it was replayed. *together_ns* is the gain
-    of all advice in one replay if it is clearly less than the sum of the gains. It is 0 otherwise, and if a
-    gain is that of other steps of the run.
-    """
-
-    advice: tuple[Advice, ...]
-    contributor: Cause | None
-    causes: tuple[Cause, ...]
-    half_kinds_ns: Mapping[str, int]
-    together_ns: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON, which `from_json` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Advised:
-        """Return what `to_json` was made of; raises `KeyError` or `TypeError` for anything else."""
-        contributor = data["contributor"]
-        return cls(
-            tuple(Advice(**item) for item in data["advice"]),
-            None if contributor is None else Cause(**contributor),
-            tuple(Cause(**item) for item in data["causes"]),
-            {str(kind): int(gain_ns) for kind, gain_ns in data["half_kinds_ns"].items()},
-            int(data["together_ns"]),
-        )
+_FREE = 0.5  # of a core: with less, no more threads are advised
 
 
 def advise(
@@ -235,8 +155,11 @@ def _advice_of(
         gain_ns, is_bound, then = result.makespan_ns - after.makespan_ns, False, _bound_by(after, workload)
     rank, node_id, place = _longest(path, one)
     how = one.how or REMEDIES.get(one.remedy, UNKNOWN)
+    cores = free_cores(workload.metadata, [rank] if rank >= 0 else None)
+    if cores is not None and MORE_THREADS in how:
+        how = how.replace(MORE_THREADS, f"{MORE_THREADS} ({cores.text})" * (cores.free >= _FREE))
     number = "inf" if one.times == math.inf else f"{one.times:g}"
-    if one.times != math.inf:
+    if one.times != math.inf and not one.is_moved:
         how = f"{one.times:.3g} times as fast: {how}"
     return Advice(
         one.what, how, gain_ns, gain_ns / max(1, path.makespan_ns), f"{one.target.key}={number}", is_bound,
@@ -247,7 +170,7 @@ def _advice_of(
 def _of_the_whole(
     one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return advice on halving a candidate, with the gain of a replay if possible.
+    """Return advice on halving or moving a candidate with the gain of removing it, of a replay if possible.
 
     A function of the script may go as a whole, so that without a replay its time is the bound.
     """
@@ -255,10 +178,12 @@ def _of_the_whole(
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
         how = f"at most {duration_text(item.gain_ns)} if {item.how}"
         return replace(item, how=how, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
-    after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF else None
+    after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF or one.is_moved else None
+    gain_ns = one.path_ns if after is None else result.makespan_ns - after.makespan_ns
+    if one.is_moved:
+        return replace(item, whole_ns=gain_ns)
     if after is None:
         return item
-    gain_ns = result.makespan_ns - after.makespan_ns
     return replace(
         item,
         how=f"{duration_text(item.gain_ns)} if {item.how}",
@@ -284,10 +209,10 @@ def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Worklo
         return _in_the_median_step(one, item, result, workload)
     if abs(mean_ns - own_ns) <= _ALIKE * own_ns:
         return item
-    gain_ns = round(item.gain_ns * mean_ns / own_ns)
+    gain_ns, whole_ns = (round(ns * mean_ns / own_ns) for ns in (item.gain_ns, item.whole_ns))
     share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
     what = f"{item.what}, {duration_text(mean_ns)} in the mean step"
-    return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="")
+    return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="", whole_ns=whole_ns)
 
 
 def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
@@ -311,11 +236,14 @@ def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: 
         which = f"in the median step of {duration_text(usual_ns)}"
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
-    gain_ns, half_ns = (round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns))
+    gain_ns, half_ns, whole_ns = (
+        round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
+    )
     if delays is not None:  # another rank than the slowest may have waited longer in the shown step
         gain_ns = min(gain_ns, usual_ns)
     share = item.share if shown_ns == result.makespan_ns else gain_ns / max(gain_ns, result.makespan_ns)
-    return replace(item, what=f"{item.what}, {which}", gain_ns=gain_ns, half_ns=half_ns, share=share)
+    what = f"{item.what}, {which}"
+    return replace(item, what=what, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share)
 
 
 def _step_times(result: Result, workload: Workload) -> StepTimes | None:
@@ -332,10 +260,15 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
     times = _step_times(result, workload)
     if times is None or not times.is_the_scripts:
         return []
-    share = times.gain_ns / (times.median_ns + times.gain_ns)
-    how = REMEDIES.get(times.cause, UNKNOWN)
+    mean_ns = times.median_ns + times.gain_ns
+    moved_ns, how = moved(times.cause, times.gain_ns, mean_ns, free_cores(workload.metadata))
+    gain_ns = moved_ns or times.gain_ns
+    whole_ns = times.gain_ns if gain_ns < times.gain_ns else 0
     what = times.text.removesuffix(".")
-    return [Advice(what, how, times.gain_ns, share, "", False, "host", times.cause, 0, place=times.place)]
+    return [
+        Advice(what, how, gain_ns, gain_ns / mean_ns, "", False, "host", times.cause, 0,
+               place=times.place, whole_ns=whole_ns)
+    ]  # fmt: skip
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
@@ -443,37 +376,6 @@ def advice(
         path, result, workload, Table.of(collectives).columns(), link_bytes_per_ns=link_bytes_per_ns
     )
     return list(found.advice)
-
-
-def gain_text(item: Advice) -> str:
-    """Return the gain of *item* such as ``12 ms``, or ``at most 12 ms`` where nothing was replayed."""
-    return f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
-
-
-def together_text(together_ns: int) -> str:
-    """Return the gain of all advice at once as a sentence, "" for none."""
-    gain = duration_text(together_ns)
-    return f"Together they gain {gain}, less than the sum of their gains." if together_ns else ""
-
-
-def advice_text(item: Advice) -> str:
-    """Return how to shrink the cause of *item*, and what bounds its replay."""
-    parts = [item.how]
-    if item.overlaps:
-        parts.append(f"overlaps with: {item.overlaps}")
-    if item.then:
-        parts.append(f"then bound by {item.then}")
-    return "; ".join(parts)
-
-
-def advice_table(items: Sequence[Advice]) -> pd.DataFrame:
-    """Return *items* as a table with a column for each field of `Advice`."""
-    import pandas as pd  # noqa: PLC0415
-
-    table: pd.DataFrame = pd.DataFrame(
-        [asdict(item) for item in items], columns=[field.name for field in fields(Advice)]
-    )
-    return table
 
 
 def _slow(

@@ -31,7 +31,8 @@ class Candidate:
 
     *remedy* is a key of `REMEDIES`; *how* replaces its sentence. *rows* are its segments of the critical
     path, *path_ns* their time, and *bound_ns* the most that the change can gain. *is_named* distinguishes a
-    single cause from a sum of many. If *is_advised* is false, no remedy is known.
+    single cause from a sum of many. If *is_advised* is false, no remedy is known. *is_moved*: as much work
+    remains, and free processor cores do it.
     """
 
     what: str
@@ -46,6 +47,7 @@ class Candidate:
     is_named: bool = True
     how: str = ""
     is_advised: bool = True
+    is_moved: bool = False
 
 
 def sum_ns(segments: Columns, rows: Ints) -> int:

@@ -128,7 +128,8 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:
             what += in_place(segments, own)
-        how = HOST_REMEDIES.get(class_of(plain_name(operator)), "") if on_host and remedy == "compute" else ""
+        kind = class_of(plain_name(operator))
+        how = HOST_REMEDIES.get(kind, HOST_REMEDIES[""]) if on_host and remedy == "compute" else ""
         yield scaled(segments, what, "compute", target, own, remedy=remedy, how=how)
     for kernel, own in kernels.items():
         owners = set(operators[own].tolist())

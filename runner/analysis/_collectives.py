@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,9 +60,15 @@ def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath)
 
 
 def overview_columns(
-    result: Result, path: CriticalPath, modules_of: Callable[[Ints, Ints], TextColumn]
+    result: Result,
+    path: CriticalPath,
+    modules_of: Callable[[Ints, Ints], TextColumn],
+    group_sizes: Mapping[int, int] | None = None,
 ) -> CodedColumns:
-    """Return the columns of `collective_overview`; *modules_of* maps rank and id of nodes to modules."""
+    """Return the columns of `collective_overview`; *modules_of* maps rank and id of nodes to modules.
+
+    *group_sizes* are the ranks of groups of which not all were measured.
+    """
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
     calls = {name: column[rows] for name, column in calls.items()}
@@ -72,7 +78,7 @@ def overview_columns(
             name: TextColumn.of([]) if kind == "str" else np.empty(0, kind) for name, kind in _TYPES.items()
         }
     table = {name: calls[name][firsts] for name in _KEYS}
-    ranks = _sizes(result, table["group"], np.add.reduceat(sizes[calls["rank"]], firsts))
+    ranks = _sizes(result, table["group"], np.add.reduceat(sizes[calls["rank"]], firsts), group_sizes or {})
     place = np.cumsum(changed_rows([table["collective"]])) - 1
     last = _last_arrivals(calls)[place]
     rank, node_id = calls["rank"][last], calls["node_id"][last]
@@ -112,10 +118,11 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
     return {**calls, "arrival_ns": _arrivals(result, calls)}, sizes
 
 
-def _sizes(result: Result, groups: Ints, recorded: Ints) -> Ints:
-    """Return the number of ranks of each of *groups*: the *recorded* number if its members are unknown."""
+def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, int]) -> Ints:
+    """Return the number of ranks of each of *groups*: *stated*, or *recorded* if its members are unknown."""
     numbers, different = coded(groups)
-    sizes = np.array([len(group_members(result, group) or ()) for group in different], np.int64)[numbers]
+    members = (stated.get(int(group), 0) or len(group_members(result, group) or ()) for group in different)
+    sizes = np.array([*members], np.int64)[numbers]
     return np.where(sizes > 0, sizes, recorded)
 
 

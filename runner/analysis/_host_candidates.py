@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...converter.building import class_of, plain_name
+from ...converter.building import class_of, free_cores, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
 from ...support.table import Columns
@@ -16,6 +17,7 @@ from .._framed import coded, sums_by
 from ._candidate import (
     CALLED_PHASES,
     GONE,
+    HALF,
     MOST_OF_IT,
     Candidate,
     Ints,
@@ -30,6 +32,7 @@ from ._critical_path import CriticalPath
 from ._host_time import DELAYED, DIFFUSE_CAUSES, STALL_TIMES, texts_where, typical_host_ns
 from ._labels import short_name
 from ._path_facts import NodeFacts, copy_direction
+from ._remedies import moved
 from ._what_if import Target
 
 # A loop in a script calls an operator at least so often; operators that are longer take less than half of it.
@@ -108,7 +111,8 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     for cause, own in grouped(rows[special], causes[special]):
         path_ns, label = sum_ns(segments, own), HOST_CAUSES.get(cause, cause)
         what, target = f"{label}{where(segments, own)}", Target("cause", cause)
-        yield Candidate(what, "host", cause, cause, target, GONE, own, path_ns, path_ns)
+        one = Candidate(what, "host", cause, cause, target, GONE, own, path_ns, path_ns)
+        yield _on_free_cores(one, path, workload)
     placed = diffuse & (places != "") & (causes == "python")
     for place, own in grouped(rows[placed], places[placed]):
         path_ns = sum_ns(segments, own)
@@ -116,6 +120,16 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
         what, target = f"{HOST_CAUSES.get(cause, 'Host work')} in {place}", Target("host", place)
         yield Candidate(what, "host", cause, "python", target, GONE, own, path_ns, path_ns)
     yield from _diffuse(path, workload, rows[diffuse & ~placed])
+
+
+def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Candidate:
+    """Return work that others could do with what the free cores allow, if they are known."""
+    cores = free_cores(workload.metadata, set(path.columns["rank"][one.rows].tolist()))
+    moved_ns, how = moved(one.cause, one.path_ns, path.makespan_ns, cores)
+    if moved_ns == one.path_ns:
+        return replace(one, how=how)
+    times = one.path_ns / (one.path_ns - moved_ns) if moved_ns else HALF
+    return replace(one, times=times, bound_ns=moved_ns or one.path_ns // 2, how=how, is_moved=moved_ns > 0)
 
 
 def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:

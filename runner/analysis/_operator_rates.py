@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...converter.building import FUSIBLE_CLASSES, MATRIX_CLASSES, TRANSFER
+from ...converter.building import FUSIBLE_CLASSES, MATRIX_CLASSES, TRANSFER, class_of, plain_name
 from ...support import share_text
 from ..chips import Chip, chip_of_device
 
@@ -19,6 +19,7 @@ _VECTOR = "fp32"
 _ABOUT = 2.0
 # Less than so many times as fast is within what operators of one size differ.
 _LEAST_TIMES = 1.1
+_MUCH = 0.1  # of the device's time, without shapes
 # Smaller rates are written in billions.
 _LEAST_TERA = 0.1
 _REMEDIES = {
@@ -148,6 +149,21 @@ def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
         ]
     except (msgspec.ValidationError, IndexError):
         return []
+
+
+def without_shapes(metadata: Mapping[str, Any]) -> str:
+    """Return a sentence if much device time lacks advice because a trace has no shapes; "" otherwise."""
+    rates = operator_rates(metadata)
+    unknown_ns = sum(
+        rate.time_ns
+        for rate in rates
+        if not rate.kind and not rate.arguments and class_of(plain_name(rate.operator))
+    )
+    share = unknown_ns / max(1, sum(rate.time_ns for rate in rates))
+    return "" if share < _MUCH else (
+        f"{share_text(share)} of the device's work is of operators whose shapes were not recorded, so their "
+        "rates are unknown and they have no advice: profile with record_shapes=True"
+    )  # fmt: skip
 
 
 def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[str, int]]:

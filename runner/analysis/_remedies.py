@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...converter.building import FreeCores
+
+_LEAST_MOVED = 0.1  # of the work
+
+MOVABLE: Mapping[str, tuple[str, str]] = {
+    "input_pipeline": (
+        "more data loader workers, and prefetching", "cheaper loading and transforms of samples",
+    ),
+    "worker_wait": (
+        "more data loader workers, a larger prefetch_factor, or persistent_workers=True, as the workers "
+        "cannot keep up", "cheaper transforms",
+    ),
+    "io": (
+        "files and network beside the step, in another thread", "local or cached files, or larger requests",
+    ),
+    "checkpoint": (
+        "asynchronous checkpoints (torch.distributed.checkpoint.async_save) by another process, as a thread "
+        "shares the GIL, which pickling holds", "fewer checkpoints",
+    ),
+}  # fmt: skip
+"""Remedies of host causes that free processor cores could take over, and those that need none."""
 REMEDIES: Mapping[str, str] = {
+    **{cause: f"{moved}, if cores are free; or {less}" for cause, (moved, less) in MOVABLE.items()},
     "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
     "faster network or another algorithm, or an earlier start so that computation covers it",
     "accumulation": "communicate once a step: no_sync() of DistributedDataParallel, or for FSDP "
@@ -31,10 +53,6 @@ REMEDIES: Mapping[str, str] = {
     "launches no work of the device",
     "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or do it less often: the "
     "host cannot launch ahead while it waits",
-    "input_pipeline": "more data loader workers if processor cores are free, prefetching, and cheaper "
-    "loading and transforms of samples",
-    "worker_wait": "more data loader workers, a larger prefetch_factor, persistent_workers=True, or cheaper "
-    "transforms: the workers cannot keep up",
     "sampler": "draw fewer indices at a time: shuffle blocks, draw with replacement (num_samples), or start "
     "the loader less often; RandomSampler lists a permutation of the whole data set, and workers do not help",
     "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
@@ -43,9 +61,6 @@ REMEDIES: Mapping[str, str] = {
     "the lock or the GIL earlier",
     "descheduled": "free processor cores: fewer threads and processes a core, or a larger CPU quota",
     "sleep": "remove the sleep, or wait for an event instead",
-    "io": "do files and network beside the step: another thread, local or cached files, larger requests",
-    "checkpoint": "fewer checkpoints, or asynchronous ones (torch.distributed.checkpoint.async_save) by "
-    "another process on a free core: a thread shares the GIL, which pickling holds",
     "validation": "validate less often or on fewer batches, or in another job",
     "logging": "log less often, and format and write in another thread",
     "recomputation": "checkpoint fewer layers where memory allows, or save the results of matrix products "
@@ -70,19 +85,34 @@ COPY_REMEDIES: Mapping[str, str] = {
     "PtoP": "fewer or smaller copies, or copies during computation",
 }  # fmt: skip
 """Remedies of copies by direction."""
+MORE_THREADS = ", or more threads (OMP_NUM_THREADS) if cores are free"
+_LOWER = "lower precision (bfloat16 under torch.autocast) if the processor has units for it"
 HOST_REMEDIES: Mapping[str, str] = {
-    "gemm": "lower precision (bfloat16 under torch.autocast) if the processor has units for it, or more "
-    "threads (OMP_NUM_THREADS) if cores are free",
-    "convolution": "channels_last, lower precision (bfloat16 under torch.autocast) if the processor has "
-    "units for it, or more threads (OMP_NUM_THREADS) if cores are free",
-    "attention": "lower precision (bfloat16 under torch.autocast) if the processor has units for it, or more "
-    "threads (OMP_NUM_THREADS) if cores are free",
+    "gemm": f"{_LOWER}{MORE_THREADS}",
+    "convolution": f"channels_last, {_LOWER}{MORE_THREADS}",
+    "attention": f"{_LOWER}{MORE_THREADS}",
     "normalization": "fusing it with its neighbours (torch.compile), or lower precision",
     "softmax": "fusing it with its neighbours (torch.compile), or scaled_dot_product_attention if it is that "
     "of attention",
     "reduction": "fusing it with its neighbours (torch.compile), or doing it less often",
     "elementwise": "fusing it with its neighbours (torch.compile), writing in place, or lower precision",
     "copy": "no copy where a view or an in-place operator does, or one layout and type throughout",
+    "": "fewer or smaller calls, channels_last if its input is images, or fusing it (torch.compile)",
 }  # fmt: skip
-"""Remedies of operators that a host computes, by class."""
+"""Remedies of operators that a host computes, by class; "" is any other."""
 UNKNOWN = "doing less of it, or covering it by other work"
+
+
+def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tuple[int, str]:
+    """Return how much work of a *cause* in a step the free *cores* can take over (ns), and the remedy.
+
+    0 is hardly any, which needs other remedies. If the cores are unknown, or the cause has no work for them,
+    it is all, and the general remedy.
+    """
+    if cores is None or cause not in MOVABLE:
+        return work_ns, REMEDIES.get(cause, UNKNOWN)
+    others, less = MOVABLE[cause]
+    moved_ns = round(cores.movable_share * step_ns)
+    if moved_ns < _LEAST_MOVED * work_ns:
+        return 0, f"{less} (only {cores.text})"
+    return min(work_ns, moved_ns), f"{others} ({cores.text}); or {less}"

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...converter import Workload
 from .._result import Result
 from .._traits import about_backend
 
@@ -13,15 +14,20 @@ if TYPE_CHECKING:
     from .._experiment import Experiment
     from ._advice import Simulate
 
-_MOST_EVENTS = 250_000
-"""Of a run that is replayed, up to 14 times: a replay then takes less than a quarter of a second."""
+# Of a run that is replayed, up to 14 times. Nodes of programs, whose columns are changed, take over a
+# microsecond each, and events on a network, of which each of many ranks has some, a twentieth of that.
+_MOST_NODES, _MOST_EVENTS = 125_000, 2_000_000
 _MOST_PATH_NODES = 200_000
 
 
-def replays_of(result: Result, experiment: Callable[[], Experiment]) -> Simulate | None:
-    """Return the function that replays the *experiment* of *result*; None if the run is too large."""
+def replays_of(result: Result, workload: Workload, experiment: Callable[[], Experiment]) -> Simulate | None:
+    """Return the function that replays the *experiment* of *result*, a run of *workload*.
+
+    None if the run is too large.
+    """
     events = int(result.provenance.get("events", result.num_nodes))
-    if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS:
+    nodes = sum(graph.num_nodes for graph in workload.graphs)
+    if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS or nodes > _MOST_NODES:
         return None
     from .._experiment import Detail  # noqa: PLC0415 - what simulates; the answers to large runs do without
     from ._what_if import what_if  # noqa: PLC0415

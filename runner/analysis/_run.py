@@ -12,13 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import NODE_COLUMNS, NodeType, Workload
+from ...converter.building import measured_group_sizes
 from ...errors import ChakrascopeError
 from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
 from .._memory import check_table
 from .._result import Result
 from .._traits import about_backend
 from ..study import RunInfo, Study
-from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
+from ._advice import advise, link_bytes_per_ns
+from ._advised import Advice, Advised, advice_table
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, critical_path
 from ._foreign_times import measured_ranks
@@ -189,7 +191,7 @@ class RunAnalysis:
                 self._overview,
                 link_bytes_per_ns=link_bytes_per_ns(self._own_network()),
                 messages=None if messages is None else Table.of(messages).columns(),
-                simulate=replays_of(self.result, self.experiment),
+                simulate=replays_of(self.result, self.workload, self.experiment),
             )
 
         return advised_beside(self.study.kept_file(self.info.id, "advice.json"), self._made_of, make)
@@ -242,7 +244,8 @@ class RunAnalysis:
             def modules_of(ranks: Ints, node_ids: Ints) -> TextColumn:
                 return NodeFacts(self.workload, ranks, node_ids).texts("module")
 
-            return overview_columns(self.result, self.path, modules_of)
+            sizes = measured_group_sizes(self.workload.metadata)
+            return overview_columns(self.result, self.path, modules_of, sizes)
 
         if not self.is_large:
             return make()

@@ -24,12 +24,14 @@ from ...support.table import CodedColumns, Columns, Table, TableField, frame_of
 from .._framed import rows_of
 from .._result import Result
 from .._traits import about_backend
-from ._advice import Advice, Advised, Cause, advise, together_text
+from ._advice import advise
+from ._advised import Advice, Advised, Cause, together_text
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks
 from ._host_time import contention
 from ._labels import lowered
+from ._operator_rates import without_shapes
 from ._path_facts import NodeFacts
 from ._store_and_forward import store_and_forward
 
@@ -184,6 +186,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         unsized.text if unsized else "",
         store_and_forward(result),
         contention(workload, result.makespan_ns),
+        "" if computed_on_host(workload) else without_shapes(workload.metadata),
     ]
     if overhead is not None:
         texts = [line for line in texts if overhead.text not in line]

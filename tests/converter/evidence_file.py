@@ -5,7 +5,7 @@ import json
 
 TABLES = {
     "steps": "index time_ns cpu_ns process_cpu_ns delay_ns voluntary involuntary read_bytes written_bytes "
-    "gc_ns loader_ns fetch_ns recorded forward_ns backward_ns collective_ns optimizer_ns",
+    "gc_ns loader_ns fetch_ns recorded forward_ns backward_ns collective_ns optimizer_ns idle_ns",
     "samples": "time_ns late_ns thread stack cpu_ns delay_ns wait",
     "counters": "time_ns process_cpu_ns read_bytes written_bytes disk_read_bytes disk_written_bytes "
     "throttled_periods throttled_ns",
@@ -31,10 +31,14 @@ class EvidenceFile:
     def collection(self, start, end):
         self._add("collections", start, end, (2,), (0,), (10,))
 
-    def step(self, index, time, *, recorded=0, cpu=0, delay=0, gc=0, loader=0, collective=0):
+    def step(
+        self, index, time, *, recorded=0, cpu=0, process_cpu=0, delay=0, gc=0, loader=0, collective=0,
+        idle=(-1,),
+    ):  # fmt: skip
         values = [(-1,)] * 12
-        values[:3], values[4], values[9:11] = [(index,), time, cpu], delay, [gc, loader]
-        self._add("steps", *values, (recorded,), 0, 0, collective, 0)
+        values[:5] = [(index,), time, cpu, process_cpu, delay]
+        values[9:11] = [gc, loader]
+        self._add("steps", *values, (recorded,), 0, 0, collective, 0, idle)
 
     def loader(self, dataset, path, line, workers):
         self.loaders.append(
@@ -54,7 +58,7 @@ class EvidenceFile:
         row = [value[0] if isinstance(value, tuple) else value * 1000 for value in values]
         self.rows[table].append(row)
 
-    def write(self, path, rank=0):
+    def write(self, path, rank=0, cores=0, quota=0.0):
         document = {"format": "chakrascope-evidence", "version": 1, "rank": rank, "pid": 1, "thread": 7}
         for name, columns in TABLES.items():
             values = zip(*self.rows[name], strict=True) if self.rows[name] else [[] for _ in columns.split()]
@@ -72,6 +76,8 @@ class EvidenceFile:
             "switch_interval_ns": 5_000_000,
             "sampling": {"on": True, "cpu_ns": 0, "samples": len(self.rows["samples"])},
             "end_ns": 1 << 60,
+            "cores": cores,
+            "quota_cores": quota,
         }
         path.write_bytes(gzip.compress(json.dumps(document).encode()))
 

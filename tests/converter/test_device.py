@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from kineto_trace import KinetoTrace
 
 from chakrascope.converter import CollectiveType, EdgeKind, NodeType, convert_files, replay
+from chakrascope.converter.building import measured_group_sizes
 from chakrascope.converter.kernels import unsized_communication
-from chakrascope.errors import TraceError
+from chakrascope.errors import WorkloadError
+from chakrascope.runner import NetworkConfig, simulate
 
 LATENCY_US, CALL_US = 2.0, 4.0
 COMM_STREAM = 20
@@ -233,8 +235,39 @@ def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):
     assert set(comm["comm_size_bytes"]) == {1024}
     assert set(comm["comm_tag"]) == {3}
     assert comm["stream"].nunique() == 2
-    with pytest.raises(TraceError, match="of the job's 2 ranks, and those communicate in groups or pairs"):
-        convert_files(*device.write(tmp_path))
+    alone = convert_files(*device.write(tmp_path))
+    messages = alone.graphs[0].nodes.query("kind == 'communication'")
+    # One of them is to itself; the peer of the others was not measured.
+    assert messages["type"].tolist() == [NodeType.COMM_SEND, NodeType.COMP, NodeType.COMP]
+    assert messages["duration_ns"].tolist() == comm["duration_ns"].tolist()
+
+
+@pytest.mark.parametrize(("rank", "members"), [(0, "[0, 1]"), (3, "[1, 3]")])
+def test_one_rank_of_a_job_with_several_groups_is_replayed_alone(tmp_path, rank, members):
+    device = Device()
+    device.compute(7, [50.0])
+    device.all_reduce(20.0, 1024)
+    device.wait()
+    host, trace = device.write(tmp_path, rank=rank)
+    text = (
+        trace[0].read_text(encoding="utf-8").replace('"Process Group Name": "0"', '"Process Group Name": "3"')
+    )
+    trace[0].write_text(text.replace('"world_size": 2', '"world_size": 4').replace("[0, 1]", members))
+    workload = convert_files(host, trace)
+    (note,) = [line for line in workload.metadata["assumptions"] if "replayed alone" in line]
+    assert f"the traces of 1 rank of 4 were given ({rank})" in note
+    assert (workload.num_ranks, workload.groups) == (1, {1: (0,)})
+    assert measured_group_sizes(workload.metadata) == {0: 4, 1: 2}
+    result = simulate(workload, "default", None, backend="replay")
+    assert result.columns("collectives")["transfer_ns"].tolist() == [20_000]
+    assert result.makespan_ns == replay(workload.graphs[0]).makespan_ns
+    with pytest.raises(WorkloadError, match=r"only some of the job's 4 ranks.*use 'replay'"):
+        simulate(workload, "default", NetworkConfig(("Switch",), (4,), (1.0,), (0.0,)))
+
+
+@pytest.mark.parametrize("metadata", [{}, {"measured_group_sizes": 3}, {"measured_group_sizes": {"a": 1}}])
+def test_workloads_with_all_ranks_state_no_sizes_of_groups(metadata):
+    assert measured_group_sizes(metadata) == {}
 
 
 def test_a_numbered_group_of_all_ranks_needs_no_traces_of_the_others(tmp_path):

@@ -4,6 +4,7 @@ import copy
 import gc
 import gzip
 import json
+import math
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from processes import wait_for
 from chakrascope.errors import TraceError, TraceFormatError
 from chakrascope.tracer import TraceSet, read_evidence
 from chakrascope.tracer._agent.evidence import EvidenceRecorder
+from chakrascope.tracer._agent.readings import CoreReadings, quota_cores
 from chakrascope.tracer._agent.sources import callee, line_of
 from chakrascope.tracer._agent.step_clock import MOST_ROWS
 
@@ -229,6 +231,32 @@ def test_without_stacks_there_are_steps_all_the_same(tmp_path, script, run_ranks
     assert recorded == [0, 1, 1, 1, 0, 0, 0, 0]
 
 
+def test_idle_time_of_the_cores_grows_no_faster_than_all_of_them():
+    readings = CoreReadings()
+    before, start_ns = readings.idle_ns(), time.time_ns()
+    time.sleep(0.05)
+    idle_ns, took_ns = readings.idle_ns() - before, time.time_ns() - start_ns
+    assert before > 0
+    assert 0 <= idle_ns <= readings.count * (took_ns + 20_000_000)  # the kernel counts in hundredths
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"cpu.max": "max 100000\n"}, math.inf),
+        ({"cpu.cfs_quota_us": "400000\n", "cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"}, math.inf),
+        ({"cpu.max": "50000 0\n"}, math.inf),
+        ({}, math.inf),
+    ],
+)
+def test_the_quota_of_a_control_group_in_both_versions(tmp_path, files, cores):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert quota_cores(tmp_path) == cores
+
+
 # The reader of evidence against whole, damaged and foreign files.
 
 
@@ -293,7 +321,7 @@ def test_steps_lie_between_boundaries_of_their_number(tmp_path):
     assert list(evidence.steps.steps()) == [(1, 0, 1), (2, 2, 3)]
     assert len(evidence.samples) == 3
     assert evidence.steps.columns.keys() - DOCUMENT["steps"].keys() == {
-        "forward_ns", "backward_ns", "collective_ns", "optimizer_ns",
+        "forward_ns", "backward_ns", "collective_ns", "optimizer_ns", "idle_ns",
     }  # fmt: skip
     assert evidence.steps.forward_ns == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import platform
 import sys
@@ -158,6 +159,8 @@ class EvidenceRecorder:
             "loaders": [_with_file(loader, files) for loader in LOADERS.listed],
             "files": files.listed,
             "steps": self._clock.table(),
+            "cores": self._clock.cores.count,
+            "quota_cores": self._clock.cores.quota if self._clock.cores.quota < math.inf else 0.0,
             "samples": _columns(SAMPLE_COLUMNS, samples),
             "counters": _columns(COUNTER_COLUMNS, sampler.counters()),
             "collections": _columns(COLLECTION_COLUMNS, collections),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import math
 import os
 import resource
 import time
 from pathlib import Path
 
 LEAST_DESCRIPTOR = 3
-_BYTES = 1024
 _CONTROL_GROUPS = "/sys/fs/cgroup"
+_BYTES_PER_CORE = 256  # in /proc/stat
 _pread = ctypes.PyDLL(None).pread
 _pread.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long]
 _pread.restype = ctypes.c_ssize_t
@@ -24,8 +25,8 @@ class CounterFile:
     It is read without releasing the interpreter lock, which might be reacquired only milliseconds later.
     """
 
-    def __init__(self, path: str) -> None:
-        self._buffer = ctypes.create_string_buffer(_BYTES)
+    def __init__(self, path: str, size_bytes: int = 1024) -> None:
+        self._buffer = ctypes.create_string_buffer(size_bytes)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # a kernel without this file, or one that hides it
@@ -47,7 +48,7 @@ class CounterFile:
         """Return the words in the file; [] if it cannot be read."""
         if self._descriptor < 0:
             return []
-        length = _pread(self._descriptor, self._buffer, _BYTES, 0)
+        length = _pread(self._descriptor, self._buffer, len(self._buffer), 0)
         return self._buffer.raw[:length].split() if length > 0 else []
 
 
@@ -81,7 +82,8 @@ class ProcessReadings:
 
     def __init__(self) -> None:
         self._traffic = CounterFile("/proc/self/io")
-        self._throttling = [file for path in _control_groups() if (file := CounterFile(path)).is_open]
+        paths = (str(folder / "cpu.stat") for folder in _control_groups())
+        self._throttling = [file for path in paths if (file := CounterFile(path)).is_open]
 
     def traffic(self) -> tuple[int, int, int, int]:
         """Return the bytes read and written by system calls, then on disks; -1 if unknown."""
@@ -104,6 +106,37 @@ class ProcessReadings:
         return periods, lasted_ns
 
 
+class CoreReadings:
+    """How long the cores that this process may use have been idle, with all processes of the machine."""
+
+    def __init__(self) -> None:
+        cores = os.sched_getaffinity(0)
+        self._names = {f"cpu{core}".encode() for core in cores}
+        self._file = CounterFile("/proc/stat", _BYTES_PER_CORE * (1 + (os.cpu_count() or len(cores))))
+        self._tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        self.count = len(cores)
+        self.quota = min([quota_cores(folder) for folder in _control_groups()], default=math.inf)
+
+    def idle_ns(self) -> int:
+        """Return the idle time of all of them so far; -1 if unknown."""
+        words = self._file.words()
+        places = [place for place, word in enumerate(words) if word in self._names]
+        # Idle, and idle while a disk works: the fourth and fifth of the kernel's columns.
+        ticks = [_number(words, place + column) for place in places for column in (4, 5)]
+        return sum(ticks) * self._tick_ns if ticks and min(ticks) >= 0 else -1
+
+
+def quota_cores(folder: Path) -> float:
+    """Return how many cores a control group may use, infinite without a limit."""
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    return math.inf
+
+
 def _number(words: list[bytes], position: int) -> int:
     try:
         return int(words[position])
@@ -111,9 +144,9 @@ def _number(words: list[bytes], position: int) -> int:
         return -1
 
 
-def _control_groups() -> list[str]:
-    """Return paths of the throttling statistics of this process's control groups and parents."""
-    paths = []
+def _control_groups() -> list[Path]:
+    """Return the folders of this process's control groups of processors, and of their parents."""
+    paths: list[Path] = []
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
@@ -123,7 +156,7 @@ def _control_groups() -> list[str]:
             inner = root / group.strip("/")
             around = [inner, *inner.parents]
             folders = around[: around.index(root) + 1] if root in around else [root]
-            paths += [str(folder / "cpu.stat") for folder in folders[:8]]
+            paths += folders[:8]
     return list(dict.fromkeys(paths))
 
 

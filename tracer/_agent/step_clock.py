@@ -14,15 +14,17 @@ from typing import Any
 from .garbage import GarbageWatch
 from .loaders import LOADERS
 from .phases import PHASE_COLUMNS, PHASES
-from .readings import ProcessReadings, ThreadReadings
+from .readings import CoreReadings, ProcessReadings, ThreadReadings
 
 COLUMNS = (
     "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "read_bytes",
-    "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "recorded",
+    "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "recorded",
 )  # fmt: skip
 MOST_ROWS = 8192  # of the first steps, and again of the last ones
 # What is read from the kernel's files takes some 5 us.
 LEAST_APART_NS = 1_000_000
+# What machines with hundreds of cores take a millisecond for.
+IDLE_APART_NS, IDLE_SHARE = 100_000_000, 0.002
 BUCKETS_PER_DOUBLING = 4
 _ROW = struct.Struct(f"{len(COLUMNS)}q")
 _INDEX, _TIME, _RECORDED = 0, 1, len(COLUMNS) - 1
@@ -36,11 +38,13 @@ class StepClock:
         self._garbage = garbage
         self._thread = ThreadReadings(threading.get_native_id())
         self._process = ProcessReadings()
+        self.cores = CoreReadings()
         self._first: list[bytes] = []
         self._last: deque[bytes] = deque(maxlen=MOST_ROWS)
         self._durations: Counter[int] = Counter()
         self._previous = (-2, 0)
         self._read_ns = 0
+        self._idle_due_ns = 0
 
     def boundary(self, index: int, *, recorded: bool) -> tuple[int, ...]:
         """Record the end of step *index*; *recorded*: a profiler covered it. Return the row."""
@@ -51,7 +55,7 @@ class StepClock:
             counters = (self._thread.delay_ns(), *self._thread.switches(), *self._process.traffic()[:2])
         row = (
             index, now, time.thread_time_ns(), time.process_time_ns(), *counters, self._garbage.spent_ns,
-            LOADERS.fetch_ns, *PHASES.end_step(now), int(recorded),
+            LOADERS.fetch_ns, *PHASES.end_step(now), self._idle_ns(now), int(recorded),
         )  # fmt: skip
         rows = self._first if len(self._first) < MOST_ROWS else self._last
         rows.append(_ROW.pack(*row))
@@ -60,6 +64,14 @@ class StepClock:
             self._durations[int(math.log2(now - started) * BUCKETS_PER_DOUBLING)] += 1
         self._previous = (index, now)
         return row
+
+    def _idle_ns(self, now: int) -> int:
+        """Return the idle time of the cores so far, -1 unless it is due."""
+        if now < self._idle_due_ns:
+            return -1
+        idle_ns = self.cores.idle_ns()
+        self._idle_due_ns = now + max(IDLE_APART_NS, int((time.time_ns() - now) / IDLE_SHARE))
+        return idle_ns
 
     def forget(self) -> None:
         """Drop all rows: the steps so far were not training steps."""

@@ -15,7 +15,7 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import advice, summarize
-from chakrascope.runner.analysis import Target, analyse_run, gain_text, what_if
+from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.runner.analysis._summary import _network_cannot_matter
@@ -531,6 +531,52 @@ def test_a_cause_that_scatters_gains_its_time_in_the_mean_step(tmp_path, mean_ns
     assert first.share == pytest.approx(gain_ns / (gain_ns + 2 * MS))
 
 
+@pytest.mark.parametrize(
+    ("free", "gains_ns", "key"),
+    [
+        (None, (6 * MS, 0, 0), "inf"),
+        (4.0, (6 * MS, 0, 0), "inf"),
+        (1.0, (5 * MS, 0, 6 * MS), "6"),  # half of the step: as much work remains for both cores
+        (0.25, (2 * MS, 0, 6 * MS), "1.5"),
+        (0.0, (6 * MS, 3 * MS, 0), "inf"),
+    ],
+)
+def test_moved_work_gains_what_the_free_cores_can_do(tmp_path, free, gains_ns, key):
+    loading = host(1, 6 * MS, (0,), cause="input_pipeline", place="Images.__getitem__ (data.py:5)")
+    metadata = {} if free is None else {"cores": {"0": [1 + free, 1.0, free]}}
+    program = dataclasses.replace(workload([comp(0, 4 * MS), loading]), metadata=metadata)
+    first = analysed(tmp_path, program).advices()[0]
+    assert (first.gain_ns, first.half_ns, first.whole_ns) == gains_ns
+    assert first.key == f"cause:input_pipeline={key}"
+    assert ("workers" in first.how) == (free != 0)
+    assert ("cores were free" in first.how) == (free is not None)
+    assert ("6.00 ms if cheaper" in advice_text(first)) == bool(gains_ns[2])
+
+
+@pytest.mark.parametrize(("free", "gain_ns"), [(3.0, 5 * MS), (0.25, 3 * MS), (0.0, 5 * MS)])
+def test_recurring_work_gains_what_the_free_cores_can_do(tmp_path, free, gain_ns):
+    metadata = recurring(cause="checkpoint") | {"cores": {"0": [1 + free, 1.0, free]}}
+    first = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()[0]
+    assert (first.gain_ns, first.whole_ns) == (gain_ns, 5 * MS * (gain_ns < 5 * MS))
+    assert ("async_save" in first.how) == (free > 0)
+
+
+def test_an_operator_of_a_host_without_a_class_is_advised_no_kernel(tmp_path):
+    program = workload([comp(0, 4 * MS, operator="aten::max_pool2d", name="aten::max_pool2d")])
+    how = analysed(tmp_path, program).advices()[0].how
+    assert "channels_last" in how
+    assert "kernel" not in how
+
+
+@pytest.mark.parametrize(("free", "advised"), [(None, True), (1.0, True), (0.1, False)])
+def test_more_threads_are_advised_if_cores_may_be_free(tmp_path, free, advised):
+    metadata = {} if free is None else {"cores": {"0": [2, 1.0, free]}}
+    program = workload([comp(0, 4 * MS, operator="aten::mm", name="aten::mm")])
+    first = analysed(tmp_path, dataclasses.replace(program, metadata=metadata)).advices()[0]
+    assert ("OMP_NUM_THREADS" in first.how) == advised
+    assert ("1 of 2 cores were free" in first.how) == (free == 1.0)
+
+
 @pytest.mark.parametrize(("lateness", "named"), [([5 * MS] * 4, 1), ([5 * MS, 0, 0, 0], 0), ([5 * MS], 1)])
 def test_a_rank_is_late_if_most_steps_say_so(tmp_path, lateness, named):
     punctual = [comp(0, MS), coll(1, 1024, (0,), duration_ns=5 * MS + 1000)]
@@ -865,14 +911,16 @@ def test_the_headline_follows_the_what_if_where_it_contradicts_the_path(tmp_path
     assert "is bound by computation: halving it gains 900 µs, halving host work, which holds" in headline
 
 
-@pytest.mark.parametrize(("spare_events", "gain"), [(0, "4.60 ms"), (-1, "at most 5.00 ms")])
-def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, spare_events, gain):
+@pytest.mark.parametrize(("spare", "gain"), [(0, "4.60 ms"), (-1, "at most 5.00 ms")])
+@pytest.mark.parametrize("limit", ["_MOST_EVENTS", "_MOST_NODES"])
+def test_a_run_that_is_too_large_to_replay_has_bounds(tmp_path, monkeypatch, limit, spare, gain):
     program = launched(stall_ns=5 * MS)
     events = analysed(tmp_path / "first", program).result.provenance["events"]
-    monkeypatch.setattr("chakrascope.runner.analysis._replays._MOST_EVENTS", events + spare_events)
+    size = events if limit == "_MOST_EVENTS" else program.graphs[0].num_nodes
+    monkeypatch.setattr(f"chakrascope.runner.analysis._replays.{limit}", size + spare)
     run = analysed(tmp_path / "second", program)
     assert gain_text(run.advices()[0]) == gain
-    assert bool(run._advised.half_kinds_ns) == (spare_events == 0)
+    assert bool(run._advised.half_kinds_ns) == (spare == 0)
 
 
 def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):

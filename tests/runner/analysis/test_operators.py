@@ -95,6 +95,24 @@ def test_operators_without_shapes_have_missing_figures_and_copies_no_operations(
         assert (table.loc[table["kind"] == "copy", "flops"] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("changed", "noted"),
+    [
+        ({}, False),
+        ({1: "", 3: ""}, True),
+        ({1: ""}, False),  # it has shapes, but no model
+        ({0: "mine::product", 1: "", 3: ""}, False),  # shapes would give it no model
+    ],
+)
+def test_a_note_asks_for_shapes_where_they_would_give_rates(bert, tmp_path, changed, noted):
+    for row in bert.metadata["operators"]["kinds"]:
+        if row[0] == "aten::addmm":
+            for column, value in changed.items():
+                row[column] = value
+    notes = [line for line in run_of(tmp_path, bert).summary.qualifiers if "record_shapes=True" in line]
+    assert len(notes) == noted
+
+
 def test_ranks_are_joined_for_people(bert, tmp_path):
     known = bert.metadata["operators"]["ranks"]
     bert.metadata["operators"]["ranks"] = known | {"1": known["0"]}
