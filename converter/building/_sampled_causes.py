@@ -53,6 +53,8 @@ _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, whose ranges the profiler marks.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
+# Activities whose every range the tracer marks, so that samples do not extend them.
+_MARKED = frozenset({"recomputation", "anomaly_detection"})
 # The activity in which the model runs, too.
 _ACROSS_THE_MODEL = "validation"
 
@@ -108,6 +110,7 @@ class SampledCauses:
         """
         edges = section_edges(ops)
         loads = [span for span in marked if span.cause in _OF_LOADERS]
+        exact = _MARKED.intersection(span.cause for span in marked)
         own = [*self._states(window.start_ns, window.end_ns, loads)]
         others = [(phases_of(step), [*self._states(*step)]) for step in self._other_steps(window)]
         steps = [phases_of((step.start_ns, step.end_ns)) for step in window.steps] if others else []
@@ -116,7 +119,11 @@ class SampledCauses:
         begins = sorted(step.start_ns for step in window.steps)
         of_steps = [[*group] for _, group in groupby(states, lambda one: bisect_right(begins, one.time_ns))]
         lines = _lines_of_loops([*of_steps, *(group for _, group in others)])
-        states = [one._replace(place=lines.get(one.place, one.place)) for one in states]
+        causes = dict.fromkeys(exact, "python")
+        states = [
+            one._replace(cause=causes.get(one.cause, one.cause), place=lines.get(one.place, one.place))
+            for one in states
+        ]
         spans = [*_around(states, Elements.of(ops, window), edges, window)]
         return layered(spans, self._moments(ops, window))
 

@@ -295,6 +295,8 @@ def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: 
 
     The gain for a late rank is its usual lateness; that for a busy machine is the usual run delay of the
     thread. Other causes of a host take the same share of each step; work of a device takes the same time.
+    If unprofiled steps scatter, and the shown one is unlike most of them, the gain is that of the upper
+    quartile, as a bound.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
@@ -309,6 +311,10 @@ def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: 
         overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
         usual_ns, shown_ns = 0 if overhead is None else overhead.usual_ns * steps, result.makespan_ns
         which = f"in the median step of {duration_text(usual_ns)}"
+        low_ns, high_ns = (overhead and overhead.quartiles_ns) or (0, 0)
+        if not usual_ns and high_ns and not low_ns * steps <= shown_ns <= high_ns * steps:
+            usual_ns, item = high_ns * steps, replace(item, is_bound=True)
+            which = f"in steps that scatter from {duration_text(low_ns)} to {duration_text(high_ns)}"
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
     gain_ns, half_ns = (round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns))

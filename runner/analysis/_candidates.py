@@ -50,9 +50,9 @@ _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
 # operators on whole tensors read two and write one each.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
-# The place of an optimizer that the script implements, which has no fused variant.
+# The place of an optimizer that the script implements, and how it becomes one pass over the data.
 _OWN_STEP = re.compile(r"\.step \(")
-_OWN_OPTIMIZER = "states in lower precision, foreach operators, torch.compile, or an optimizer of torch.optim"
+_OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
 # Operators that only wait for others, whatever a trace takes them for.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -276,8 +276,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
         passes = len(own) / float(np.median(calls))
         times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
         what = f"The optimizer{in_place(segments, rows)}, most for {short_name(kernel)}"
-        if _OWN_STEP.search(what):
-            times, how = HALF, _OWN_OPTIMIZER
+        how = _OWN_OPTIMIZER if _OWN_STEP.search(what) else ""
     path_ns = sum_ns(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
     target = Target("phase", "optimizer")

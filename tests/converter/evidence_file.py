@@ -31,10 +31,12 @@ class EvidenceFile:
     def collection(self, start, end):
         self._add("collections", start, end, (2,), (0,), (10,))
 
-    def step(self, index, time, *, recorded=0, cpu=0, delay=0, gc=0, loader=0, collective=0):
+    def step(
+        self, index, time, *, recorded=0, cpu=0, delay=0, gc=0, loader=0, collective=0, forward=0, backward=0
+    ):
         values = [(-1,)] * 12
         values[:3], values[4], values[9:11] = [(index,), time, cpu], delay, [gc, loader]
-        self._add("steps", *values, (recorded,), 0, 0, collective, 0)
+        self._add("steps", *values, (recorded,), forward, backward, collective, 0)
 
     def loader(self, dataset, path, line, workers):
         self.loaders.append(

@@ -92,13 +92,17 @@ def test_recomputation_owns_the_forward_pass_that_it_repeats(tmp_path):
     assert graph.nodes.loc[graph.nodes["name"] == "aten::tanh_backward", "kind"].tolist() == ["compute"]
 
 
-def test_a_stack_of_anomaly_detection_is_not_its_operators(tmp_path):
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_a_stack_of_anomaly_detection_is_not_its_operators(tmp_path, is_sampled):
+    """Nor if they are short, and a sample between them shows anomaly detection."""
     thread = Thread(0)
-    thread.op("aten::tanh", START, END, 1)
+    thread.op("aten::tanh", START, END - 30, 1)
     thread.mark("chakrascope::anomaly detection", START + 5_000, START + 25_000, "cpu_op")
-    graph = converted(tmp_path, thread)
-    assert host_us(graph) == {"anomaly_detection": 20_000}
-    assert graph.nodes.loc[graph.nodes["kind"] == "compute", "duration_ns"].sum() == 80_000_000
+    thread.op("aten::tanh", END - 30, END, 1)
+    thread.mark("chakrascope::anomaly detection", END - 20, END, "cpu_op")
+    graph = converted(tmp_path, thread, sampled([ANOMALY], busy=1) if is_sampled else None)
+    assert host_us(graph) == {"anomaly_detection": 20_020}
+    assert graph.nodes.loc[graph.nodes["kind"] == "compute", "duration_ns"].sum() == 79_980_000
 
 
 def test_fetching_values_one_by_one_is_synchronisation(tmp_path):

@@ -464,11 +464,11 @@ def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
     assert any(item.cause == "sleep" for item in others)
 
 
-def test_an_optimizer_of_the_script_has_no_fused_variant(tmp_path):
+def test_an_optimizer_of_the_script_may_be_one_pass_over_the_data_too(tmp_path):
     first = analysed(tmp_path, workload(optimizing("DoubleAdam.step (train.py:20)"))).advices()[0]
     assert first.what.startswith("The optimizer in DoubleAdam.step (train.py:20), most for aten::")
-    assert (first.gain_ns, first.half_ns) == (18 * MS, 9 * MS)
-    assert "fused=True" not in first.how
+    assert first.gain_ns == pytest.approx(18 * MS * (1 - 7 / (3 * 8)), rel=0.001)
+    assert "torch.compile of its step" in first.how
 
 
 def recurring(**changed):
@@ -564,6 +564,16 @@ def test_a_cause_gains_its_share_of_the_median_unprofiled_step(tmp_path, metadat
     assert (lock.gain_ns, lock.share, lock.key) == (6 * MS * factor, 0.6, "cause:lock=inf")
     assert (work.gain_ns, work.half_ns) == (4 * MS * factor, 2 * MS * factor)
     assert ("in the median step of" in lock.what) == (factor != 1)
+
+
+@pytest.mark.parametrize("median_ns", [4 * MS, 30 * MS])
+def test_a_step_unlike_the_scattered_ones_gives_a_bound(tmp_path, median_ns):
+    """The middle half of steps takes half to twice the median, the shown one 10 ms; 6 ms of it is a lock."""
+    nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
+    run = analysed(tmp_path, workload(nodes, metadata=unprofiled(median_ns, median_ns // 2)))
+    lock = run.advices()[0]
+    assert (lock.gain_ns, lock.is_bound) == (2 * median_ns * 6 // 10, True)
+    assert "in steps that scatter from" in lock.what
 
 
 def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
