@@ -236,12 +236,13 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
         own, least = (computed, 0.5) if function in training else (everything, _LEAST_FUNCTION)
         path_ns, is_forward = sum_ns(segments, own), function.partition(" (")[0].endswith(".forward")
-        if (
-            path_ns <= least * segments["duration_ns"].sum()
-            or not function
-            or is_forward
-            or not len(computed)
-        ):
+        if path_ns <= least * segments["duration_ns"].sum() or not function or is_forward:
+            continue
+        caused = hosted[segments["cause"][hosted] != "dispatch"]
+        if own is everything and sum_ns(segments, caused) >= MOST_OF_IT * path_ns:
+            yield from _host_function(segments, function, everything, caused)
+            continue
+        if not len(computed):
             continue
         computes = sum_ns(segments, computed) >= _ALL_OF_IT * path_ns
         operator, most_ns = largest(segments, computed, "operator")
@@ -259,6 +260,17 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
                 what = f"Everything in {function}, its longest operator {short_name(operator)}"
             target, is_advised = Target("place", function), function not in training
             yield scaled(segments, what, "compute", target, own, remedy="function", is_advised=is_advised)
+
+
+def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:
+    """Yield a *function* that does little but host work of several causes, none of which takes most."""
+    path_ns = sum_ns(segments, rows)
+    times = sums_by(segments["duration_ns"][caused], segments["cause"][caused])
+    first, *others = sorted(times, key=times.__getitem__, reverse=True)
+    if others and times[first] < MOST_OF_IT * path_ns:
+        one, other = (HOST_CAUSES.get(cause, "Host work") for cause in (first, others[0]))
+        what, target = f"{one} and {lowered(other)} in {function}", Target("place", function)
+        yield Candidate(what, "host", first, first, target, GONE, rows, path_ns, path_ns)
 
 
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

@@ -369,6 +369,21 @@ def test_a_function_that_computes_and_works_on_the_host_is_one_entry(tmp_path, c
         assert (first.key, first.gain_ns) == ("place:keep (train.py)=inf", 9 * MS)
 
 
+@pytest.mark.parametrize(("written_ms", "is_entry"), [(4, True), (9, False)])
+def test_a_function_with_several_causes_of_host_time_is_one_entry(tmp_path, written_ms, is_entry):
+    """Unless most of it is one of them, which has an entry of its own."""
+    nodes = [
+        comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
+        host(1, written_ms * MS, (0,), cause="io", place="dump (log.py:9)"),
+        host(2, 3 * MS, (1,), cause="python", place="dump (log.py:8)"),
+    ]
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert (first.key == "place:dump (log.py)=inf") == is_entry
+    if is_entry:
+        assert first.what == "File and network I/O and Python between operators in dump (log.py)"
+        assert (first.gain_ns, first.half_ns) == (7 * MS, 0)
+
+
 @pytest.mark.parametrize(("reduced_ms", "is_entry"), [(3, True), (9, False)])
 def test_a_function_that_computes_and_communicates_is_one_entry(tmp_path, reduced_ms, is_entry):
     """Unless most of it is one collective, which has an entry of its own."""
