@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._advice import Advice as Advice
     from ._advice import advice as advice
     from ._advice import advice_text as advice_text
     from ._advice import gain_text as gain_text
+    from ._advised import Advice as Advice
     from ._attribution import attributable as attributable
     from ._attribution import difference_by_setting as difference_by_setting
     from ._attribution import difference_of_runs as difference_of_runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +13,7 @@ import numpy.typing as npt
 from ...converter import Workload
 from ...converter.building import (
     StepTimes,
-    captured_steps,
-    computed_on_host,
-    profiler_overhead,
-    run_delays,
     step_times,
-    usually_late_ns,
 )
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
@@ -27,12 +22,14 @@ from ...support.table import Columns, Table
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
-from ._candidate import HALF, Candidate, sum_ns
+from ._advised import Advice, Advised, Cause
+from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
-from ._host_time import DELAYED, cause_ns, contention
+from ._host_time import DELAYED, contention
 from ._path_facts import collective_label
 from ._remedies import REMEDIES, UNKNOWN
+from ._usual_gain import delays_on, over_the_run
 from ._what_if import Target
 
 if TYPE_CHECKING:
@@ -48,93 +45,9 @@ _MOST_PATH_NODES = 200_000  # of a larger replay the path is not walked for what
 _SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
 _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
 _COVERED = 0.5
-_ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is no other
-_NEAR = 0.1  # of the shown step, or of a sum of gains: another value does not differ from it
+_NEAR = 0.1  # of a sum of gains: another value does not differ from it
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
-
-
-@dataclass(frozen=True)
-class Advice:
-    """One cause of time and how to shrink it.
-
-    *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
-    its part of the step. With *is_bound*, nothing was replayed, and the gain is an upper bound. Work
-    without a known best time is removed entirely, and *half_ns* is the gain of halving it, else 0.
-    Advice on recurring long steps, and on causes with another mean time in the run, has no key; its gain is
-    measured. If *what* names the median unprofiled step, the gain of the replay is scaled to that step.
-    *then* is the bound of the replay, *overlaps* other advice for the same time. *rank* and *node_id* are
-    the longest piece, -1 if no node stands for it; *place* its function, file and line.
-    """
-
-    what: str
-    how: str
-    gain_ns: int
-    share: float
-    key: str
-    is_bound: bool
-    kind: str
-    cause: str
-    path_ns: int
-    then: str = ""
-    overlaps: str = ""
-    rank: int = -1
-    node_id: int = -1
-    place: str = ""
-    half_ns: int = 0
-
-    @property
-    def _likely_ns(self) -> int:
-        """The gain to expect, by which advice is ordered: of necessary work, half."""
-        return self.half_ns or self.gain_ns
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A contributor to the critical path: *path_ns* in *pieces* segments, and its *key* for ``what-if``."""
-
-    what: str
-    kind: str
-    cause: str
-    path_ns: int
-    pieces: int
-    key: str
-    rank: int
-    node_id: int
-    place: str
-
-
-@dataclass(frozen=True)
-class Advised:
-    """The result of `advise`: *advice*, by gain, and the largest single *contributor*.
-
-    *contributor* is the largest of the candidates that has a name, and *causes* are the largest candidates.
-    *half_kinds_ns* is the gain of halving all time of a kind, if it was replayed. *together_ns* is the gain
-    of all advice in one replay if it is clearly less than the sum of the gains. It is 0 otherwise, and if a
-    gain is that of other steps of the run.
-    """
-
-    advice: tuple[Advice, ...]
-    contributor: Cause | None
-    causes: tuple[Cause, ...]
-    half_kinds_ns: Mapping[str, int]
-    together_ns: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON, which `from_json` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Advised:
-        """Return what `to_json` was made of; raises `KeyError` or `TypeError` for anything else."""
-        contributor = data["contributor"]
-        return cls(
-            tuple(Advice(**item) for item in data["advice"]),
-            None if contributor is None else Cause(**contributor),
-            tuple(Cause(**item) for item in data["causes"]),
-            {str(kind): int(gain_ns) for kind, gain_ns in data["half_kinds_ns"].items()},
-            int(data["together_ns"]),
-        )
 
 
 def advise(
@@ -155,8 +68,7 @@ def advise(
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
     # Other processes make no cause of the script smaller.
-    delayed_ns = sum_ns(path.columns, np.flatnonzero(path.columns["cause"] == DELAYED))
-    least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delayed_ns)
+    least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delays_on(path))
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
         one for one in found if one.is_advised and one.bound_ns >= least_ns and one.cause not in machines
@@ -170,7 +82,7 @@ def advise(
         (one, _of_the_whole(one, item, result, workload, simulate))
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
-    shown = [(one, _over_the_run(one, item, result, workload)) for one, item in in_step]
+    shown = [(one, over_the_run(one, item, path, result, workload)) for one, item in in_step]
     shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
     of_the_run = {item.cause: item.gain_ns for _, item in shown if not item.key}
     recurring = [
@@ -268,60 +180,6 @@ def _of_the_whole(
         then=_bound_by(after, workload),
         half_ns=item.gain_ns,
     )
-
-
-def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
-    """Return advice with its gain in the run, if that is known and differs from the gain in the shown step.
-
-    Causes that are counted in every step gain their mean. Unprofiled steps count, of the slowest rank each.
-    """
-    if about_backend(result.backend).network:
-        return item
-    times, steps = step_times(workload.metadata), captured_steps(workload.metadata)
-    mean_ns = 0 if times is None else times.mean_ns(one.cause) * steps
-    own_ns = max((cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
-    if not own_ns:
-        return _in_the_median_step(one, item, result, workload)
-    if abs(mean_ns - own_ns) <= _ALIKE * own_ns:
-        return item
-    gain_ns = round(item.gain_ns * mean_ns / own_ns)
-    share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
-    what = f"{item.what}, {duration_text(mean_ns)} in the mean step"
-    return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="")
-
-
-def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
-    """Return advice with its gain in the median unprofiled step, if that is known well and differs.
-
-    The gain for a late rank is its usual lateness; that for a busy machine is the usual run delay of the
-    thread. Other causes of a host take the same share of each step; work of a device takes the same time.
-    If unprofiled steps scatter, and the shown one is unlike most of them, the gain is that of the upper
-    quartile, as a bound.
-    """
-    steps = captured_steps(workload.metadata)
-    delays = run_delays(workload.metadata) if one.cause == DELAYED else None
-    if delays is not None:
-        usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
-        waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))
-        which = f"{duration_text(waited_ns)} in the median step"
-    elif one.remedy == "skew":
-        usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
-        which = f"{duration_text(usual_ns)} in the median step"
-    else:
-        overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
-        usual_ns, shown_ns = 0 if overhead is None else overhead.usual_ns * steps, result.makespan_ns
-        which = f"in the median step of {duration_text(usual_ns)}"
-        low_ns, high_ns = (overhead and overhead.quartiles_ns) or (0, 0)
-        if not usual_ns and high_ns and not low_ns * steps <= shown_ns <= high_ns * steps:
-            usual_ns, item = high_ns * steps, replace(item, is_bound=True)
-            which = f"in steps that scatter from {duration_text(low_ns)} to {duration_text(high_ns)}"
-    if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
-        return item
-    gain_ns, half_ns = (round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns))
-    if delays is not None:  # another rank than the slowest may have waited longer in the shown step
-        gain_ns = min(gain_ns, usual_ns)
-    share = item.share if shown_ns == result.makespan_ns else gain_ns / max(gain_ns, result.makespan_ns)
-    return replace(item, what=f"{item.what}, {which}", gain_ns=gain_ns, half_ns=half_ns, share=share)
 
 
 def _step_times(result: Result, workload: Workload) -> StepTimes | None:

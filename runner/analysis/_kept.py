@@ -12,7 +12,7 @@ from ...converter import Workload
 from ...support import new_file, write_file
 from ...support.table import CodedColumns, ParquetFile, ParquetWriter, TextColumn
 from .._result import Result
-from ._advice import Advised
+from ._advised import Advised
 from ._critical_path import CriticalPath, critical_path
 
 _VERSION = 10

@@ -18,7 +18,8 @@ from .._memory import check_table
 from .._result import Result
 from .._traits import about_backend
 from ..study import RunInfo, Study
-from ._advice import Advice, Advised, advice_table, advise, link_bytes_per_ns
+from ._advice import advice_table, advise, link_bytes_per_ns
+from ._advised import Advice, Advised
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, critical_path
 from ._foreign_times import measured_ranks

@@ -24,7 +24,8 @@ from ...support.table import CodedColumns, Columns, Table, TableField, frame_of
 from .._framed import rows_of
 from .._result import Result
 from .._traits import about_backend
-from ._advice import Advice, Advised, Cause, advise, together_text
+from ._advice import advise, together_text
+from ._advised import Advice, Advised, Cause
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
 from ._foreign_times import foreign_compute, measured_ranks

@@ -591,6 +591,17 @@ def test_a_step_unlike_the_scattered_ones_gives_a_bound(tmp_path, median_ns):
     assert "in steps that scatter from" in lock.what
 
 
+def test_run_delays_grow_with_the_work_of_a_step(tmp_path):
+    """The shown step had no processor for half of its 20 ms, and the median one takes 30 ms."""
+    nodes = [
+        comp(0, 4 * MS),
+        host(1, 10 * MS, (0,), cause="descheduled"),
+        host(2, 6 * MS, (1,), cause="lock", place="Feed.run (a.py:5)"),
+    ]
+    items = analysed(tmp_path, workload(nodes, metadata=unprofiled(30 * MS))).advices()
+    assert [item.gain_ns for item in items if item.cause == "lock"] == [18 * MS]
+
+
 def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
     nodes = [host(0, MS), kernel(1, 4 * MS, (0,)) | {"stream": 1007}]
     (item, *_) = analysed(tmp_path, workload(nodes, metadata=unprofiled(4 * MS))).advices()
