@@ -29,6 +29,7 @@ class Mark(NamedTuple):
 _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
     (r"chakrascope::recomputation", Mark("recomputation")),
+    (r"chakrascope::sampler", Mark("sampler")),
     (r"chakrascope::", None),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),

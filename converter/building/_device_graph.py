@@ -79,7 +79,8 @@ def device_graph(
         operators=device_operators(trace, linked.launches, lanes, host),
         chip=_chip(trace, linked.launches),
     )
-    return without_recording(own, events, window, cost_ns)
+    recording_ns = {number: np.full(len(one.start_ns), cost_ns) for number, one in events.items()}
+    return without_recording(own, events, window, recording_ns)
 
 
 def _chip(trace: DeviceTrace, launches: Launches) -> str:

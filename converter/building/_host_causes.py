@@ -33,8 +33,8 @@ GAPS, OPERATIONS, MOMENTS = range(3)
 # A shorter gap is what a framework needs from one operator to the next; in a longer one Python code ran,
 # which has a function.
 DISPATCH_NS = 50_000
-# Parts of a piece that are shorter are not worth a node.
-LEAST_NS = 20_000
+# Parts of a piece that are shorter are not worth a node, except inside operators, where they may be many.
+LEAST_NS, _LEAST_INSIDE_NS = 20_000, 2_000
 # Causes that say no more than that host code ran: any other one is stronger.
 _WEAK = ("", "python", "dispatch", "optimizer")
 # What a short gap is not, though a sample near it shows it.
@@ -227,7 +227,7 @@ class HostCauses:
         covered: Counter[tuple[str, str]] = Counter()
         for span in spans:
             owner = span.under if span.cause == _DELAYED else span.cause
-            if span.claims == OPERATIONS or owner in ACTIVITIES:
+            if span.claims == OPERATIONS or (owner != span.cause and owner in ACTIVITIES):
                 covered[owner, span.place] += span.end_ns - span.start_ns
         if 2 * covered.total() > end_ns - start_ns:
             cause, place = covered.most_common(1)[0][0]
@@ -235,7 +235,7 @@ class HostCauses:
             place = next((span.place for span in self.overlapping(start_ns, end_ns)), "")
         exact = [span for span in spans if span.claims == MOMENTS and not (cause and span.cause == _DELAYED)]
         whole = Part(end_ns, cause, place)
-        return _parts(exact, start_ns, end_ns, whole) if exact else (whole,)
+        return _parts(exact, start_ns, end_ns, whole, _LEAST_INSIDE_NS) if exact else (whole,)
 
     def _of_hook(self, part: Part) -> Part:
         """Return a *part* of the engine's time with the place of a hook, unless it has a certain place."""
@@ -317,10 +317,12 @@ def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_
     return found
 
 
-def _parts(spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part) -> list[Part]:
+def _parts(
+    spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part, least_ns: int = LEAST_NS
+) -> list[Part]:
     """Return the time from *start_ns* to *end_ns* as parts: those of *spans*, and the *rest* between them.
 
-    Short parts are merged into the previous part, at the start into the next one.
+    Parts shorter than *least_ns* are merged into the previous part, at the start into the next one.
     """
     parts: list[Part] = []
     cursor = start_ns
@@ -334,13 +336,13 @@ def _parts(spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part) -> lis
     merged: list[Part] = []
     begin = start_ns
     for part in parts:
-        is_short = part.end_ns - begin < LEAST_NS
+        is_short = part.end_ns - begin < least_ns
         if merged and (is_short or merged[-1][1:] == part[1:]):
             merged[-1] = merged[-1]._replace(end_ns=part.end_ns)
         else:
             merged.append(part)
         begin = part.end_ns
-    if len(merged) > 1 and merged[0].end_ns - start_ns < LEAST_NS:
+    if len(merged) > 1 and merged[0].end_ns - start_ns < least_ns:
         merged.pop(0)
     return merged
 

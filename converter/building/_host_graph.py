@@ -50,7 +50,7 @@ from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_s
 from ._held_calls import with_held_calls
 from ._host_causes import DISPATCH_NS, LEAST_NS, HostCauses, Part
 from ._operator_table import host_operators
-from ._overhead import cost_of_recording, without_recording
+from ._overhead import cost_of_recording, costs_by_phase, without_recording
 from ._rank_graph import Group, OpenRank, RankGraph, arrivals, flights_of
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
@@ -104,7 +104,9 @@ def host_graph(
         arrivals=arrivals(trace, own, opened.steps),
     )
     events = trace.events.take(own)
-    return without_recording(result, {0: events}, window, cost_of_recording(evidence, events, window.steps))
+    cost_ns = cost_of_recording(evidence, events, window.steps)
+    costs = costs_by_phase(cost_ns, evidence, events, ops, window.steps)
+    return without_recording(result, {0: events}, window, {0: costs})
 
 
 def _why_outside(opened: OpenRank) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate
@@ -15,10 +15,11 @@ from ...errors import UsageError
 from ...support import duration_text
 from .._columns import which
 from ..chakra import COMM_LANE, Graph, NodeType, Workload
+from ._sections import CLOCK_PHASES, clock_phases
 
 if TYPE_CHECKING:  # answers need no traces
     from ...tracer import Evidence, RankEntry, StepRange
-    from ..readers import Events
+    from ..readers import Events, Ops
     from ._rank_graph import RankGraph
     from ._steps import Window
 
@@ -266,10 +267,44 @@ def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequ
     return min(excess / count, _MOST_NS)
 
 
+def costs_by_phase(
+    cost_ns: float, evidence: Evidence | None, events: Events, ops: Ops, converted: Sequence[StepRange]
+) -> np.ndarray:
+    """Return the cost of recording each of *events*, which is *cost_ns* on average in the *converted* steps.
+
+    Some cost more than others. Each phase of the thread's *ops* bears as much of the sum as it took longer
+    than in the median unprofiled step.
+    """
+    costs = np.full(len(events.start_ns), cost_ns)
+    if evidence is None or not cost_ns or not evidence.steps.forward_ns:
+        return costs
+    phases = clock_phases(ops, events.start_ns, converted)
+    counts = np.bincount(phases[phases >= 0], minlength=len(CLOCK_PHASES))
+    longer = np.where(counts > 0, _longer_phases(evidence, {step.index for step in converted}), 0.0)
+    if not longer.any():
+        return costs
+    per_event = cost_ns * counts.sum() * longer / longer.sum() / np.maximum(counts, 1)
+    shared: np.ndarray = np.where(phases >= 0, np.minimum(per_event, _MOST_NS)[phases], cost_ns)
+    return shared
+
+
+def _longer_phases(evidence: Evidence, converted: Container[int]) -> np.ndarray:
+    """Return how much longer (ns) each of `CLOCK_PHASES` took in the *converted* steps than usual."""
+    steps = evidence.steps
+    spent = np.array([getattr(steps, f"{name}_ns") for name in CLOCK_PHASES])
+    rows = [
+        (index, steps.recorded[end], spent[:, end] - spent[:, begin]) for index, begin, end in steps.steps()
+    ]
+    own = [taken for index, _, taken in rows if index in converted]
+    plain = [taken for _, is_recorded, taken in rows if not is_recorded]
+    longer: np.ndarray = np.maximum(np.sum(own, axis=0) - len(own) * np.median(plain[_FIRST:], axis=0), 0)
+    return longer
+
+
 def without_recording(
-    own: RankGraph, events: Mapping[int, Events], window: Window, cost_ns: float
+    own: RankGraph, events: Mapping[int, Events], window: Window, costs_ns: Mapping[int, np.ndarray]
 ) -> RankGraph:
-    """Return *own* with *cost_ns* taken from its host nodes for each of the *events* of their lane.
+    """Return *own* with the *costs_ns* of each of the *events* of a lane taken from the lane's host nodes.
 
     The profiler works before it notes an event's start and after it notes its end: half of the cost is taken
     from the node that ran until the start, and half from the one that ran from the end on. The part that
@@ -277,7 +312,7 @@ def without_recording(
     recording also slows down later uses of the recorded tensors. At other places, at most the cost of a
     block of events is taken. Nodes that wait pay for their own events alone.
     """
-    if not cost_ns:
+    if not any(costs.any() for costs in costs_ns.values()):
         return own
     nodes = own.graph.node_columns
     durations = np.array(nodes["duration_ns"])
@@ -286,18 +321,23 @@ def without_recording(
     for lane, recorded in events.items():
         rows = np.flatnonzero((nodes["stream"] == lane) & (nodes["type"] == NodeType.COMP))
         rows = rows[np.argsort(starts[rows], kind="stable")]
-        before, after = recorded.start_ns, np.sort(recorded.end_ns)
-        halves = (
-            np.searchsorted(before, ends[rows], side="right")
-            - np.searchsorted(before, starts[rows], side="right")
-            + np.searchsorted(after, ends[rows])
-            - np.searchsorted(after, starts[rows])
+        before, order = recorded.start_ns, np.argsort(recorded.end_ns, kind="stable")
+        after = recorded.end_ns[order]
+        begun, over = (np.append(0, np.cumsum(each / 2)) for each in (costs_ns[lane], costs_ns[lane][order]))
+        costs = np.rint(
+            begun[np.searchsorted(before, ends[rows], side="right")]
+            - begun[np.searchsorted(before, starts[rows], side="right")]
+            + over[np.searchsorted(after, ends[rows])]
+            - over[np.searchsorted(after, starts[rows])]
         )
-        costs = np.rint(halves * cost_ns / 2)
         waits = which(nodes["kind"].texts, _WAITS.__contains__)[nodes["kind"].numbers[rows]]
         payable = np.maximum(durations[rows] - 1, 0)  # one without time is on no critical path, though it ran
         payable = np.where(waits, np.minimum(costs, payable), payable)
-        most = np.where(_stays(nodes["place"].numbers[rows], nodes["place"].texts), np.inf, _BLOCK * cost_ns)
+        most = np.where(
+            _stays(nodes["place"].numbers[rows], nodes["place"].texts),
+            np.inf,
+            _BLOCK * costs_ns[lane].max(initial=0),
+        )
         removed[rows] = _paid(costs, payable, most)
     accounting = {**own.accounting, _REMOVED: int(removed.sum())}
     return replace(own, graph=own.graph.with_columns(duration_ns=durations - removed), accounting=accounting)

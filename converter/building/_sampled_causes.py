@@ -7,8 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from itertools import groupby, pairwise, product, takewhile
-from typing import NamedTuple
+from itertools import groupby, pairwise, takewhile
 
 import numpy as np
 
@@ -16,9 +15,7 @@ from ...tracer import Evidence
 from ..readers import DeviceTrace, Ops, Threads
 from ._cause_rules import ACTIVITIES, CALLS, SYSTEM_CALLS, frame_cause
 from ._host_causes import (
-    GAPS,
     MOMENTS,
-    OPERATIONS,
     HostCauses,
     Span,
     framed_spans,
@@ -26,6 +23,7 @@ from ._host_causes import (
     marked_spans,
     model_calls,
 )
+from ._sampled_states import ACROSS_THE_MODEL, State, lines_of_loops, spans_around, states_of_other_steps
 from ._sections import Elements, phase_edges, section_edges
 from ._steps import Window
 
@@ -43,9 +41,6 @@ _COLLECTED = re.compile(r"chakrascope/tracer/_agent/garbage\.py:(GarbageWatch\.)
 _BLOCKED = ("lock", "sleep")
 # Causes of waiting that needs no interpreter lock.
 _WAITING = ("communication_call", "io", "lock", "sleep", "synchronisation", "worker_wait")
-# A place, and how often a function has to go back to an earlier line for what is between to be a loop.
-_PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
-_TURNS = 2
 # Functions that call into C++ and wait there, in jobs of several ranks for the ranks' gradients and buffers.
 _ENGINE = "_engine_run_backward"
 _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel/distributed\.py:)")
@@ -53,8 +48,8 @@ _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, whose ranges the profiler marks.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
-# The activity in which the model runs, too.
-_ACROSS_THE_MODEL = "validation"
+# Activities whose every range the tracer marks, so that samples do not extend them.
+_MARKED = frozenset({"recomputation", "anomaly_detection"})
 
 
 def host_causes(
@@ -72,16 +67,6 @@ def host_causes(
         sampled = SampledCauses(evidence)
         spans, hooks = layered(sampled.spans(ops, window, phases_of, marked), marked), sampled.hooks()
     return HostCauses(spans, model_calls(trace, own, window), hooks)
-
-
-class _State(NamedTuple):
-    """The activity of the stepping thread at a sample, and its start, at the latest or *is_exact*."""
-
-    since_ns: int
-    time_ns: int
-    is_exact: bool
-    cause: str
-    place: str
 
 
 class SampledCauses:
@@ -108,16 +93,21 @@ class SampledCauses:
         """
         edges = section_edges(ops)
         loads = [span for span in marked if span.cause in _OF_LOADERS]
+        exact = _MARKED.intersection(span.cause for span in marked)
         own = [*self._states(window.start_ns, window.end_ns, loads)]
         others = [(phases_of(step), [*self._states(*step)]) for step in self._other_steps(window)]
         steps = [phases_of((step.start_ns, step.end_ns)) for step in window.steps] if others else []
-        states = [*own, *_of_other_steps(own, others, edges, steps)]
+        states = [*own, *states_of_other_steps(own, others, edges, steps)]
         states.sort(key=lambda one: one.time_ns)
         begins = sorted(step.start_ns for step in window.steps)
         of_steps = [[*group] for _, group in groupby(states, lambda one: bisect_right(begins, one.time_ns))]
-        lines = _lines_of_loops([*of_steps, *(group for _, group in others)])
-        states = [one._replace(place=lines.get(one.place, one.place)) for one in states]
-        spans = [*_around(states, Elements.of(ops, window), edges, window)]
+        lines = lines_of_loops([*of_steps, *(group for _, group in others)])
+        causes = dict.fromkeys(exact, "python")
+        states = [
+            one._replace(cause=causes.get(one.cause, one.cause), place=lines.get(one.place, one.place))
+            for one in states
+        ]
+        spans = [*spans_around(states, Elements.of(ops, window), edges, window)]
         return layered(spans, self._moments(ops, window))
 
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
@@ -146,7 +136,7 @@ class SampledCauses:
                 places[own.place] += count
         return [place for place, _ in places.most_common()]
 
-    def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[_State]:
+    def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[State]:
         """Yield spans from the samples between two times and the next one; none without samples between.
 
         What a sample shows of a data loader holds in its range alone, one of *loads*: the sampler often gets
@@ -164,7 +154,7 @@ class SampledCauses:
             if entered_ns < 0:
                 continue
             changed_ns = self._changed_ns(before, row) or (entered_ns > samples.time_ns[before]) * entered_ns
-            yield _State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
+            yield State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
 
     def _still_waits(self, row: int, following: int) -> bool:
         """Return whether the thread waits at *row* and the *following* sample, however busy it was before."""
@@ -272,12 +262,12 @@ class SampledCauses:
         for frame in frames:
             cause = frame_cause(frame.path, frame.function)
             is_script = frame.origin == "script"
+            mechanism = mechanism or cause * (not place)  # what calls the script is not what it does
             # Validation runs the model, so its innermost frame says less than the function that validates.
-            if is_script and (not place or (cause == _ACROSS_THE_MODEL and cause not in activities)):
+            if is_script and (not place or (cause == ACROSS_THE_MODEL and cause not in activities)):
                 place = frame.place
             if cause in ACTIVITIES:
                 activities.add(cause)
-            mechanism = mechanism or cause
         return next((cause for cause in ACTIVITIES if cause in activities), ""), mechanism, place
 
     def _dataset(self) -> str:
@@ -311,14 +301,23 @@ class SampledCauses:
         return layered(delayed, sorted(collected))
 
     def _collections(self) -> list[Span]:
-        """Return the collections of the thread; those without a sample have the place of the longest one."""
+        """Return the collections of the thread.
+
+        Those without a sample have the place of the longest one of their generation: a script that collects
+        everything says nothing of the line that allocates much.
+        """
         rows = self._evidence.collections
-        columns = zip(rows.start_ns, rows.end_ns, rows.thread, strict=True)
-        own = [(start, end) for start, end, thread in columns if not thread and end - start >= _COLLECTION_NS]
-        spans = [Span(*one, "garbage_collection", self._collector(*one), MOMENTS) for one in own]
-        placed = [span for span in spans if span.place]
-        usual = max(placed, key=lambda span: span.end_ns - span.start_ns).place if placed else ""
-        return [span._replace(place=span.place or usual) for span in spans]
+        columns = zip(rows.start_ns, rows.end_ns, rows.generation, rows.thread, strict=True)
+        own = sorted(
+            (end - start, start, end, generation) for start, end, generation, thread in columns if not thread
+        )
+        spans: list[tuple[int, Span]] = []
+        for length_ns, start, end, generation in own:
+            if length_ns >= _COLLECTION_NS:
+                place = self._collector(start, end)
+                spans.append((generation, Span(start, end, "garbage_collection", place, MOMENTS)))
+        usual = {generation: span.place for generation, span in spans if span.place}
+        return [span._replace(place=span.place or usual.get(generation, "")) for generation, span in spans]
 
     def _collector(self, start_ns: int, end_ns: int) -> str:
         """Return the place that caused a collection, which a sample of the tracer's callback has, else ""."""
@@ -396,110 +395,3 @@ def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
 def _since(column: Sequence[int], before: int, row: int) -> int:
     """Return how much a counter grew from row *before* to *row*, -1 if it was not read."""
     return column[row] - column[before] if min(column[row], column[before]) >= 0 else -1
-
-
-def _of_other_steps(
-    own: Sequence[_State],
-    others: Sequence[tuple[Sequence[int], Sequence[_State]]],
-    edges: Sequence[int],
-    steps: Sequence[Sequence[int]],
-) -> Iterator[_State]:
-    """Yield spans from *others*, steps by their phases and states, for sections without samples of *own*.
-
-    A sample of another step applies to a section if its distances from the start and end of the phase fit
-    the section; or if the phase is a single section, and all its samples show one place. *steps* are the
-    phases of those to describe.
-    """
-    seen = {bisect_right(edges, state.time_ns) for state in own if steps and state.time_ns < steps[-1][-1]}
-    for phases, (other, states) in product(steps, others):
-        here, there = phases, other
-        if len(here) != len(there):  # steps of other phases are compared as a whole
-            here, there = [here[0], here[-1]], [there[0], there[-1]]
-        else:
-            yield from (
-                state
-                for number, state in _alike_in_phases(here, there, states)
-                if seen.isdisjoint({bisect_right(edges, state.time_ns)})
-                and bisect_right(edges, here[number]) == bisect_left(edges, here[number + 1])
-            )
-        for state in states:
-            number = bisect_right(there, state.time_ns) - 1
-            if not 0 <= number < len(there) - 1:
-                continue
-            times = [state.time_ns + here[number + one] - there[number + one] for one in (0, 1)]
-            sections = {bisect_right(edges, time_ns) for time_ns in times}
-            is_inside = here[number] <= min(times) and max(times) < here[number + 1]
-            if is_inside and len(sections) == 1 and sections.isdisjoint(seen):
-                time_ns = sum(times) // 2
-                yield _State(time_ns, time_ns, False, state.cause, state.place)
-
-
-def _alike_in_phases(
-    here: Sequence[int], there: Sequence[int], states: Sequence[_State]
-) -> Iterator[tuple[int, _State]]:
-    """Yield the number of each phase in which all *states* of another step are at one place, and that state.
-
-    *here* and *there* are the edges of the phases in the two steps.
-    """
-    for number, (start, end) in enumerate(pairwise(there)):
-        own = [state for state in states if start <= state.time_ns < end]
-        if len(own) > 1 and len({state.place for state in own}) == 1:
-            cause = Counter(state.cause for state in own).most_common(1)[0][0]
-            middle = (here[number] + here[number + 1]) // 2
-            yield number, _State(middle, middle, False, cause, own[0].place)
-
-
-def _lines_of_loops(steps: Sequence[Sequence[_State]]) -> dict[str, str]:
-    """Return for each place the line that represents its loop: the most frequent one.
-
-    A loop is a function that returns to an earlier line at least twice within one of *steps*.
-    """
-    joined: dict[str, str] = {}
-    for states in steps:
-        visits: dict[str, list[int]] = {}
-        for match in filter(None, (_PLACE.fullmatch(state.place) for state in states)):
-            visits.setdefault(match["function"], []).append(int(match["line"]))
-        for function, lines in visits.items():
-            back = [(later, earlier) for earlier, later in pairwise(lines) if later < earlier]
-            loop: list[int] = []
-            for line, following in pairwise([*sorted(set(lines)), 0]):
-                loop.append(line)
-                if (
-                    sum(first <= line and following <= last for first, last in back) * bool(following)
-                    < _TURNS
-                ):
-                    usual = max(loop, key=lines.count)
-                    joined |= {f"{function}{line})": f"{function}{usual})" for line in loop if line != usual}
-                    loop = []
-    return joined
-
-
-def _around(
-    states: Sequence[_State], elements: Elements, edges: Sequence[int], window: Window
-) -> Iterator[Span]:
-    """Yield a span around each run of equal *states*: a state only applies to its section between *edges*.
-
-    Validation runs modules: its state is that of all sections up to the next sample.
-    """
-    sections = [bisect_right(edges, state.time_ns) for state in states]
-    begin = window.start_ns
-    for number, state in enumerate(states):
-        low = edges[sections[number] - 1] if sections[number] else window.start_ns
-        high = edges[sections[number]] if sections[number] < len(edges) else window.end_ns
-        following = states[number + 1] if number + 1 < len(states) else None
-        if state.cause == _ACROSS_THE_MODEL:
-            low, high = window.start_ns, window.end_ns
-        if state.time_ns >= window.end_ns or state.is_exact:
-            low = max(low, state.since_ns)
-        end = min(high, window.end_ns)
-        if following is not None and following.is_exact:
-            end = min(end, following.since_ns)
-        elif following is not None and (
-            sections[number] == sections[number + 1] or _ACROSS_THE_MODEL in (state.cause, following.cause)
-        ):
-            end = min(end, elements.boundary(state.time_ns, following.since_ns, following.time_ns))
-        begin = max(begin, low)
-        if end > begin:
-            claims = OPERATIONS if state.cause in ACTIVITIES else GAPS
-            yield Span(begin, end, state.cause, state.place, claims)
-            begin = end

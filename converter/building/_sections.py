@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
+from ...tracer import StepRange
 from ..readers import PHASES, Ops
 from ._steps import Window
+
+CLOCK_PHASES = ("loader", "forward", "backward", "optimizer")
+"""Phases that the tracer times in every step; the last is all that follows the backward pass."""
+_LOADER, _FORWARD, _BACKWARD, _OPTIMIZER = range(4)
 
 
 class Elements(NamedTuple):
@@ -75,3 +81,23 @@ def section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
     inside = kinds[first] != outside
     edges: list[int] = np.unique(np.concatenate([starts[first][inside], ends[last][inside]])).tolist()
     return edges
+
+
+def clock_phases(ops: Ops, times_ns: np.ndarray, steps: Sequence[StepRange]) -> np.ndarray:
+    """Return the number among `CLOCK_PHASES` of each of *times_ns*, -1 outside *steps*.
+
+    It is that of the latest of *ops*.
+    """
+    outer = ops.parent < 0
+    starts, own = ops.start_ns[outer], ops.phase[outer]
+    phases = np.full(len(times_ns), -1)
+    for step in steps:
+        rows = (starts >= step.start_ns) & (starts < step.end_ns)
+        is_backward = own[rows] == PHASES.index("backward")
+        numbers = np.where(np.logical_or.accumulate(is_backward), _OPTIMIZER, _FORWARD)
+        numbers[is_backward] = _BACKWARD
+        numbers[own[rows] == PHASES.index("other")] = _LOADER
+        inside = (times_ns >= step.start_ns) & (times_ns < step.end_ns)
+        begun = np.searchsorted(starts[rows], times_ns[inside], side="right")
+        phases[inside] = np.append(_FORWARD, numbers)[begun]
+    return phases

@@ -125,7 +125,8 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         return {}
     times, long = _times(slowest)
     if times.matters:
-        times = _explained(times, long, slowest, evidence)
+        working = _slowest(evidence, working=True)
+        times = _explained(times, long, {index: working[index] for index in slowest}, evidence)
     usual = [step for index, step in slowest.items() if not (times.every and index in long)]
     has_workers = any(loader.workers for own in evidence.values() for loader in own.loaders)
     times = times._replace(
@@ -148,20 +149,25 @@ def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], coun
     return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0
 
 
-def _slowest(evidence: Mapping[int, Evidence], *, recorded: bool = False) -> dict[int, _Step]:
-    """Return the *recorded* or unprofiled steps by number, each of the rank where it took longest."""
-    slowest: dict[int, _Step] = {}
+def _slowest(
+    evidence: Mapping[int, Evidence], *, recorded: bool = False, working: bool = False
+) -> dict[int, _Step]:
+    """Return the *recorded* or unprofiled steps by number, each of the rank where it took longest.
+
+    With *working*, waits for collectives do not count: the rank that others waited for has the cause.
+    """
+    slowest: dict[int, tuple[int, _Step]] = {}
     for rank, own in evidence.items():
         steps = own.steps
+        waited = steps.collective_ns if working else []
         for index, begin, end in steps.steps():
             took = steps.time_ns[end] - steps.time_ns[begin]
-            if bool(steps.recorded[end]) == recorded and (
-                index not in slowest or took > slowest[index].took_ns
-            ):
+            key = took - (waited[end] - waited[begin] if waited else 0)
+            if bool(steps.recorded[end]) == recorded and (index not in slowest or key > slowest[index][0]):
                 delay = steps.delay_ns[end] - steps.delay_ns[begin]
                 is_read = min(steps.delay_ns[begin], steps.delay_ns[end]) >= 0
-                slowest[index] = _Step(rank, begin, end, took, min(delay, took) if is_read else 0)
-    return slowest
+                slowest[index] = key, _Step(rank, begin, end, took, min(delay, took) if is_read else 0)
+    return {index: step for index, (_, step) in slowest.items()}
 
 
 def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:

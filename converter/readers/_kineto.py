@@ -22,9 +22,7 @@ CATEGORIES = ("kernel", "memcpy", "memset")
 # Annotations, but made in the profiler's quick way, which files them as operators.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
-ANOMALY_RANGE = "chakrascope::anomaly detection"
-RECOMPUTATION_RANGE = "chakrascope::recomputation"
-OWN_RANGES = (MODULE_RANGE, CALL_RANGE, ANOMALY_RANGE, RECOMPUTATION_RANGE)
+OWN_RANGES = ("chakrascope::",)
 # How the profiler's Python frames (with_stack) name calls of modules.
 MODULE_FRAME = "nn.Module: "
 # The mark of a step: before its number in the profiler's annotation.

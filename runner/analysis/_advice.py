@@ -13,13 +13,8 @@ import numpy.typing as npt
 from ...converter import Workload
 from ...converter.building import (
     StepTimes,
-    captured_steps,
-    computed_on_host,
     free_cores,
-    profiler_overhead,
-    run_delays,
     step_times,
-    usually_late_ns,
 )
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
@@ -29,12 +24,13 @@ from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
 from ._advised import Advice, Advised, Cause
-from ._candidate import HALF, Candidate, sum_ns
+from ._candidate import HALF, Candidate
 from ._candidates import candidates
 from ._critical_path import CriticalPath, breakdown_columns, critical_path
-from ._host_time import DELAYED, cause_ns, contention
+from ._host_time import DELAYED, contention
 from ._path_facts import collective_label
 from ._remedies import MORE_THREADS, REMEDIES, UNKNOWN, moved
+from ._usual_gain import delays_on, over_the_run
 from ._what_if import Target
 
 if TYPE_CHECKING:
@@ -50,8 +46,7 @@ _MOST_PATH_NODES = 200_000  # of a larger replay the path is not walked for what
 _SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
 _LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
 _COVERED = 0.5
-_ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is no other
-_NEAR = 0.1  # of the shown step, or of a sum of gains: another value does not differ from it
+_NEAR = 0.1  # of a sum of gains: another value does not differ from it
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
 _FREE = 0.5  # of a core: with less, no more threads are advised
@@ -75,8 +70,7 @@ def advise(
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
     # Other processes make no cause of the script smaller.
-    delayed_ns = sum_ns(path.columns, np.flatnonzero(path.columns["cause"] == DELAYED))
-    least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delayed_ns)
+    least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delays_on(path))
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
         one for one in found if one.is_advised and one.bound_ns >= least_ns and one.cause not in machines
@@ -90,7 +84,7 @@ def advise(
         (one, _of_the_whole(one, item, result, workload, simulate))
         for one, item in _without_covered(helpful, path)[:_MOST_ADVICE]
     ]
-    shown = [(one, _over_the_run(one, item, result, workload)) for one, item in in_step]
+    shown = [(one, over_the_run(one, item, path, result, workload)) for one, item in in_step]
     shown = [(one, item) for one, item in shown if item.gain_ns >= least_ns]
     of_the_run = {item.cause: item.gain_ns for _, item in shown if not item.key}
     recurring = [
@@ -193,57 +187,6 @@ def _of_the_whole(
         then=_bound_by(after, workload),
         half_ns=item.gain_ns,
     )
-
-
-def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
-    """Return advice with its gain in the run, if that is known and differs from the gain in the shown step.
-
-    Causes that are counted in every step gain their mean. Unprofiled steps count, of the slowest rank each.
-    """
-    if about_backend(result.backend).network:
-        return item
-    times, steps = step_times(workload.metadata), captured_steps(workload.metadata)
-    mean_ns = 0 if times is None else times.mean_ns(one.cause) * steps
-    own_ns = max((cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
-    if not own_ns:
-        return _in_the_median_step(one, item, result, workload)
-    if abs(mean_ns - own_ns) <= _ALIKE * own_ns:
-        return item
-    gain_ns, whole_ns = (round(ns * mean_ns / own_ns) for ns in (item.gain_ns, item.whole_ns))
-    share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
-    what = f"{item.what}, {duration_text(mean_ns)} in the mean step"
-    return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="", whole_ns=whole_ns)
-
-
-def _in_the_median_step(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
-    """Return advice with its gain in the median unprofiled step, if that is known well and differs.
-
-    The gain for a late rank is its usual lateness; that for a busy machine is the usual run delay of the
-    thread. Other causes of a host take the same share of each step; work of a device takes the same time.
-    """
-    steps = captured_steps(workload.metadata)
-    delays = run_delays(workload.metadata) if one.cause == DELAYED else None
-    if delays is not None:
-        usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
-        waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))
-        which = f"{duration_text(waited_ns)} in the median step"
-    elif one.remedy == "skew":
-        usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
-        which = f"{duration_text(usual_ns)} in the median step"
-    else:
-        overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
-        usual_ns, shown_ns = 0 if overhead is None else overhead.usual_ns * steps, result.makespan_ns
-        which = f"in the median step of {duration_text(usual_ns)}"
-    if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
-        return item
-    gain_ns, half_ns, whole_ns = (
-        round(ns * usual_ns / shown_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
-    )
-    if delays is not None:  # another rank than the slowest may have waited longer in the shown step
-        gain_ns = min(gain_ns, usual_ns)
-    share = item.share if shown_ns == result.makespan_ns else gain_ns / max(gain_ns, result.makespan_ns)
-    what = f"{item.what}, {which}"
-    return replace(item, what=what, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share)
 
 
 def _step_times(result: Result, workload: Workload) -> StepTimes | None:

@@ -50,9 +50,9 @@ _LATE_RANKS = 2
 # A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
 # operators on whole tensors read two and write one each.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
-# The place of an optimizer that the script implements, which has no fused variant.
+# The place of an optimizer that the script implements, and how it becomes one pass over the data.
 _OWN_STEP = re.compile(r"\.step \(")
-_OWN_OPTIMIZER = "states in lower precision, foreach operators, torch.compile, or an optimizer of torch.optim"
+_OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
 # Operators that only wait for others, whatever a trace takes them for.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
@@ -237,12 +237,13 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
         own, least = (computed, 0.5) if function in training else (everything, _LEAST_FUNCTION)
         path_ns, is_forward = sum_ns(segments, own), function.partition(" (")[0].endswith(".forward")
-        if (
-            path_ns <= least * segments["duration_ns"].sum()
-            or not function
-            or is_forward
-            or not len(computed)
-        ):
+        if path_ns <= least * segments["duration_ns"].sum() or not function or is_forward:
+            continue
+        caused = hosted[segments["cause"][hosted] != "dispatch"]
+        if own is everything and sum_ns(segments, caused) >= MOST_OF_IT * path_ns:
+            yield from _host_function(segments, function, everything, caused)
+            continue
+        if not len(computed):
             continue
         computes = sum_ns(segments, computed) >= _ALL_OF_IT * path_ns
         operator, most_ns = largest(segments, computed, "operator")
@@ -262,6 +263,17 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
             yield scaled(segments, what, "compute", target, own, remedy="function", is_advised=is_advised)
 
 
+def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:
+    """Yield a *function* that does little but host work of several causes, none of which takes most."""
+    path_ns = sum_ns(segments, rows)
+    times = sums_by(segments["duration_ns"][caused], segments["cause"][caused])
+    first, *others = sorted(times, key=times.__getitem__, reverse=True)
+    if others and times[first] < MOST_OF_IT * path_ns:
+        one, other = (HOST_CAUSES.get(cause, "Host work") for cause in (first, others[0]))
+        what, target = f"{one} and {lowered(other)} in {function}", Target("place", function)
+        yield Candidate(what, "host", first, first, target, GONE, rows, path_ns, path_ns)
+
+
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
     """Yield the optimizer as one: its operators, unless one is most of it, and the host work between them."""
     own = computed[segments["phase"][computed] == "optimizer"]
@@ -277,8 +289,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
         passes = len(own) / float(np.median(calls))
         times = min(max(HALF, passes * _OPERATOR_STREAMS / _FUSED_STREAMS), _MOST_FUSED)
         what = f"The optimizer{in_place(segments, rows)}, most for {short_name(kernel)}"
-        if _OWN_STEP.search(what):
-            times, how = HALF, _OWN_OPTIMIZER
+        how = _OWN_OPTIMIZER if _OWN_STEP.search(what) else ""
     path_ns = sum_ns(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
     target = Target("phase", "optimizer")

@@ -28,17 +28,17 @@ class EvidenceFile:
             stack = place(self.stacks, (stack, place(self.frames, self._frame(frame))))
         self._add("samples", time, late, (thread,), (stack,), cpu, delay, (place(self.waits, wait),))
 
-    def collection(self, start, end):
-        self._add("collections", start, end, (2,), (0,), (10,))
+    def collection(self, start, end, generation=2):
+        self._add("collections", start, end, (generation,), (0,), (10,))
 
     def step(
         self, index, time, *, recorded=0, cpu=0, process_cpu=0, delay=0, gc=0, loader=0, collective=0,
-        idle=(-1,),
+        forward=0, backward=0, idle=(-1,),
     ):  # fmt: skip
         values = [(-1,)] * 12
         values[:5] = [(index,), time, cpu, process_cpu, delay]
         values[9:11] = [gc, loader]
-        self._add("steps", *values, (recorded,), 0, 0, collective, 0, idle)
+        self._add("steps", *values, (recorded,), forward, backward, collective, 0, idle)
 
     def loader(self, dataset, path, line, workers):
         self.loaders.append(

@@ -72,6 +72,15 @@ def test_operators_inside_a_data_loader_are_part_of_it(tmp_path):
     assert set(computed["name"]) == {"aten::mm", "aten::add_"}
 
 
+def test_a_sampler_is_its_part_of_the_data_loader(tmp_path):
+    thread = training_thread()
+    thread.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 12_000, 82_000)
+    thread.mark("chakrascope::sampler", 15_000, 55_000, "cpu_op")
+    thread.op("aten::randperm", 20_000, 50_000, 3)
+    times = host_us(converted(tmp_path, thread))
+    assert (times["sampler"], times["input_pipeline"]) == (40_000, 30_000)
+
+
 def test_compilation_owns_the_operators_that_it_traces(tmp_path):
     thread = training_thread()
     thread.mark("dynamo", 12_000, 82_000, "cpu_op")
@@ -92,13 +101,17 @@ def test_recomputation_owns_the_forward_pass_that_it_repeats(tmp_path):
     assert graph.nodes.loc[graph.nodes["name"] == "aten::tanh_backward", "kind"].tolist() == ["compute"]
 
 
-def test_a_stack_of_anomaly_detection_is_not_its_operators(tmp_path):
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_a_stack_of_anomaly_detection_is_not_its_operators(tmp_path, is_sampled):
+    """Nor if they are short, and a sample between them shows anomaly detection."""
     thread = Thread(0)
-    thread.op("aten::tanh", START, END, 1)
+    thread.op("aten::tanh", START, END - 30, 1)
     thread.mark("chakrascope::anomaly detection", START + 5_000, START + 25_000, "cpu_op")
-    graph = converted(tmp_path, thread)
-    assert host_us(graph) == {"anomaly_detection": 20_000}
-    assert graph.nodes.loc[graph.nodes["kind"] == "compute", "duration_ns"].sum() == 80_000_000
+    thread.op("aten::tanh", END - 30, END, 1)
+    thread.mark("chakrascope::anomaly detection", END - 20, END, "cpu_op")
+    graph = converted(tmp_path, thread, sampled([ANOMALY], busy=1) if is_sampled else None)
+    assert host_us(graph) == {"anomaly_detection": 20_020}
+    assert graph.nodes.loc[graph.nodes["kind"] == "compute", "duration_ns"].sum() == 79_980_000
 
 
 def test_fetching_values_one_by_one_is_synchronisation(tmp_path):
@@ -151,6 +164,7 @@ BACKWARD = "autograd::engine::evaluate_function: "
 SAVE = ("save", "torch/serialization.py", 9, "library")
 ANOMALY = ("format_stack", "torch/fx/traceback.py", 1, "library")
 RECOMPUTED = ("outer.<locals>.recompute_fn", "torch/utils/checkpoint.py", 1, "library")
+SCHEDULE = ("LambdaLR.step", "torch/optim/lr_scheduler.py", 1, "library")
 DRAWING = ("RandomSampler.__iter__", "torch/utils/data/sampler.py", 1, "library")
 BATCHES = ("Batches.__iter__", "data.py", 30, "script")
 NEXT = ("_BaseDataLoaderIter._next_index", "torch/utils/data/dataloader.py", 1, "library")
@@ -167,6 +181,7 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ([("_write", "zip.py", 1, "standard"), SAVE], "", "checkpoint", STEP_PLACE),
         ([("extract_stack", "traceback.py", 1, "standard"), ANOMALY], "", "anomaly_detection", STEP_PLACE),
         ([RECOMPUTED], "", "recomputation", STEP_PLACE),
+        ([("rate", "text.py", 9, "script"), SCHEDULE], "", "python", "rate (text.py:9)"),
         ([DRAWING, WORKER], "", "sampler", STEP_PLACE),
         ([BATCHES, NEXT], "", "sampler", "Batches.__iter__ (data.py:30)"),
         ([("evaluate", "train.py", 80, "script")], "", "validation", "evaluate (train.py:80)"),
@@ -610,6 +625,21 @@ def test_a_collection_is_placed_where_the_callback_of_one_was_sampled(tmp_path, 
     evidence.collection(20_000, 60_000)
     graph = converted(tmp_path, training_thread(), evidence)
     assert (place in places(graph, "garbage_collection")) == (time == 60_000)
+
+
+@pytest.mark.parametrize("generation", [0, 2])
+def test_a_collection_without_a_sample_has_a_place_of_its_generation(tmp_path, generation):
+    evidence = EvidenceFile()
+    evidence.sample(START, STEP, cpu=START)
+    evidence.sample(60_000, COLLECTED, ("parse", "data.py", 3, "script"), cpu=60_000)
+    evidence.sample(65_000, STEP, cpu=65_000)
+    evidence.sample(99_000, STEP, cpu=99_000)
+    evidence.collection(20_000, 60_000)
+    evidence.collection(70_000, 80_000, generation)
+    nodes = converted(tmp_path, training_thread(), evidence).nodes
+    collected = nodes[nodes["cause"] == "garbage_collection"]
+    placed_ns = collected["duration_ns"][collected["place"] == "parse (data.py:3)"].sum()
+    assert placed_ns == (50_000_000 if generation == 2 else 40_000_000)
 
 
 @pytest.mark.parametrize(("name", "place"), [("", "share (train.py:60)"), (BACKWARD, "")])

@@ -1,11 +1,14 @@
 """The steps of a run are a distribution: what recurs among them, and why."""
 
+import types
+
 import pytest
 from evidence_file import EvidenceFile
 from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert, doctor
 from chakrascope.converter.building import run_delays, step_times
+from chakrascope.converter.building._step_times import measured_steps
 
 START = 1_000  # microseconds
 TRAIN = ("train", "train.py", 40, "script")
@@ -55,6 +58,24 @@ def test_a_checkpoint_at_every_third_step_is_found(tmp_path):
     text = "Every third step takes 250 ms instead of 50.0 ms: checkpoint in train (train.py:40)."
     assert times.text == text
     assert text in [finding.cause for finding in doctor(tmp_path)]
+
+
+def test_the_cause_is_that_of_the_rank_that_does_not_wait(tmp_path):
+    """Rank 0 saves at every third step, and rank 1, whose steps take a little longer, waits for it."""
+    for rank in (0, 1):
+        evidence, time, waited = EvidenceFile(), START, 0
+        evidence.step(0, time)
+        for number in range(24):
+            is_long = number % 3 == 2
+            duration = (250_000 if is_long else 50_000) + rank
+            for sampled in range(time + 10_000, time + duration + 1, 10_000):
+                evidence.sample(sampled, *((SAVE, TRAIN) if is_long and not rank else (TRAIN,)), cpu=sampled)
+            time, waited = time + duration, waited + 200_000 * (is_long and rank)
+            evidence.step(number + 1, time, collective=waited)
+        evidence.write(tmp_path / f"{rank}.gz", rank)
+    entries = [types.SimpleNamespace(rank=rank, evidence=f"{rank}.gz") for rank in (0, 1)]
+    times = step_times(measured_steps(entries, tmp_path))
+    assert (times.every, times.cause, times.place) == (3, "checkpoint", "train (train.py:40)")
 
 
 def test_a_checkpoint_is_found_by_samples_that_are_further_apart_than_steps(tmp_path):

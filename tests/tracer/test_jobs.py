@@ -444,6 +444,33 @@ def test_stacks_of_anomaly_detection_are_marked(is_on):
     assert "module.format_stack()" in stack[-1]
 
 
+def test_what_a_sampler_draws_is_marked():
+    import torch
+
+    from chakrascope.tracer._agent.loaders import LoaderWatch
+
+    class Batches:
+        fetch = __iter__ = None
+
+        def _next_index(self):
+            return torch.randperm(4)
+
+        def __next__(self):
+            return self._next_index()
+
+    fetch = types.SimpleNamespace(_IterableDatasetFetcher=Batches, _MapDatasetFetcher=Batches)
+    utilities = types.SimpleNamespace(fetch=fetch)
+    module = types.SimpleNamespace(_BaseDataLoaderIter=Batches, DataLoader=Batches, _utils=utilities)
+    LoaderWatch().install(module, lambda: None)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        next(Batches.__new__(Batches))
+    ranges = [one.time_range for one in profiler.events() if one.name == "chakrascope::sampler"]
+    drawn = [one.time_range for one in profiler.events() if one.name == "aten::randperm"]
+    assert len(ranges) == 1
+    assert drawn
+    assert all(ranges[0].start <= one.start <= one.end <= ranges[0].end for one in drawn)
+
+
 @pytest.mark.parametrize("is_reentrant", [False, True])
 def test_what_checkpointing_computes_a_second_time_is_marked(is_reentrant):
     """The range holds the repeated forward pass, and nothing of the backward pass."""

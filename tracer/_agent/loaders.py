@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .modules import quick_range
 from .phases import LOADER, PHASES
 
 MOST_LISTED = 64
@@ -43,6 +44,7 @@ class LoaderWatch:
         iterator_class, loader_class = dataloader_module._BaseDataLoaderIter, dataloader_module.DataLoader
         construct, advance = iterator_class.__init__, iterator_class.__next__
         loader_class.__iter__ = _timed_start(loader_class.__iter__)
+        iterator_class._next_index = _marked_draw(iterator_class._next_index)
 
         @functools.wraps(construct)
         def __init__(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -102,6 +104,18 @@ def _timed_start(iterate: Callable[..., Any]) -> Callable[..., Any]:
             PHASES.leave(before)
 
     return timed
+
+
+def _marked_draw(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark the drawing of a batch's indices, which may permute the whole data set, as the sampler's."""
+    new_range = functools.partial(quick_range(), "chakrascope::sampler")
+
+    @functools.wraps(draw)
+    def marked(iterator: Any) -> Any:
+        with new_range():
+            return draw(iterator)
+
+    return marked
 
 
 def _worker_slot() -> int:

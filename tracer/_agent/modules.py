@@ -39,7 +39,7 @@ class ModuleRanges:
         import torch  # noqa: PLC0415
         from torch.nn.modules import module  # noqa: PLC0415
 
-        self._range, self._has_gradients = _quick_range(), torch.is_grad_enabled
+        self._range, self._has_gradients = quick_range(), torch.is_grad_enabled
         self._handles = [
             module.register_module_forward_pre_hook(self._enter),
             module.register_module_forward_hook(self._leave, always_call=True),
@@ -95,7 +95,7 @@ def module_names(root: Any) -> Iterator[tuple[str, Any]]:
         yield ".".join(parts) or type(module).__name__, module
 
 
-def _quick_range() -> Any:
+def quick_range() -> Any:
     """Return a range class that costs a tenth of ``record_function``, if torch has it."""
     import torch  # noqa: PLC0415
 
@@ -107,12 +107,12 @@ def mark_anomaly_detection(traceback_module: Any) -> None:
     """Mark each stack that autograd's anomaly detection stores as ``chakrascope::anomaly detection``."""
     import torch  # noqa: PLC0415
 
-    format_stack, quick_range = traceback_module.format_stack, _quick_range()
+    format_stack, new_range = traceback_module.format_stack, quick_range()
 
     @functools.wraps(format_stack)
     def marked() -> list[str]:
         is_on = torch.is_anomaly_enabled()
-        with quick_range("chakrascope::anomaly detection") if is_on else contextlib.nullcontext():
+        with new_range("chakrascope::anomaly detection") if is_on else contextlib.nullcontext():
             stack: list[str] = format_stack()
         return stack[:-1] if stack and __file__ in stack[-1] else stack
 
@@ -121,7 +121,7 @@ def mark_anomaly_detection(traceback_module: Any) -> None:
 
 def mark_recomputation(checkpoint_module: Any) -> None:
     """Mark what activation checkpointing computes a second time as ``chakrascope::recomputation``."""
-    new_range = functools.partial(_quick_range(), "chakrascope::recomputation")
+    new_range = functools.partial(quick_range(), "chakrascope::recomputation")
     hook, function = checkpoint_module._recomputation_hook, checkpoint_module.CheckpointFunction
     enter, leave, forward = hook.__enter__, hook.__exit__, function.forward
 

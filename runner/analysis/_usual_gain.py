@@ -1,0 +1,112 @@
+"""The gain of advice in the steps of the run, where these differ from the shown step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...converter import Workload
+from ...converter.building import (
+    captured_steps,
+    computed_on_host,
+    profiler_overhead,
+    run_delays,
+    step_times,
+    usually_late_ns,
+)
+from ...support import duration_text
+from .._result import Result
+from .._traits import about_backend
+from ._advised import Advice
+from ._candidate import Candidate, Ints, sum_ns
+from ._critical_path import CriticalPath
+from ._host_time import DELAYED, cause_ns
+
+_ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is no other
+_NEAR = 0.1  # of the shown step: another value does not differ from it
+_SCATTERED = "in steps that scatter from "
+
+
+def over_the_run(
+    one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
+) -> Advice:
+    """Return advice with its gain in the run, if that is known and differs from the gain in the shown step.
+
+    Causes that are counted in every step gain their mean. Unprofiled steps count, of the slowest rank each.
+    """
+    if about_backend(result.backend).network:
+        return item
+    times, steps = step_times(workload.metadata), captured_steps(workload.metadata)
+    mean_ns = 0 if times is None else times.mean_ns(one.cause) * steps
+    own_ns = max((cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
+    if not own_ns:
+        return _in_the_median_step(one, item, path, result, workload)
+    if abs(mean_ns - own_ns) <= _ALIKE * own_ns:
+        return item
+    gain_ns, whole_ns = (round(ns * mean_ns / own_ns) for ns in (item.gain_ns, item.whole_ns))
+    share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
+    what = f"{item.what}, {duration_text(mean_ns)} in the mean step"
+    return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="", whole_ns=whole_ns)
+
+
+def _in_the_median_step(
+    one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
+) -> Advice:
+    """Return advice with its gain in the median unprofiled step, if that is known well and differs.
+
+    The gain for a late rank is its usual lateness; that for a busy machine is the usual run delay of the
+    thread. Other causes of a host take the same share of each step's work, and run delays grow with it; work
+    of a device takes the same time.
+    """
+    steps = captured_steps(workload.metadata)
+    delays = run_delays(workload.metadata) if one.cause == DELAYED else None
+    own_delays_ns, share = 0, 0.0
+    if delays is not None:
+        usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
+        waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))
+        which = f"{duration_text(waited_ns)} in the median step"
+    elif one.remedy == "skew":
+        usual_ns, shown_ns = usually_late_ns(workload.metadata, int(one.target.name)) * steps, one.bound_ns
+        which = f"{duration_text(usual_ns)} in the median step"
+    else:
+        usual_ns, shown_ns, which = _usual_step(path, result, workload)
+        own_delays_ns, share = delays_on(path, one.rows), item.share
+        item = replace(item, is_bound=item.is_bound or which.startswith(_SCATTERED))
+    if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
+        return item
+    gain_ns, half_ns, whole_ns = (
+        round(max(0, ns - own_delays_ns) * usual_ns / shown_ns)
+        for ns in (item.gain_ns, item.half_ns, item.whole_ns)
+    )
+    if delays is not None:  # another rank than the slowest may have waited longer in the shown step
+        gain_ns = min(gain_ns, usual_ns)
+    share = share or gain_ns / max(gain_ns, result.makespan_ns)
+    what = f"{item.what}, {which}"
+    return replace(item, what=what, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share)
+
+
+def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple[int, int, str]:
+    """Return how long (ns) the median unprofiled step takes, the shown one without run delays, and a text.
+
+    If unprofiled steps scatter, and the shown one is unlike most of them, the first is the upper quartile. It
+    is 0 if it is unknown, hardly differs, or matters to no host.
+    """
+    overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
+    if overhead is None:
+        return 0, 1, ""
+    steps, shown_ns = captured_steps(workload.metadata), result.makespan_ns
+    usual_ns, which = overhead.usual_ns * steps, f"in the median step of {duration_text(overhead.usual_ns)}"
+    low_ns, high_ns = overhead.quartiles_ns or (0, 0)
+    if not usual_ns and high_ns and not low_ns * steps <= shown_ns <= high_ns * steps:
+        usual_ns = high_ns * steps
+        which = f"{_SCATTERED}{duration_text(low_ns)} to {duration_text(high_ns)}"
+    if abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
+        return 0, shown_ns, ""
+    return usual_ns, max(1, shown_ns - delays_on(path)), which
+
+
+def delays_on(path: CriticalPath, rows: Ints | None = None) -> int:
+    """Return the run delays (ns) on the path, or among its *rows*."""
+    chosen = np.arange(len(path.columns["cause"])) if rows is None else rows
+    return sum_ns(path.columns, chosen[path.columns["cause"][chosen] == DELAYED])
