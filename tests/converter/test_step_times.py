@@ -73,7 +73,7 @@ def test_the_cause_is_that_of_the_rank_that_does_not_wait(tmp_path):
             time, waited = time + duration, waited + 200_000 * (is_long and rank)
             evidence.step(number + 1, time, collective=waited)
         evidence.write(tmp_path / f"{rank}.gz", rank)
-    entries = [types.SimpleNamespace(rank=rank, evidence=f"{rank}.gz") for rank in (0, 1)]
+    entries = [types.SimpleNamespace(rank=rank, hostname="", evidence=f"{rank}.gz") for rank in (0, 1)]
     times = step_times(measured_steps(entries, tmp_path))
     assert (times.every, times.cause, times.place) == (3, "checkpoint", "train (train.py:40)")
 
