@@ -100,9 +100,12 @@ def summary_command(
     summary = run.summary
     if output_format == "json":
         steps = step_rows(run.workload)
-        print_json(summary.to_json() | {"steps": steps, "steps_by_kind": step_kinds(steps)})
+        more = {"deviation": run.deviation, "steps": steps, "steps_by_kind": step_kinds(steps)}
+        print_json(summary.to_json() | more)
     else:
         print_headline(summary)
+        if run.deviation:
+            console.print(f"{run.deviation}\n", style="yellow", markup=False)
         rows = [
             {"what": item.what, "how": advice_text(item), "gain": gain_text(item), "share": item.share}
             for item in summary.advice

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from flask import Flask, Response, abort, jsonify, request
 
+from ..converter import EdgeKind
 from ..converter.building import captured_steps, stand_in_of
 from ..errors import ChakrascopeError
 from ..runner.analysis import (
@@ -34,6 +35,7 @@ _AREA_ROWS = 12
 _MOST_RANGES, _LARGEST_RANGE, _MOST_TEXT = 4_096, 1_000_000, 200
 _MOST_ARRIVALS = 400
 _MOST_NEIGHBOURS = 6
+_LAUNCHES = (EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE)
 
 
 def register_timeline(server: Flask, view: StudyView) -> None:
@@ -226,21 +228,37 @@ def _node(
     edges = run.edges_of(rank) if with_flows else None
     # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
     slack = run.slack_of(rank, node_id) if with_flows else None
-    called = run.calls.around(found) if with_flows else []
+    called = [] if edges is None else _called(run, edges, found)
     return {
         "rank": rank,
         "node": node_id,
         "lane": lane,
         "start_ns": start,
         "end_ns": end,
+        "measured": _measured(found),
         "cause": int(found["cause_node"]),
         "details": [
             *node_details(found, slack, run.measured_among(rank, node_id), run.workload.metadata),
-            *(("Called in", text) for text in called),
+            *called,
         ],
         "flows": [] if edges is None else flows(edges, index, found),
         "neighbours": [] if edges is None else _neighbours(run, edges, rank, node_id),
     }
+
+
+def _measured(node: dict[str, Any]) -> list[int] | None:
+    """Return the start and end of a *node* in the captured step, in ns; None if they are unknown."""
+    began = int(node["measured_start_ns"])
+    return [began, began + int(node["duration_ns"])] if began >= 0 else None
+
+
+def _called(run: OpenRun, edges: pd.DataFrame, node: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the open host calls around a *node*, or, of work of a device, around its launch."""
+    if called := run.calls.around(node):
+        return [("Called in", text) for text in called]
+    launched = (edges["dst"] == node["node_id"]) & edges["kind"].isin(_LAUNCHES)
+    launches = (run.node(int(node["rank"]), int(source)) for source in edges["src"][launched].head(1))
+    return [("Launched in", text) for launch in launches if launch for text in run.calls.around(launch)]
 
 
 def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> list[dict[str, Any]]:

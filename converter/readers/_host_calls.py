@@ -32,18 +32,28 @@ class HostCalls:
     threads: list[str]
     names: list[str]
 
-    def around(self, time_ns: int, operator: str) -> list[str]:
-        """Return the open calls at a time, outermost first, of one thread and its samples.
+    def around(self, start_ns: int, end_ns: int) -> list[str]:
+        """Return the calls open in the middle of an interval, outermost first, of one thread and its samples.
 
-        It is the thread in which *operator* is open, or else the first with an open call.
+        It is the thread in which calls begin or end closest to the interval's own start and end; of several,
+        the one with most calls.
         """
-        rows = np.flatnonzero((self.start_ns <= time_ns) & (self.end_ns > time_ns))
+        middle = (start_ns + end_ns) // 2
+        rows = np.flatnonzero((self.start_ns <= middle) & (self.end_ns > middle))
         open_: dict[str, list[str]] = {}
         for row in rows.tolist():
             open_.setdefault(self.threads[self.thread[row]], []).append(self.names[self.name[row]])
         recorded = [thread for thread in open_ if thread in _recorded(self.threads)]
-        thread = next((one for one in recorded if operator in open_[one]), next(iter(recorded), ""))
-        return [" › ".join(open_[one]) for one in (thread, f"{thread}{_SAMPLED}") if one in open_]
+        thread = min(recorded, key=lambda one: self._distance(one, start_ns, end_ns), default="")
+        # A sample is that of the last time its thread was looked at: it may be a few ms old.
+        stacks = (("", thread), ("sampled: ", f"{thread}{_SAMPLED}"))
+        return [prefix + " › ".join(open_[one]) for prefix, one in stacks if one in open_]
+
+    def _distance(self, thread: str, *times_ns: int) -> tuple[int, int]:
+        """Return how far the closest bounds of calls in *thread* are from *times_ns*, and -their count."""
+        own = self.thread == self.threads.index(thread)
+        bounds = np.concatenate([self.start_ns[own], self.end_ns[own]])
+        return sum(int(np.abs(bounds - time).min()) for time in times_ns), -len(bounds)
 
 
 def _recorded(threads: list[str]) -> list[str]:

@@ -53,8 +53,7 @@ class CapturedCalls:
         began = int(node["measured_start_ns"])
         on_host = int(node["stream"]) < DEVICE_LANE and int(node["type"]) == NodeType.COMP
         calls = self.of_rank(int(node["rank"])) if on_host and began >= 0 else None
-        middle = began + int(node["duration_ns"]) // 2
-        return [] if calls is None else calls.around(middle, str(node["operator"]))
+        return [] if calls is None else calls.around(began, began + int(node["duration_ns"]))
 
     def _read(self, rank: int) -> HostCalls | None:
         noted = (self._facts.get(name) for name in ("began_ns", "measured_step_ns"))

@@ -1,16 +1,28 @@
-"""The measurement as a result for comparisons."""
+"""The measurement as a result for comparisons, and where a simulation differs from it."""
 
 from __future__ import annotations
 
+import pandas as pd
+
 from ...converter import Workload
 from ...errors import ConfigError
+from ...support import duration_text, share_text
 from .._captured import is_captured
 from .._result import Result
 from .._simulate import prepare
-from .._traits import REPLAY
+from .._traits import REPLAY, about_backend
 from ..backends import get_backend
-from ._differences import of_measured_ranks
+from ._differences import collective_differences, of_measured_ranks, rank_differences
 from ._foreign_times import measured_ranks
+from ._summary import measured_step_ns
+
+_MATTERS = 0.1  # of the measured step
+_PARTS = {
+    "compute_ns": "computation",
+    "exposed_comm_ns": "exposed communication",
+    "exposed_copy_ns": "exposed copies",
+    "idle_ns": "idle time",
+}
 
 
 def measured_result(workload: Workload) -> Result:
@@ -28,3 +40,40 @@ def measured_result(workload: Workload) -> Result:
     experiment = prepare(workload, "default", None, backend=REPLAY)
     measured = get_backend(REPLAY).run(experiment)
     return of_measured_ranks(measured, measured_ranks(workload))
+
+
+def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFrame) -> str:
+    """Return where the *simulated* step differs from the measured one, if by more than 10 %; else "".
+
+    *collectives* is the `collective_overview` of the simulation.
+    """
+    step_ns, ranks = measured_step_ns(workload), len(simulated.columns("ranks")["rank"])
+    if not about_backend(simulated.backend).network or not step_ns or ranks != measured_ranks(workload):
+        return ""
+    if abs(simulated.makespan_ns - step_ns) <= _MATTERS * step_ns:
+        return ""
+    # The replay has the workload's times, from which the profiler's may be removed.
+    measured = measured_result(workload)
+    delta_ns = simulated.makespan_ns - measured.makespan_ns
+    if abs(delta_ns) <= _MATTERS * measured.makespan_ns:
+        return ""
+    sign, longer, more = (1, "longer", "more") if delta_ns > 0 else (-1, "shorter", "less")
+    by_rank = rank_differences(measured, simulated).set_index("rank")
+    parts = pd.DataFrame({part: by_rank[f"{part}_other"] - by_rank[f"{part}_base"] for part in _PARTS})
+    excess_ns = sign * parts.stack()
+    rank, part = excess_ns.idxmax()
+    share = share_text(abs(delta_ns) / measured.makespan_ns)
+    steps = ", not ".join(duration_text(result.makespan_ns) for result in (simulated, measured))
+    text = (
+        f"The simulated step is {share} {longer} than the measured one: {steps}. "
+        f"It differs most in {_PARTS[part]}: {duration_text(int(excess_ns.max()))} {more} on rank {rank}."
+    )
+    calls = collective_differences(simulated, measured, collectives)
+    calls = calls[sign * calls["delta_ns"] < 0]
+    if calls.empty:
+        return text
+    most = calls.iloc[0]
+    return (
+        f"{text} Of the collectives, {most['operation']} {most['collective']} differs most: "
+        f"{duration_text(abs(int(most['delta_ns'])))} {more}, mean over its ranks."
+    )

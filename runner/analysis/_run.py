@@ -177,6 +177,13 @@ class RunAnalysis:
         return summarize(self.result, self.workload, self.path, self._advised)
 
     @ComputedOnce
+    def deviation(self) -> str:
+        """Return where the simulated step differs from the measured one, if by more than 10 %; else ""."""
+        from ._measured import deviation_text  # noqa: PLC0415 - as below
+
+        return deviation_text(self.result, self.workload, self.collectives)
+
+    @ComputedOnce
     def _advised(self) -> Advised:
         """Return the advice, which is cached next to the run, as it needs replays."""
         from ._kept import advised_beside  # noqa: PLC0415 - as below

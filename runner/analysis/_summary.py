@@ -207,7 +207,7 @@ def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
     return f"{text}; {scale}."
 
 
-def _measured_ns(workload: Workload) -> int:
+def measured_step_ns(workload: Workload) -> int:
     """Return the duration of the captured step on its slowest rank; 0 if unknown."""
     measured = workload.metadata.get("measured_step_ns")
     values = measured.values() if isinstance(measured, Mapping) else [measured]
@@ -225,7 +225,7 @@ def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -
 
 def _measured_text(workload: Workload) -> str:
     """Return the measured step as text, with the number of ranks if more are simulated."""
-    measured_ns, ranks = _measured_ns(workload), measured_ranks(workload)
+    measured_ns, ranks = measured_step_ns(workload), measured_ranks(workload)
     if not measured_ns:
         return ""
     which = f" on {count_text(ranks, 'rank')}" if ranks != workload.num_ranks else ""

@@ -10,9 +10,10 @@ from studies import make_study, run_in
 from werkzeug.test import Client
 
 from chakrascope.converter import convert
-from chakrascope.runner import Study, Workspace, find_items, measured_result
+from chakrascope.runner import Study, Workspace, find_items, get_backend, measured_result, prepare
 from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
+from chakrascope.support import duration_text
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._site import Site
 from chakrascope.viewer._state import Surroundings
@@ -272,6 +273,45 @@ def test_the_host_work_that_a_node_waited_for_lies_in_its_calls(captured):
     assert details["Called in"].startswith("ProfilerStep#4 › DistributedDataParallel.forward")
     assert client.get(f"/api/host?run={run}&rank=0&node=99999").json == {"node": -1}
     assert client.get(f"/api/host?run={run}&rank=7&node=1").json == {"node": -1}
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory, data_dir):
+    """A run of a public trace of one GPU, taken with_stack, in which a monitor of tqdm waits in a thread."""
+    folder = tmp_path_factory.mktemp("launched")
+    (folder / "from").mkdir()
+    shutil.copy(data_dir / "converter/kineto/bert_small_h100.json.gz", folder / "from")
+    study = Study.create(folder / "study")
+    (item,) = find_items(folder / "from")
+    import_item(study, folder / "from", item.id, "bert", lambda _done, _total: None)
+    experiment = prepare(study.workload("bert"), "default", None, backend="replay")
+    run = study.add_run(experiment, get_backend("replay").run(experiment), workload="bert")
+    return StudyView(study).open(run)
+
+
+def test_kernels_and_host_work_have_the_frames_of_their_own_thread(launched):
+    client = create_app(launched.study).server.test_client()
+    nodes = launched.nodes[(launched.nodes["kind"] == "host") | (launched.nodes["operator"] == "aten::addmm")]
+    labels = {"host": "Called in", "compute": "Launched in"}
+    for node in nodes.groupby("kind", observed=True).head(40).to_dict("records"):
+        asked = f"run={launched.info.id}&rank=0&node={node['node_id']}&flows=1"
+        details = dict(client.get(f"/api/node?{asked}").json["details"])
+        assert details[labels[node["kind"]]].startswith("<string>(1): <module> › multiprocessing/spawn.py")
+        assert ("nn.Module: Linear" in details.get("Launched in", "")) == (node["kind"] == "compute")
+
+
+@pytest.mark.browser
+def test_host_calls_of_a_slice_are_those_at_its_measured_time(launched, page):
+    nodes = launched.nodes[launched.nodes["operator"] == "aten::addmm"]
+    node = nodes[nodes["measured_start_ns"] > nodes["start_ns"] + 1_000].iloc[0]
+    began = int(node["measured_start_ns"])
+    ends = [duration_text(began), duration_text(began + int(node["duration_ns"]))]
+    with serving(create_app(launched.study)) as address:
+        page.goto(f"{address}/timeline?rank=0&node={node['node_id']}")
+        page.wait_for_selector(f"#timeline[data-selected='0:{node['node_id']}']")
+        page.get_by_role("tab", name="Host calls").click()
+        shown = f"from {ends[0]} to {ends[1]} of the captured step"
+        page.locator("#timeline-stacks", has_text=shown).wait_for()
 
 
 def test_runs_without_their_traces_have_no_calls(captured):

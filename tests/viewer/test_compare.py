@@ -21,10 +21,11 @@ from chakrascope.runner.analysis import (
     joined_operators,
     longest_call,
     operations_of,
+    rank_differences,
     roofline_points,
     rooflines,
 )
-from chakrascope.support import duration_text
+from chakrascope.support import duration_text, share_text
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.charts import roofline_scatter
@@ -137,6 +138,32 @@ def test_slow_runs_are_simulated_at_a_click_but_not_by_an_address(pair, monkeypa
     assert "n_clicks=1" in str(quick)
     assert "n_clicks=0" in str(slow)
     assert f"--why --run {base} --run {other}" in str(slow)
+
+
+@pytest.mark.browser
+def test_a_simulation_far_from_the_measurement_says_where_it_differs(tmp_path, page):
+    study = study_of(tmp_path, make_workload(2))
+    (measured,) = (info.id for info in study.runs())
+    simulated = run_in(study, make_workload(2), "cpu-cluster-2")
+    ranks = rank_differences(study.result(measured), study.result(simulated))
+    excess_ns = ranks["exposed_comm_ns_other"] - ranks["exposed_comm_ns_base"]
+    delta = (_makespan(study, simulated) - _makespan(study, measured)) / _makespan(study, measured)
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/?run={simulated}")
+        banner = page.locator("#deviation")
+        banner.wait_for()
+        text = banner.inner_text()
+        assert f"{share_text(delta)} longer than the measured one" in text
+        worst = f"{duration_text(int(excess_ns.max()))} more on rank {ranks['rank'][excess_ns.idxmax()]}"
+        assert f"most in exposed communication: {worst}" in text
+        # The largest of the six messages.
+        assert "all_reduce 5 differs most" in text
+        banner.get_by_role("link").click()
+        page.wait_for_url(f"**/compare?run={simulated}&against={measured}")
+        page.wait_for_selector("#node-differences-table .ag-row")
+        page.goto(f"{address}/?run={measured}")
+        page.wait_for_selector("#ranks-table .ag-row")
+        assert page.locator("#deviation").count() == 0
 
 
 # The page Diff in a real browser: what is chosen is in the address, and nothing leaves this machine.

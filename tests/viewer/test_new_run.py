@@ -314,7 +314,7 @@ def test_configure_run_and_open_the_result(page, mine):
         page.wait_for_selector("#findings :text('repeated 2 times')")
         page.get_by_label("Name of the run").fill("from the browser")
         page.wait_for_selector("#new-start:not([disabled])")
-        page.locator("#new-start").click()
+        page.keyboard.press("Control+Enter")
         page.wait_for_selector(".job:has-text('from the browser')")
         page.reload()
         page.wait_for_selector(".job:has-text('from the browser'):has-text('done')")

@@ -208,7 +208,7 @@ def test_sweep_is_begun_followed_and_kept_in_the_address(page, mine):
         page.locator("#sweep-go").click()
         page.wait_for_selector("text=cannot name a sweep")
         page.locator("#sweep-title").fill("by hand")
-        page.locator("#sweep-go").click()
+        page.keyboard.press("Control+Enter")
         page.wait_for_selector(".job:has-text('Sweep by hand')")
         page.goto("about:blank")
         page.goto(f"{address}/sweep")

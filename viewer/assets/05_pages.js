@@ -83,12 +83,15 @@
   });
 })();
 
-/* The page Query: Ctrl+Enter runs what is written, and an answer to another query looks like one. */
+/* Ctrl+Enter presses the button of a page that runs what is entered; an answer to another query looks like one. */
 (function () {
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.target.id !== "query-sql") { return; }
+    const go = event.key === "Enter" && (event.ctrlKey || event.metaKey) && document.querySelector("#page [aria-keyshortcuts='Control+Enter']");
+    if (!go) { return; }
     event.preventDefault();
-    document.getElementById("query-go").click();
+    // Fields hand over what is typed when they lose the focus.
+    if (event.target instanceof HTMLInputElement) { event.target.blur(); event.target.focus(); }
+    go.click();
   });
 
   window.dash_clientside = window.dash_clientside || {};

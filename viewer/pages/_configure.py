@@ -38,6 +38,7 @@ from ._configure_form import (
 from ._configure_start import LABEL_LENGTH, register_start
 from ._jobs import jobs_card
 from ._parts import (
+    BY_CTRL_ENTER,
     begun_notice,
     card,
     ignored_notice,
@@ -129,7 +130,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
             [
                 dmc.TextInput(id="new-label", label="Name of the run", placeholder="optional", w=320,
                               value=form.label, debounce=True),
-                dmc.Button("Simulate", id="new-start"),
+                dmc.Button("Simulate", id="new-start", **BY_CTRL_ENTER),
                 dmc.Text(id="new-estimate", size="sm", c="dimmed"),
                 dmc.Text(id="new-blocker", size="sm", c="red", className="finding"),
                 html.Div(id="new-message"),

@@ -18,6 +18,7 @@ from .._state import Selection, StudyView
 from ..charts import graph, steps_strip, waterfall_bars
 from ..queries import DIFF_TABLES, Reading, Sides
 from ._parts import (
+    BY_CTRL_ENTER,
     card,
     column,
     empty,
@@ -134,7 +135,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         id="diff-starts", label="Variation of starts (%)", value=selection.option("starts"), w=170,
         placeholder="unknown", **{"aria-description": _STARTS_NOTE},
     )  # fmt: skip
-    go = dmc.Button("Compare", id="diff-go")
+    go = dmc.Button("Compare", id="diff-go", **BY_CTRL_ENTER)
     return dmc.Stack(
         [
             dmc.Title(TITLE, order=2),

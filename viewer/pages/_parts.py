@@ -22,6 +22,8 @@ _DARK_GRID = {
     "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "
     "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
 }
+# The properties of the one button of a page that Ctrl+Enter presses (assets/05_pages.js).
+BY_CTRL_ENTER = {"aria-keyshortcuts": "Control+Enter"}
 SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
 
 

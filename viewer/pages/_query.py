@@ -19,7 +19,7 @@ from ...support import count_text
 from .._address import set_option
 from .._exports import table_file
 from .._state import OpenRun, Selection, StudyView
-from ._parts import card, column, empty, export_links, table, text_column
+from ._parts import BY_CTRL_ENTER, card, column, empty, export_links, table, text_column
 
 PATH, TITLE = "/query", "Query"
 _MOST_ROWS = 1_000
@@ -50,7 +50,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                              value=asked or next(iter(SQL_EXAMPLES.values())), className="query-sql",
                              styles={"input": {"fontFamily": "monospace"}}),
                 dmc.Group([
-                    dmc.Button("Run", id="query-go", **{"aria-keyshortcuts": "Control+Enter"}),
+                    dmc.Button("Run", id="query-go", **BY_CTRL_ENTER),
                     dmc.Button("Cancel", id="query-cancel", variant="default", disabled=True),
                 ], mt="sm"),
                 note=_NOTE,

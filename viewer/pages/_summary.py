@@ -10,6 +10,7 @@ from dash import ALL, Dash, Input, Output, State, ctx, html
 from ...converter.building import captured_steps
 from ...converter.checks import step_kinds, step_rows
 from ...errors import ChakrascopeError
+from ...runner import about_backend
 from ...runner.analysis import TABLES, Advice, advice_text, contributors, gain_text, nameless_text
 from ...runner.study import run_name
 from ...support import count_text, duration_text, share_text
@@ -104,6 +105,8 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     return dmc.Stack(
         [
             dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
+            # Filled when the page stands, as the measured step is replayed for it.
+            html.Div(id="summary-deviation", role="status"),
             _figures(run),
             *_prediction(run),
             card(
@@ -354,6 +357,21 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
     )  # fmt: skip
 
 
+def _deviation(run: OpenRun) -> Any:
+    """Return where the simulation differs from the measurement, if it does by much, with the details."""
+    if not run.deviation:
+        return None
+    measured = [
+        info.id
+        for info in run.view.runs()
+        if info.workload == run.info.workload and about_backend(info.backend).replays
+    ]
+    search = Selection().with_run(run.info.id).with_option("against", "".join(measured[-1:])).search
+    more = [link_to("Compare it with the measurement", "/compare", search)] if measured else []
+    parts = [dmc.Text(run.deviation, size="sm"), *more]
+    return dmc.Alert(parts, color="red", variant="light", id="deviation")
+
+
 def _qualifiers(run: OpenRun) -> list[Any]:
     """Return the caveats of the answer, collapsed."""
     texts = run.summary.qualifiers
@@ -396,6 +414,12 @@ def register(app: Dash, view: StudyView) -> None:
                 if node >= 0:
                     shown = Selection.parse(search).with_run(run).with_node(rank, node)
                     go(page_address("/timeline", ""), shown.search)
+
+    @app.callback(
+        Output("summary-deviation", "children"), Input("summary-deviation", "id"), State("run", "data")
+    )
+    def fill_deviation(_id: str, run: str) -> Any:
+        return _deviation(view.open(run))
 
     @app.callback(
         Output("summary-tables", "children"), Input("summary-tables", "id"), State("run", "data"),

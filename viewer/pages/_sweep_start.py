@@ -38,7 +38,7 @@ from ..queries import (
     request_of,
     suggested,
 )
-from ._parts import card, ignored_notice, link_to
+from ._parts import BY_CTRL_ENTER, card, ignored_notice, link_to
 
 _NAME_LENGTH = 80
 
@@ -55,7 +55,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
             dmc.TextInput(id="sweep-title", label="Name of the sweep", value=_free_name(view), w=240,
                           debounce=True),
             dmc.TextInput(id="sweep-keep", label="Best points to keep as runs", value="1", w=210),
-            dmc.Button("Start the sweep", id="sweep-go", disabled=True),
+            dmc.Button("Start the sweep", id="sweep-go", disabled=True, **BY_CTRL_ENTER),
             html.Div(id="sweep-plan", **{"aria-live": "polite"}),
         ],
         align="end", mt="sm",

@@ -58,7 +58,7 @@ def report_html(run: OpenRun) -> str:
     return environment.get_template("report.html.j2").render(
         name=run_name(run.info),
         ranks=count_text(run.info.num_ranks, "rank"),
-        qualifiers=run.summary.qualifiers,
+        qualifiers=[*filter(None, [run.deviation]), *run.summary.qualifiers],
         headline=run.summary.headline,
         sections=_sections(run),
         style=Markup((folder / "report.css").read_text("utf-8")),

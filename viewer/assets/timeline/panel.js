@@ -71,11 +71,13 @@ export class Panel {
     this.timeline.next(() => this.timeline.selection.choose(rank, node));
   }
 
-  /* Ask for the host calls in what is marked, or else selected, or else the window: a callback of the page draws them. */
+  /* Ask for the host calls in what is marked, or else of the selected slice as measured, or else in the window: a callback of
+     the page draws them. */
   askStacks() {
-    const { area, notes, rows, run, main, selection: { node } } = this.timeline, { t0, t1 } = notes.subject();
+    const { area, notes, rows, run, main, selection: { node } } = this.timeline, subject = notes.subject();
+    const [t0, t1] = !area && node && node.measured ? node.measured : [subject.t0, subject.t1];
     const ranks = area ? [...new Set(area.rows().map((row) => row.group.rank))] : node ? [node.rank] : rows.representatives(main);
-    window.dash_clientside.set_props("timeline-stacks-asked", { data: { run, ranks, t0: Math.max(0, t0), t1 } });
+    window.dash_clientside.set_props("timeline-stacks-asked", { data: { run, ranks, t0: Math.max(0, t0), t1: Math.max(t0 + 1, t1) } });
   }
 
   showArea(parts) {

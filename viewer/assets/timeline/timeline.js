@@ -17,7 +17,7 @@ import { ask, askSlices, askSource } from "./server.js";
 import { Tools } from "./tools.js";
 import { View } from "./view.js";
 
-const FETCH_DELAY_MS = 90, ADDRESS_DELAY_MS = 400, ROWS_OF_MARGIN = 4;
+const FETCH_DELAY_MS = 90, ADDRESS_DELAY_MS = 150, ROWS_OF_MARGIN = 4;
 // Settings that change what the server answers.
 const SERVER_SETTINGS = ["rows", "colour", "beside", "measured"];
 

@@ -19,7 +19,7 @@ export class Tools {
     fold.title = "one row for ranks that do the same";
     foldEmpty.title = "fold rows with nothing in the window";
     document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty);
-    const measured = this.box("measured", "timeline-measured", "Measured above simulated", { on: "1", off: "" });
+    const measured = this.box("measured", "timeline-measured", "Measured, with host calls", { on: "1", off: "" });
     this.controls.measured.disabled = !timeline.isMeasured;
     if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
     document.getElementById("timeline-beside").before(measured);
