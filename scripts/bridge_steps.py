@@ -22,11 +22,19 @@ _MODELS = {
     ),
     "gpt-oss-120b": Transformer(
         name="gpt-oss-120b", layers=36, hidden=2880, heads=64, kv_heads=8, head_size=64, ffn=2880,
-        vocab=201088, sequence=8192, gated=True, experts=128, top_k=4, expert_ffn=2880, window=128,
-        full_every=2,
+        vocab=201088, sequence=8192, gated=True, experts=128, top_k=4, expert_ffn=2880,
+        expert_bias=True, window=128, full_every=2,
     ),
 }  # fmt: skip
-_NO_GRAPHS = {("b300", "gpt-oss-120b")}
+# By the recipes (scripts/performance of v0.2.0, v0.4.2 and v0.5.0): where releases up to 26.04 overlap the
+# exchange of experts, and where they dispatch by DeepEP or HybridEP, else all-to-all. From 26.06 on, recipes
+# in MXFP8 replay whole steps as CUDA graphs and overlap the exchange, but for two on B300.
+_OVERLAPPED = {
+    ("25.11", "b200", "qwen3-235b-a22b"), ("25.11", "h100", "qwen3-30b-a3b"),
+    ("26.04", "gb200", "gpt-oss-120b"), ("26.04", "b200", "deepseek-v3"),
+}  # fmt: skip
+_NO_GRAPHS = {("b300", "gpt-oss-120b"), ("b300", "deepseek-v3")}
+_PLAIN = {("b200", "qwen3-235b-a22b"), ("h100", "qwen3-235b-a22b")}
 # Release, chip, model, GPUs, precision, sequences of a step and a micro-batch, tokens of a sequence, whether
 # weights are sharded, tp, pp, cp, chunks, ep, tokens per second and GPU.
 _TABLE = """
@@ -150,9 +158,10 @@ def _options(release: str, chip: str, name: str, precision: str) -> dict[str, bo
     """Return how tokens get to their experts, and if whole steps are CUDA graphs, by the recipes."""
     if name.startswith("llama"):
         return {}
-    if name == "qwen3-235b-a22b" and chip == "h100":
-        return {"deduplicate": False, "expert_overlap": True}
-    return {
-        "deduplicate": release > "26" or (chip.startswith("gb") and name != "gpt-oss-120b"),
-        "cuda_graphs": release == "26.06" and precision == "mxfp8" and (chip, name) not in _NO_GRAPHS,
-    }
+    graphs = release > "26.05" and precision == "mxfp8" and (chip, name) not in _NO_GRAPHS
+    if name == "gpt-oss-120b":
+        flexible = graphs or (chip == "b300" and release > "26")
+    else:
+        flexible = (release > "26" or chip.startswith("gb")) and (chip, name) not in _PLAIN
+    overlapped = graphs or (release, chip, name) in _OVERLAPPED or (chip, name) == ("h100", "qwen3-235b-a22b")
+    return {"deduplicate": flexible, "expert_overlap": overlapped, "cuda_graphs": graphs}

@@ -222,6 +222,7 @@ def parts_of(setting: Setting) -> list[str]:
     parts = {
         "experts": model.experts > 0,
         "more than two experts a token": model.top_k > 2,
+        "biases of experts": model.expert_bias,
         "experts across nodes": plan.ep > 1 and _experts_leave_node(setting),
         "overlapped experts": plan.expert_overlap,
         "convolutions": bool(model.convolutions),
