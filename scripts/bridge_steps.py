@@ -1,7 +1,7 @@
 """Steps that Megatron Bridge publishes (docs/performance-summary), on which nothing was fitted.
 
-The costs of the launches of experts were chosen with the release 25.11 in view; those of 26.04 and 26.06 were
-first predicted after that.
+The costs of the launches of experts were chosen with the release 25.11 in view, overlap and options with
+25.11, 26.04 and 26.06; the releases 26.02 and 26.08 were first predicted after all of that.
 """
 
 from __future__ import annotations
@@ -22,11 +22,22 @@ _MODELS = {
     ),
     "gpt-oss-120b": Transformer(
         name="gpt-oss-120b", layers=36, hidden=2880, heads=64, kv_heads=8, head_size=64, ffn=2880,
-        vocab=201088, sequence=8192, gated=True, experts=128, top_k=4, expert_ffn=2880, window=128,
-        full_every=2,
+        vocab=201088, sequence=8192, gated=True, experts=128, top_k=4, expert_ffn=2880,
+        expert_bias=True, window=128, full_every=2,
     ),
 }  # fmt: skip
-_NO_GRAPHS = {("b300", "gpt-oss-120b")}
+# By the recipes (scripts/performance of v0.2.0, v0.3.0, v0.4.2 and v0.5.0, perf_recipes of v0.6.0): where
+# releases up to 26.04 overlap the exchange of experts, and where they dispatch all-to-all, instead of by
+# DeepEP or HybridEP. From 26.06 on, recipes in MXFP8 replay whole steps as CUDA graphs and overlap the
+# exchange, but for two on B300.
+_OVERLAPPED = {
+    ("25.11", "b200", "qwen3-235b-a22b"), ("25.11", "h100", "qwen3-30b-a3b"),
+    ("26.02", "b300", "qwen3-235b-a22b"), ("26.02", "h100", "qwen3-30b-a3b"),
+    ("26.04", "gb200", "gpt-oss-120b"), ("26.04", "b200", "deepseek-v3"),
+}  # fmt: skip
+_NO_GRAPHS = {("b300", "gpt-oss-120b"), ("b300", "deepseek-v3")}
+_PLAIN = {("b200", "qwen3-235b-a22b"), ("h100", "qwen3-235b-a22b")}
+_PLAIN_IN_26_02 = {("b300", "qwen3-235b-a22b"), ("b200", "qwen3-30b-a3b")}
 # Release, chip, model, GPUs, precision, sequences of a step and a micro-batch, tokens of a sequence, whether
 # weights are sharded, tp, pp, cp, chunks, ep, tokens per second and GPU.
 _TABLE = """
@@ -61,6 +72,39 @@ _TABLE = """
 25.11 h100  gpt-oss-120b     64 bf16   512 4 4096 -    1  4 1  1  8  5630
 25.11 h100  qwen3-30b-a3b    16 fp8    512 2 4096 -    1  2 1 24  8  5275
 25.11 h100  qwen3-235b-a22b 256 fp8   2048 1 4096 -    2  8 1  4 32  1575
+26.02 gb300 llama3-70b        64 nvfp4  256 1 8192 -    1  4 1  5  1  6798
+26.02 gb200 llama3-70b        64 nvfp4  256 1 8192 -    2  4 1  5  1  4458
+26.02 gb300 llama3-70b        64 mxfp8  256 1 8192 -    1  4 1  5  1  4596
+26.02 gb200 llama3-70b        64 mxfp8  256 1 8192 -    2  4 1  5  1  3613
+26.02 gb300 llama3-70b        64 fp8    256 2 8192 fsdp 1  1 1  1  1  5003
+26.02 gb200 llama3-70b        64 fp8    256 2 8192 fsdp 1  1 1  1  1  4040
+26.02 h100  llama3-70b        64 fp8    256 1 8192 -    4  8 1  5  1  1621
+26.02 gb300 llama3-405b      256 nvfp4 1536 1 8192 -    4  8 1  4  1  1333
+26.02 gb200 llama3-405b      256 nvfp4 1536 1 8192 -    4 16 1  8  1  1076
+26.02 gb300 llama3-405b      256 mxfp8 1536 1 8192 -    2  8 2  4  1   931
+26.02 gb200 llama3-405b      256 mxfp8 1536 1 8192 -    4 16 1  8  1   786
+26.02 gb300 llama3-405b      256 fp8   1536 1 8192 -    4  8 1  4  1   988
+26.02 gb200 llama3-405b      256 fp8   1536 1 8192 -    4 16 1  4  1   793
+26.02 h100  llama3-405b     1024 fp8   1536 1 8192 -    8  8 2  8  1   311
+26.02 gb300 deepseek-v3      256 mxfp8 4096 2 4096 -    1  2 1  8 32  4612
+26.02 gb200 deepseek-v3      256 mxfp8 4096 1 4096 -    1  4 1  4 64  3955
+26.02 b300  deepseek-v3      256 mxfp8 4096 1 4096 -    1 16 1  1  8  2983
+26.02 b200  deepseek-v3      256 mxfp8 4096 1 4096 -    1 16 1  1  8  2689
+26.02 gb300 gpt-oss-120b      64 bf16  1280 4 4096 -    1  1 1  1 64 19412
+26.02 gb200 gpt-oss-120b      64 bf16  1280 4 4096 -    1  1 1  1 64 15784
+26.02 b300  gpt-oss-120b      64 bf16  1280 4 4096 -    1  1 1  1 64  8359
+26.02 b200  gpt-oss-120b      64 bf16  1280 4 4096 -    1  1 1  1 64  8047
+26.02 h100  gpt-oss-120b      64 bf16  1280 1 4096 -    1  4 1  1  8  5993
+26.02 gb300 qwen3-30b-a3b      8 mxfp8  512 8 4096 -    1  1 1  1  8 30376
+26.02 gb200 qwen3-30b-a3b      8 mxfp8  512 4 4096 -    1  1 1  1  8 26084
+26.02 b300  qwen3-30b-a3b      8 mxfp8  512 8 4096 -    1  1 1  1  8 29521
+26.02 b200  qwen3-30b-a3b      8 mxfp8  512 1 4096 -    1  1 1  1  8  9691
+26.02 h100  qwen3-30b-a3b     16 fp8   1024 1 4096 -    1  2 1 12  8  5113
+26.02 gb300 qwen3-235b-a22b  256 mxfp8 8192 2 4096 -    1  4 1  1 32  6583
+26.02 gb200 qwen3-235b-a22b  256 mxfp8 8192 1 4096 -    1  8 1  1 32  5448
+26.02 b300  qwen3-235b-a22b  256 mxfp8 8192 1 4096 -    1  8 1  4  8  2691
+26.02 b200  qwen3-235b-a22b  256 mxfp8 8192 1 4096 -    1  8 1  1  8  3805
+26.02 h100  qwen3-235b-a22b  256 fp8   8192 1 4096 -    2  8 1  4 32  1633
 26.04 gb300 llama3-70b       64 fp8    256 2 8192 fsdp 1  1 1  1  1  5248
 26.04 gb300 llama3-70b       64 mxfp8  256 1 8192 -    1  4 1  5  1  4864
 26.04 gb300 llama3-70b       64 nvfp4  256 1 8192 -    1  4 1  5  1  7296
@@ -109,6 +153,14 @@ _TABLE = """
 26.06 h100  qwen3-30b-a3b    16 fp8   1024 1 4096 -    1  1 1  1 16  8826
 26.06 gb300 qwen3-235b-a22b 256 mxfp8 8192 2 4096 -    1  4 1 12 32  9015
 26.06 gb200 qwen3-235b-a22b 256 mxfp8 8192 1 4096 -    1  8 1  3 32  7376
+26.08 gb300 deepseek-v3      256 mxfp8 4096 1 4096 -    1  2 1  8 32  6288
+26.08 gb200 deepseek-v3      256 mxfp8 4096 1 4096 -    1  4 1  4 64  4912
+26.08 gb300 gpt-oss-120b      64 mxfp8 1280 4 4096 -    1  1 1  1 16 33024
+26.08 gb200 gpt-oss-120b      64 mxfp8 1280 4 4096 -    1  1 1  1 64 28672
+26.08 gb300 qwen3-30b-a3b      8 mxfp8  512 8 4096 -    1  1 1  1  8 44544
+26.08 gb200 qwen3-30b-a3b      8 mxfp8  512 4 4096 -    1  1 1  1  8 39936
+26.08 gb300 qwen3-235b-a22b  256 mxfp8 8192 2 4096 -    1  4 1 12 32  8816
+26.08 gb200 qwen3-235b-a22b  256 mxfp8 8192 1 4096 -    1  8 1  3 32  7280
 """
 
 
@@ -150,9 +202,11 @@ def _options(release: str, chip: str, name: str, precision: str) -> dict[str, bo
     """Return how tokens get to their experts, and if whole steps are CUDA graphs, by the recipes."""
     if name.startswith("llama"):
         return {}
-    if name == "qwen3-235b-a22b" and chip == "h100":
-        return {"deduplicate": False, "expert_overlap": True}
-    return {
-        "deduplicate": release > "26" or (chip.startswith("gb") and name != "gpt-oss-120b"),
-        "cuda_graphs": release == "26.06" and precision == "mxfp8" and (chip, name) not in _NO_GRAPHS,
-    }
+    graphs = release > "26.05" and precision == "mxfp8" and (chip, name) not in _NO_GRAPHS
+    plain = _PLAIN | (_PLAIN_IN_26_02 if release == "26.02" else set())
+    if name == "gpt-oss-120b":
+        flexible = graphs or (chip == "b300" and release > "26.03")
+    else:
+        flexible = (release > "26" or chip.startswith("gb")) and (chip, name) not in plain
+    overlapped = graphs or (release, chip, name) in _OVERLAPPED or (chip, name) == ("h100", "qwen3-235b-a22b")
+    return {"deduplicate": flexible, "expert_overlap": overlapped, "cuda_graphs": graphs}

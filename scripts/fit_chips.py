@@ -58,8 +58,8 @@ _LEAST = {
 }
 _MOST = {
     "gemm_fp8": 1.0,
-    "tensor_exposed": 3.0,
-    **dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 3.0, 1.0, 1e7, 1.0, 1e7), strict=True)),
+    "tensor_exposed": 1.0,
+    **dict(zip(_USUAL, (1.0, 5.0, 0.8, 1.0, 1e8, 1e8, 1e10, 1.0, 1.0, 1e7, 1.0, 1e7), strict=True)),
 }
 _SMALL = 0.02  # errors below it are squared
 _HELD = 0.01  # how much a cost one logarithm from what is usual weighs, in errors
@@ -80,14 +80,15 @@ class Task:
     habits: Mapping[str, int] = field(default_factory=dict)
 
 
+# Costs that leave the errors of families left out as they are when they stay as usual are not free.
 _FSDP = {
-    "gemm": 0.5, "gemm_memory": 1, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "host_ns": 1,
-    "step_ns": 1, "exposed": 1, "within_share": 0.2, "across_share": 0.2,
+    "gemm": 0.5, "attention": 1, "pointwise": 0.7, "layer_ns": 1, "step_ns": 1, "exposed": 1,
+    "within_share": 0.2, "across_share": 0.2,
 }  # fmt: skip
 _LLM_FOUNDRY = "mosaicml/llm-foundry 8c8dd48, scripts/train/benchmarking: MPT with FSDP"
 _RECIPES = "NVIDIA/dgxc-benchmarking v24.11.1 to v25.04, README tables"
 _NEMO = {"sharded_optimizer": True, "grad_bytes": 2}
-_XLA = {"gemm": 0.15, "attention": 0.3, "layer_ns": 1, "step_ns": 1, "exposed": 0.7, "across_share": 0.2}
+_XLA = {"gemm": 0.15, "step_ns": 1, "exposed": 0.7}
 _XLA_START = {
     "gemm": 0.7, "gemm_fp8": 0.55, "attention": 0.5, "pointwise": 0.7, "layer_ns": 5e4, "exposed": 0.1,
     "within_latency_ns": 2e4, "across_latency_ns": 2e4,
@@ -96,8 +97,8 @@ TASKS = (
     Task(
         "a100-80", "megatron", "A100 Megatron-DeepSpeed",
         "VIA-Research/vTrain f8dda84, data/ground_truth_multi.csv: GPT 3.6B to 175B with Megatron-DeepSpeed",
-        {"gemm": 0.5, "gemm_memory": 0.7, "attention": 1, "layer_ns": 1, "host_ns": 1, "step_ns": 1,
-         "within_share": 0.2, "within_latency_ns": 1, "across_share": 0.3, "across_latency_ns": 1},
+        {"gemm": 0.5, "attention": 1, "layer_ns": 1, "within_share": 0.2, "within_latency_ns": 1,
+         "across_latency_ns": 1},
         {"gemm": 0.8, "attention": 0.15, "pointwise": 0.75, "host_ns": 2e6, "step_ns": 5e7,
          "within_latency_ns": 1e5, "across_latency_ns": 1e5},
         habits={"fused_attention": False, "overlap": False, "sequence_parallel": False},
@@ -114,17 +115,17 @@ TASKS = (
     Task("h100", "fsdp", "MPT FSDP h100", _LLM_FOUNDRY, _FSDP, habits={"eager": True}),
     Task(
         "h100", "megatron", "NVIDIA recipes megatron", f"{_RECIPES}: Llama 3 with NeMo",
-        {"gemm": 0.3, "attention": 0.15, "layer_ns": 1, "step_ns": 1, "across_share": 0.2,
-         "exposed": 0.5, "tensor_exposed": 0.5, "within_share": 0.2},
+        {"gemm": 0.3, "layer_ns": 1, "step_ns": 1, "within_share": 0.2},
         {"gemm": 0.72, "attention": 0.6, "pointwise": 0.7, "layer_ns": 5e4, "exposed": 0.1,
          "tensor_exposed": 0.2, "within_latency_ns": 2e4, "across_latency_ns": 2e4},
         habits={"tensor_overlap": True, **_NEMO},
     ),
-    # Products are as much faster than on an H100 as when measured alone.
+    # Products are as much faster than on an H100 as when measured alone; all-gathers in a node reach what
+    # NCCL 2.29 does alone, with 512 MiB (ai-dynamo/aiconfigurator 095f58a, systems/data/gb200).
     Task(
         "gb200", "megatron", "GB200 NeMo",
         "NVIDIA/dgxc-benchmarking support/25.05, README tables: Nemotron-4 340B and Grok-1 with NeMo",
-        {"layer_ns": 1, "step_ns": 1, "tensor_exposed": 0.5, "within_share": 0.2},
+        {"layer_ns": 1, "step_ns": 1, "tensor_exposed": 0.5}, {"within_share": 0.63},
         like=("h100", "megatron"), habits={"tensor_overlap": True, **_NEMO},
     ),
     Task(
@@ -150,8 +151,9 @@ def main() -> None:
 
 
 def _save(chip: Chip, software: str, costs: Costs) -> None:
-    known = {name: value for name, value in chip.costs.items() if name not in ("default", software)}
-    save_chip(replace(chip, costs={**known, software: costs}), CHIPS / f"{chip.name}.yml")
+    others = {name: value for name, value in chip.costs.items() if name not in ("default", software)}
+    like = {name: other for name, other in chip.like.items() if name != software}
+    save_chip(replace(chip, costs={**others, software: costs}, like=like), CHIPS / f"{chip.name}.yml")
     fit = costs.fit
     if fit.rows and fit.unseen_mean is not None and fit.unseen_median is not None and fit.mean is not None:
         print(

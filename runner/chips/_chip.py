@@ -78,8 +78,8 @@ class Costs:
     matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is the
     additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
     in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
-    that slows the computation down by as much, *tensor_exposed* that of one of activations, between the parts
-    of a product (if not given, *exposed*). *within_node* and *across_nodes* are the costs of
+    that slows the computation down by as much, *tensor_exposed* that of one of tensor parallelism, between
+    the parts of a product (if not given, *exposed*). *within_node* and *across_nodes* are the costs of
     collectives on the links of a node and between nodes. The software by itself has *fused_attention*,
     *overlap* of gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their
     collectives with matrix products, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
@@ -108,7 +108,7 @@ class Costs:
 
     @property
     def exposed_tensors(self) -> float:
-        """The share of an overlapped collective of activations that slows the computation down."""
+        """The share of an overlapped collective of tensor parallelism that slows the computation down."""
         return self.exposed if self.tensor_exposed is None else self.tensor_exposed
 
     def share(self, kind: str, precision: str) -> float:
@@ -248,6 +248,8 @@ def _check_costs(costs: Costs, where: str) -> None:
         for name, share in shares.items():
             _check(share, f"{where}: '{key}' of {name}", above_0=True, most=1.0)
     _check(costs.pointwise, f"{where}: 'pointwise'", above_0=True, most=1.0)
+    _check(costs.exposed, f"{where}: 'exposed'", most=1.0)
+    _check(costs.exposed_tensors, f"{where}: 'tensor_exposed'", most=1.0)
     if costs.grad_bytes not in (2, 4):
         raise ConfigError(f"{where}: 'grad_bytes' must be 2 or 4, not {costs.grad_bytes}.")
     _check_numbers(costs, where)

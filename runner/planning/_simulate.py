@@ -31,7 +31,8 @@ def simulated_step(setting: Setting, progress: Progress | None = None, *, long: 
 
     A step that `is_long` is extrapolated from three shorter ones, one round of micro-batches apart, if the
     second round adds exactly as much time as the first. The step is the longest of several paths that each
-    grow linearly with the rounds, so the extrapolation is a lower bound.
+    grow linearly with the rounds, so the extrapolation is a lower bound. Sums over collectives, whose ends
+    are rounded, are exact to 1 ns a round.
     """
     plan = setting.plan
     # Collectives of sharded gradients and weights overlap the passes, and may take long to settle.

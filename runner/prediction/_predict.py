@@ -29,8 +29,9 @@ from .models import (
 )
 
 # Logarithms of measured over predicted within which nine of ten rows stay: with a part of a plan at costs
-# fitted on rows without it, and of a chip at the costs of another one.
-_UNMEASURED_PART, _OTHER_CHIP = 0.2, 0.4
+# fitted on rows without it, with a kind of layer at such costs, and of a chip at the costs of another one.
+_UNMEASURED_PART, _UNMEASURED_LAYER, _OTHER_CHIP = 0.2, 0.4, 0.4
+_LAYERS = {"experts", "convolutions"}
 _USUAL_UTILISATION = 0.4
 _WORDS = {
     "compute": "computation",
@@ -222,6 +223,7 @@ def parts_of(setting: Setting) -> list[str]:
     parts = {
         "experts": model.experts > 0,
         "more than two experts a token": model.top_k > 2,
+        "biases of experts": model.expert_bias,
         "experts across nodes": plan.ep > 1 and _experts_leave_node(setting),
         "overlapped experts": plan.expert_overlap,
         "convolutions": bool(model.convolutions),
@@ -278,8 +280,9 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
     smaller they are.
     """
     fit = setting.costs.fit
-    parts = len(unmeasured(setting)) + 1 / (fit.families or math.inf)
-    variance = _UNMEASURED_PART**2 * parts + (_OTHER_CHIP**2 if not fit.rows else 0.0)
+    beyond = unmeasured(setting)
+    variance = sum((_UNMEASURED_LAYER if part in _LAYERS else _UNMEASURED_PART) ** 2 for part in beyond)
+    variance += _UNMEASURED_PART**2 / (fit.families or math.inf) + (_OTHER_CHIP**2 if not fit.rows else 0.0)
     smaller = (fit.least_layer_flops or 0.0) / layer_flops(setting)
     if smaller > 1:
         variance += (_UNMEASURED_PART * math.log(smaller)) ** 2

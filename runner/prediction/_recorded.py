@@ -21,7 +21,7 @@ from ..study import NAME_LENGTH, Study, safe_name
 from ._links import Links, costs_on, predicted_system, reached_network
 from ._predict import Prediction, what_bounds
 from ._prices import ChipPrices
-from .models import Operator
+from .models import USUAL_HEAD, Operator
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # no measured row was recorded from its script
@@ -153,7 +153,10 @@ def _priced(graph: Graph, prices: ChipPrices) -> Graph:
         kind, pass_of = names[number]
         key = kind, pass_of, work, moved
         if key not in prices_ns:
-            operator = Operator(kind + pass_of, kind, work, moved)
+            scores = (
+                work / (4 * USUAL_HEAD) if kind == "flash" else 0.0
+            )  # the heads of the script are unknown
+            operator = Operator(kind + pass_of, kind, work, moved, scores=scores)
             prices_ns[key] = max(1, round(prices.operator_ns(operator))) if work > 1 or moved > 1 else 0
         times[row] = prices_ns[key]
     return graph.with_columns(duration_ns=times)

@@ -14,12 +14,13 @@ import numpy.typing as npt
 from ...converter import CollectiveType, NodeType
 from ..chips import Chip, Costs
 from ._links import Links
-from ._prices import FLASH_BACKWARD, host_prices
+from ._prices import FLASH_BACKWARD, flash_prices, host_prices
 from .models import (
     DENSE_KERNELS,
     LANES,
     OFFLOAD,
     PRODUCTS,
+    Block,
     Exchange,
     Item,
     Operator,
@@ -33,32 +34,35 @@ from .models import (
 
 Floats = npt.NDArray[np.float64]
 AMOUNTS = (
-    "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "pointwise_bytes", "passes", "launches",
-    "host", "starts_within", "starts_across", "within_ns", "across_ns", "hops_ns", "copy_bytes", "host_bytes",
+    "gemm_flops", "half_gemm_flops", "gemm_bytes", "attention_flops", "flash_flops", "scores",
+    "pointwise_bytes", "passes", "launches", "host", "starts_within", "starts_across", "within_ns",
+    "across_ns", "hops_ns", "copy_bytes", "host_bytes",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(AMOUNTS)}
-_ROWS = ("stages", "tensor", "overlapped", "offloaded", "data", "end")  # of `StepWork`, by stage
+_ROWS = ("stages", "products", "tensor", "overlapped", "offloaded", "data", "end")
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
+_EXPERT_LANES = (22, 23)
 _ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # along which ranks exchange activations
-_OVERLAPPED_LANES = (*_TENSOR_LANES, *_DATA_LANES)
+_OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DATA_LANES)
 
 
 @dataclass(frozen=True)
 class StepWork:
     """The amounts of a step, in the order of `AMOUNTS`.
 
-    *stages* has those of a micro-batch on each pipeline stage, *tensor* and *overlapped* those of collectives
-    during its computation, of activations (with copies) and of sharded weights, *offloaded* those of the
-    forward pass of layers whose activations the host keeps, *data* those of collectives once a step, *end*
-    the rest of a step; *message* is one message between stages. Of *data*, the share *hidden* runs during the
-    passes of a micro-batch.
+    *stages* has those of a micro-batch on each pipeline stage, *products* those of its products that run
+    during collectives of activations, *tensor* those collectives (with copies), *overlapped* those of experts
+    and of sharded weights during its computation, *offloaded* those of the forward pass of layers whose
+    activations the host keeps, *data* those of collectives once a step, *end* the rest of a step; *message*
+    is one message between stages. Of *data*, the share *hidden* runs during the passes of a micro-batch.
     """
 
     micro_batches: int
     chunks: int
     zero_bubble: bool
     stages: Floats
+    products: Floats
     tensor: Floats
     overlapped: Floats
     offloaded: Floats
@@ -128,6 +132,7 @@ def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
         key = place, _layer_counts(model, plan.pp, plan.chunks, plan.recomputation.layers, stage)
         if key not in works:
             works[key] = _stage_work(model, passes, links, *key)
+            works[key][_ROWS.index("end")] += _alone(model, plan, links, stage)
         rows.append(works[key])
     return rows
 
@@ -211,7 +216,9 @@ def _sample(  # noqa: PLR0917 - all of the key
 
 
 def _joined(line: Floats, exchanges: Floats) -> Floats:
-    return np.stack([line[0], line[1], exchanges[0], line[2], exchanges[1], exchanges[2]])
+    *computed, tensor, experts, offloaded = line
+    overlapped, data, end = exchanges
+    return np.stack([*computed, tensor, overlapped + experts, offloaded, data, end])
 
 
 @lru_cache(1 << 8)
@@ -239,15 +246,16 @@ class _PlacedStage(Stage):
 
 @lru_cache(1 << 15)
 def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tuple[Any, ...]) -> Floats:
-    """Return the work of the passes of a *stage* of one chunk, what overlaps with it and is offloaded."""
+    """Return the work of the passes of a *stage* of one chunk: of `_ROWS`, all without data parallelism."""
     place = _PlacedStage(plan, _UnitPrices(), links.node_size, stage, spreads)
     passes = Passes(model, place)
     forward = passes.forward(0).nodes
     nodes = [*forward, *passes.backward(0).nodes]
     of_layers = [node for node in forward if node.get("module", "").startswith("layers.")]
     offloaded = of_layers if plan.recompute == OFFLOAD else []
-    rows = _sum(nodes, place, links), _sum(nodes, place, links, _TENSOR_LANES), _sum(offloaded, place, links)
-    return np.stack(rows)
+    overlapped = [_sum(nodes, place, links, lanes) for lanes in (_TENSOR_LANES, _EXPERT_LANES)]
+    computed = [_sum(part, place, links) for part in (nodes, [node for node in nodes if node.get("hides")])]
+    return np.stack([*computed, *overlapped, _sum(offloaded, place, links)])
 
 
 class _Exchanges(Passes):
@@ -279,6 +287,16 @@ def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floa
     return np.stack([overlapped, data, whole])
 
 
+def _alone(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
+    """Return the work of collectives of sharded weights that nothing overlaps, of the first layer."""
+    if not plan.shards_each_pass:
+        return np.zeros(len(AMOUNTS))
+    place, block = Stage(plan, _UnitPrices(), links.node_size, stage), Block()
+    for exchange in Passes(model, place).alone():
+        place.exchange(block, exchange, [], _DATA_LANES[0])
+    return _sum(block.nodes, place, links, _DATA_LANES)
+
+
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, lanes: Sequence[int] = ()) -> Floats:
     """Return the amounts of *nodes* on *lanes*, or of those that do not overlap computation."""
     total = np.zeros(len(AMOUNTS))
@@ -301,8 +319,9 @@ def _amounts(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple[
     if operator in PRODUCTS:
         return [(f"{operator}_flops", node["num_ops"]), ("gemm_bytes", node["tensor_size_bytes"])]
     if operator in ("attention", "flash"):
-        backward = operator == "flash" and node["name"].endswith("gradient")
-        return [("attention_flops", node["num_ops"] / (FLASH_BACKWARD if backward else 1))]
+        part = 1 / FLASH_BACKWARD if operator == "flash" and node["name"].endswith("gradient") else 1
+        kind = "flash_flops" if operator == "flash" else "attention_flops"
+        return [(kind, node["num_ops"] * part), ("scores", node["scores"] * part)]
     if operator in ("pointwise", "cast"):
         return [("pointwise_bytes", node["tensor_size_bytes"])]
     if operator in ("copy", "host"):
@@ -332,6 +351,7 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
         1e9 / chip.flops_per_s(costs, "gemm", chip.precision),
         costs.gemm_memory / memory,
         1e9 / chip.flops_per_s(costs, "attention", precision),
+        *flash_prices(chip, costs, precision),
         1 / (memory * costs.pointwise),
         costs.layer_ns,
         costs.host_ns / DENSE_KERNELS,
@@ -351,9 +371,7 @@ class Batch:
     def __init__(self, works: Sequence[StepWork]) -> None:
         self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
         self._count = np.array([len(work.stages) for work in works])
-        self._stages, self._tensor, self._overlapped, self._offloaded, self._data, self._end = (
-            np.concatenate([getattr(work, name) for work in works]) for name in _ROWS
-        )
+        self._rows = {name: np.concatenate([getattr(work, name) for work in works]) for name in _ROWS}
         self._message = np.stack([work.message for work in works])
         self._turns = np.array([work.micro_batches for work in works]) - 1.0
         self._chunks = np.array([work.chunks for work in works])
@@ -362,18 +380,8 @@ class Batch:
 
     def step_ns(self, price: Floats, costs: Costs) -> Floats:
         """Return the time of each step; *price* is from `coefficients` at *costs*."""
-        transfers = price.copy()
-        transfers[[_PLACE[name] for name in ("starts_within", "starts_across", "hops_ns", "copy_bytes")]] = 0
-        exposed = (costs.exposed_tensors * self._tensor + costs.exposed * self._overlapped) @ transfers
-        # Transfers within nodes overlap those between nodes, of another layer.
-        behind = self._tensor + self._overlapped
-        within, across = (
-            behind[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
-        )
-        copies = behind[:, _PLACE["copy_bytes"]] * price[_PLACE["copy_bytes"]]
-        overlapped = behind @ price - copies - np.minimum(within, across)
-        computed = np.maximum(self._stages @ price + exposed, self._stages[:, _PLACE["host"]] * costs.host_ns)
-        each = np.maximum(computed + self._awaited_ns(copies / 2, price), overlapped)
+        times = {name: row @ price for name, row in self._rows.items()}
+        each = self._micro_batch_ns(times, price, costs)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
         # A message delays the next turn unless the stage that gets it is behind anyway.
@@ -383,24 +391,43 @@ class Batch:
         others = (every - slowest) / self._chunks
         others = np.where(self._bubble_free, others * 2 / 3, others)
         first = slowest + others + (self._count - 1) * message
-        within, across = (
-            self._data[:, _PLACE[name]] * price[_PLACE[name]] for name in ("within_ns", "across_ns")
-        )
-        data = self._data @ price - np.where(self._hidden, np.minimum(within, across), 0)
-        left = np.maximum(data - (self._stages @ price) * _HIDDEN, data / _BUCKETS)
-        # The weights of the first layer and the gradients of the last overlap with nothing.
-        alone = overlapped * _PASSES / np.maximum(self._stages[:, _PLACE["passes"]], 1)
-        end = self._end @ price + np.where(self._hidden, left, data + alone)
+        data = times["data"] - np.where(self._hidden, self._concurrent_ns("data", price), 0)
+        left = np.maximum(data - times["stages"] * _HIDDEN, data / _BUCKETS)
+        end = times["end"] + np.where(self._hidden, left, data)
         longest: Floats = self._turns * turn + first + np.maximum.reduceat(end, self._starts)
         return longest + costs.step_ns
+
+    def _micro_batch_ns(self, times: Mapping[str, Floats], price: Floats, costs: Costs) -> Floats:
+        """Return the time of a micro-batch on each stage."""
+        transfers = price.copy()
+        transfers[[_PLACE[name] for name in ("starts_within", "starts_across", "hops_ns", "copy_bytes")]] = 0
+        rows, copy_ns = self._rows, price[_PLACE["copy_bytes"]]
+        copies = rows["tensor"][:, _PLACE["copy_bytes"]] * copy_ns
+        tensor = times["tensor"] - copies
+        slowed = costs.exposed_tensors * rows["tensor"] + costs.exposed * rows["overlapped"]
+        worked = times["stages"] + slowed @ transfers + np.maximum(tensor - times["products"], 0)
+        worked = np.maximum(worked, rows["stages"][:, _PLACE["host"]] * costs.host_ns)
+        worked += self._awaited_ns(copies / 2, price)
+        overlapped = tensor + times["overlapped"] - self._concurrent_ns("tensor", price, "overlapped")
+        longer: Floats = np.maximum(worked, overlapped)
+        return longer
+
+    def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
+        """Return how long transfers within nodes of rows overlap those between nodes, of another layer."""
+        rows = sum((self._rows[other] for other in more), self._rows[name])
+        within, across = (
+            rows[:, _PLACE[level]] * price[_PLACE[level]] for level in ("within_ns", "across_ns")
+        )
+        shorter: Floats = np.minimum(within, across)
+        return shorter
 
     def _awaited_ns(self, each_way: Floats, price: Floats) -> Floats:
         """Return how long the layers of a micro-batch wait for their copies, which take *each_way* so long.
 
         A backward pass takes twice as long as its forward pass; the last layer's copy delays nothing.
         """
-        forward = self._offloaded @ price
-        last = 1 / np.maximum(self._offloaded[:, _PLACE["passes"]], 1)
+        rows = self._rows["offloaded"]
+        forward, last = rows @ price, 1 / np.maximum(rows[:, _PLACE["passes"]], 1)
         awaited: Floats = np.maximum(each_way - forward, 0) + np.maximum(each_way - 2 * forward, 0)
         awaited *= 1 - last
         return awaited
@@ -409,4 +436,3 @@ class Batch:
 # Gradients of all layers but one can be reduced during the passes of a micro-batch; what is left is a bucket.
 _HIDDEN = 0.9
 _BUCKETS = 10
-_PASSES = 3  # over a layer, in the count of `AMOUNTS`

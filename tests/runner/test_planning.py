@@ -160,9 +160,9 @@ def test_a_long_step_is_that_of_its_whole_simulation(tp, pp, micro_batches, sche
     assert "id" in whole
     rounds = simulated_step(setting, long=0)
     assert "id" not in rounds
-    # Sums over collectives may be rounded differently in each round.
+    # A round that takes half a ns more than whole ones adds sums that alternate by 1 ns.
     sums = {name: abs(rounds.pop(name) - whole[name]) for name in ("comm_ns", "overlap_ns")}
-    assert max(sums.values()) <= micro_batches
+    assert max(sums.values()) <= micro_batches // 8
     assert {name: rounds[name] for name in rounds} == {name: whole[name] for name in rounds}
 
 

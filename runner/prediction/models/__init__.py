@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ._blocks import AXIS_LANES as AXIS_LANES
 from ._blocks import LANES as LANES
+from ._blocks import Block as Block
 from ._blocks import Prices as Prices
 from ._blocks import Stage as Stage
 from ._catalog import find_model as find_model
@@ -21,6 +22,7 @@ from ._memory import least_recomputation as least_recomputation
 from ._memory import rank_memory as rank_memory
 from ._operators import DENSE_KERNELS as DENSE_KERNELS
 from ._operators import PRODUCTS as PRODUCTS
+from ._operators import USUAL_HEAD as USUAL_HEAD
 from ._operators import Exchange as Exchange
 from ._operators import Item as Item
 from ._operators import Operator as Operator

@@ -17,7 +17,9 @@ GroupKey = tuple[tuple[str, ...], str]
 
 # Streams of the device: what shares one happens one after the other.
 LANES = {"compute": 0, "host": 1, "store": 24, "load": 26, "send": 30, "receive": 31}
-AXIS_LANES = {"tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "gather": 40, "scatter": 42}
+AXIS_LANES = {
+    "tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "experts": 22, "gather": 40, "scatter": 42,
+}  # fmt: skip
 
 
 _KINDS = {"overhead": "host", "launches": "host", "host": "host", "copy": "copy"}
@@ -118,12 +120,16 @@ class Stage:
                 is_product = item.kind in PRODUCTS
                 before = block.last if is_product else before
                 self._operator(block, item, phase, -1 if is_product else overlapped)
+                if is_product:
+                    block.nodes[-1]["hides"] = overlapped >= 0
                 overlapped = overlapped if is_product else -1
             elif item.overlapped and item.kind is CollectiveType.ALL_TO_ALL:
-                exchanged = self.exchange(block, item, [first, exchanged], AXIS_LANES["overlap"])
+                exchanged = self.exchange(block, item, [first, exchanged], AXIS_LANES["experts"])
             elif item.overlapped:
                 gathers = item.kind is CollectiveType.ALL_GATHER
                 waits = [block.last if gathers else before, overlapped]
+                if not gathers:
+                    block.nodes[block.last]["hides"] = True
                 overlapped = self.exchange(block, item, waits, AXIS_LANES["overlap"])
             else:
                 block.last = self.exchange(block, item, [block.last, overlapped], AXIS_LANES[item.axes[0]])
@@ -146,6 +152,7 @@ class Stage:
             module=operator.module,
             phase=phase,
             kind=_KINDS.get(operator.kind, "compute"),
+            scores=operator.scores,
         )
 
     def copied(self, block: Block, operator: Operator, waits: Sequence[int], lane: str, phase: str) -> int:

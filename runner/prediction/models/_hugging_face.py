@@ -382,6 +382,8 @@ def _feed_forward(
         found |= {"expert_ffn": found.get("ffn"), "ffn": data["intermediate_size_mlp"], "shared_experts": 1}
     if "expert_ffn" not in found and "ffn" in found:
         found["expert_ffn"] = found["ffn"]
+    if kind == "gpt_oss":
+        found["expert_bias"] = True
     width = next((data[key] for key in _SHARED_WIDTHS if data.get(key)), 0)
     each = found.get("expert_ffn")
     if isinstance(width, int) and isinstance(each, int) and width and each:

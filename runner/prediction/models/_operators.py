@@ -27,7 +27,12 @@ _BACKWARD = {
 # Kernels of a pass, estimated from Megatron-LM's layers: of a dense layer, of one of experts (router, token
 # dispatcher and permutations), and of each local expert, whose two products are launched one by one, in a low
 # precision behind the largest value and the cast of their inputs.
+USUAL_HEAD = 128
+"""The columns of the heads of usual attention; wider ones do not compute faster."""
 DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 2, 4
+# Megatron-LM (TEGroupedMLP._apply_bias) adds the bias expert by expert in single precision, by two kernels,
+# and moves 64 bytes an element in both passes.
+_BIAS_KERNELS, _BIAS_TOUCHES = 2, 64 / 3 / 2
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class Operator:
     ``pointwise``, ``cast`` (to a low precision), ``overhead`` (what each layer takes in addition to its
     work), ``launches`` (which the chip waits for), ``copy`` (to the host or from it) or ``host`` (the memory
     traffic of work on the host). *flops* and *moved_bytes* are its work; of an overhead, *flops* is the
-    number of passes over a dense layer that take as long, of launches, their number.
+    number of passes over a dense layer that take as long, of launches, their number. Fused attention has
+    *scores* with a softmax.
     """
 
     name: str
@@ -46,6 +52,7 @@ class Operator:
     flops: float
     moved_bytes: float
     module: str = ""
+    scores: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -165,6 +172,7 @@ def relative_launches(model: Transformer, plan: Plan, layer: int) -> int:
 
 def _kernels_of_experts(model: Transformer, plan: Plan) -> float:
     kernels = _KERNELS_OF_EXPERT + (_CAST_KERNELS if plan.operand_bytes < plan.element_bytes else 0)
+    kernels += _BIAS_KERNELS if model.expert_bias else 0
     return kernels * model.experts / plan.ep
 
 
@@ -221,13 +229,15 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     reach = float(sizes.sequence)
     if plan.fused_attention:
         reach = min(plan.document or reach, model.reach(sizes.sequence))
-    square = plan.micro_batch * sizes.sequence * reach / plan.cp * inner
+    columns = inner + model.heads * model.rope_size / 2 / plan.tp  # of queries and keys, and of values
+    square = plan.micro_batch * sizes.sequence * reach / plan.cp * columns
     if plan.cp > 1:
         kept = 2 * sizes.tokens * plan.cp * model.kv_size_on(plan.tp) * plan.element_bytes
         yield Exchange("keys and values", CollectiveType.ALL_GATHER, ("cp",), kept, module)
     if plan.fused_attention:
         half = 0.5 if model.causal else 1.0
-        yield Operator("attention", "flash", 4 * half * square, 0, module)
+        scores = half * square / min(model.head_size, USUAL_HEAD)
+        yield Operator("attention", "flash", 4 * half * square, 0, module, scores)
     else:
         yield Operator("attention", "attention", 4 * square, 0, module)
     yield from sizes.gemm("projection", tokens, inner, hidden, module)
@@ -298,6 +308,8 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     yield Operator("experts", "launches", _kernels_of_experts(model, plan), 0, module)
     width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
+    if model.expert_bias:
+        yield sizes.pointwise("bias", routed * model.hidden, _BIAS_TOUCHES, module)
     if plan.ep > 1:
         yield replace(exchange, name="combine")
     shares_rows = axis == "tp"  # the shared experts read the rows that the others have gathered
@@ -367,7 +379,6 @@ def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
         else:
             is_frozen = plan.frozen and item.kind in PRODUCTS and not item.name.startswith("adapter")
             times = 1.0 if is_frozen else _BACKWARD[item.kind]
-            items.append(
-                replace(item, name=name, flops=item.flops * times, moved_bytes=item.moved_bytes * times)
-            )
+            flops, moved, scores = (times * each for each in (item.flops, item.moved_bytes, item.scores))
+            items.append(replace(item, name=name, flops=flops, moved_bytes=moved, scores=scores))
     return items

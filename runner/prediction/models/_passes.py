@@ -223,6 +223,11 @@ class Passes:
             self.stage.prices.slowed_ns(exchange, self.stage.where(exchange.axes)) for exchange in exchanges
         )
 
+    def alone(self) -> list[Exchange]:
+        """Return the first gather of sharded weights of a step, and its last reduction of gradients."""
+        first = next(layer for part in self.parts for layer in part)
+        return [*self._weights(first), *([] if self.plan.frozen else self._reduced(first))]
+
     def _weights(self, layer: int) -> list[Exchange]:
         return self._of_unit("weights", CollectiveType.ALL_GATHER, layer, self.plan.element_bytes)
 

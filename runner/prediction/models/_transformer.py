@@ -16,8 +16,8 @@ class Transformer:
     feed-forward part has three matrices instead of two. With *experts*, layers after the first
     *dense_layers* (of these, the last of each *expert_every*) have that many feed-forward parts of
     *expert_ffn*, *top_k* of which each token uses in addition to *shared_experts*, all of them in
-    *top_groups* of *expert_groups* equal groups. With *kv_rank*,
-    attention is latent (DeepSeek): keys and values come from so many numbers a token, queries from
+    *top_groups* of *expert_groups* equal groups; outputs of experts may have biases (*expert_bias*). With
+    *kv_rank*, attention is latent (DeepSeek): keys and values come from so many numbers a token, queries from
     *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
     transformer, which has none at the front. *loss_bytes* are the stored bytes of the loss per logit (0:
     the framework's). *convolutions* are the layers instead, in front of a classifier of *hidden* numbers; a
@@ -40,6 +40,7 @@ class Transformer:
     experts: int = 0
     top_k: int = 0
     expert_ffn: int = 0
+    expert_bias: bool = False
     shared_experts: int = 0
     dense_layers: int = 0
     expert_every: int = 1
