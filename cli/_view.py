@@ -89,7 +89,7 @@ def view_command(
     workspace = Workspace(*(_existing(folder) for folder in folders))
     what = Study.open(folders[0]) if workspace.is_one_study else workspace
     if run_id is not None and not isinstance(what, Study):
-        raise UsageError("--run goes with one STUDY. Next: name the study that has the run.")
+        raise UsageError("--run needs a single STUDY. Next: name the study that has the run.")
     chosen = what.run_info(run_id).id if run_id is not None and isinstance(what, Study) else ""
     serve_study(what, host, port, import_from, with_token=not no_token, run_id=chosen)
 

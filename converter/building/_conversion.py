@@ -197,8 +197,8 @@ class Conversion:
         """Raise `TraceError` if the ranks with traces cannot represent all."""
         if any(len(ranks) < world_size for ranks in groups.values()) or have_messages(graphs):
             raise TraceError(
-                f"{self.place} holds the traces of {len(graphs)} of the job's {world_size} ranks, and those "
-                "communicate in groups or pairs: they cannot stand for the others. Give the traces of all "
+                f"{self.place} holds the traces of {len(graphs)} of the job's {world_size} ranks, which "
+                "communicate in groups or pairs: they cannot represent the others. Give the traces of all "
                 "ranks."
             )
 
@@ -250,7 +250,7 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
             one, other = first.names.get(index, ""), rank.names.get(index, "")
             if one != other:
                 differing = (
-                    f"the ranks call their steps differently: step {index} is '{one}' on rank "
+                    f"the ranks name their steps differently: step {index} is '{one}' on rank "
                     f"{first.traces.rank} and '{other}' on rank {rank.traces.rank}"
                 )
                 return [*notes, differing]

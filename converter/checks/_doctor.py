@@ -94,8 +94,8 @@ def _findings(target: str | Path, how: _How) -> list[Finding]:
         findings = _trace_files(sides, str(target), how)
     else:
         raise UsageError(
-            f"{path} is no study, no trace set ({MANIFEST_NAME}), no traces (Kineto or "
-            "ExecutionTraceObserver JSON), no logs of collectives and no prefix of .et files. Give one of "
+            f"{path} is not a study, a trace set ({MANIFEST_NAME}), a trace (Kineto or "
+            "ExecutionTraceObserver JSON), a log of collectives or a prefix of .et files. Give one of "
             "them."
         )
     return worst_first(findings)
@@ -196,8 +196,8 @@ _WHY_ON_A_DEVICE = (
     "in the next begins with an idle device."
 )
 _WHY_ON_A_CPU = (
-    "Try another step: gloo works on two collectives of a group at a time, in the graph one follows the "
-    "other. Where a later one ended first, what waited for it starts late."
+    "Try another step: gloo runs two collectives of a group concurrently, but the graph runs one after the "
+    "other. If the later one ended first, nodes that wait for it start late."
 )
 
 

@@ -64,7 +64,7 @@ class Advice:
     Advice on recurring long steps, and on causes with another mean time in the run, has no key; its gain is
     measured. If *what* names the median unprofiled step, the gain of the replay is scaled to that step.
     *then* is the bound of the replay, *overlaps* other advice for the same time. *rank* and *node_id* are
-    the longest piece, -1 if no node stands for it; *place* its function, file and line.
+    the longest piece, -1 if it has no node; *place* its function, file and line.
     """
 
     what: str
@@ -149,8 +149,8 @@ def advise(
 ) -> Advised:
     """Return advice for the step of *result*; gains are replays if *simulate* is given, else upper bounds.
 
-    *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
-    *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
+    *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension, 0 if unknown. Smaller messages
+    do not help a collective, or one of *messages* (see `messages_on_path`), that is far below it.
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
@@ -214,7 +214,7 @@ def _cause(one: Candidate, path: CriticalPath) -> Cause:
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without those whose segments are those of a larger one of their kind."""
+    """Return the candidates without those with the segments of a larger one of their kind."""
     kept: list[Candidate] = []
     for one in found:
         alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
@@ -249,7 +249,7 @@ def _of_the_whole(
 ) -> Advice:
     """Return advice on halving a candidate, with the gain of a replay if possible.
 
-    A function of the script may go as a whole, so that without a replay its time is the bound.
+    A function of the script can be removed entirely, so without a replay its time is the bound.
     """
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
@@ -273,7 +273,7 @@ def _of_the_whole(
 def _over_the_run(one: Candidate, item: Advice, result: Result, workload: Workload) -> Advice:
     """Return advice with its gain in the run, if that is known and differs from the gain in the shown step.
 
-    Causes that are counted in every step gain their mean. Unprofiled steps count, of the slowest rank each.
+    The gain of causes counted in every step is their mean over unprofiled steps, each of the slowest rank.
     """
     if about_backend(result.backend).network:
         return item

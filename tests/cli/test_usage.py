@@ -276,7 +276,7 @@ def made(tmp_path_factory):
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
         (("predict", "search", "--model", "m", "--dp", "9" * 5000), 2, "not a list of whole numbers"),
         (("run", "STUDY", "--network", "ring-2", "--fail", "²@1us"), 40, "²"),
-        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "are no ranks; write 3, or 0-7"),
+        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "is not a range of ranks; write 3, or 0-7"),
         (("what-if", "STUDY", "--faster", "bandwidth:²=2"), 2, "has no dimension '²'"),
         (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
         (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 40, "scheduler.json"),
@@ -356,9 +356,7 @@ def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
     monkeypatch.setattr("chakrascope.runner.Study.open", refuse)
     code, _, message = run_and_read(capsys, "runs", made)
     assert code == 1
-    assert message == (
-        "error: /some/file: Permission denied; check the path, and that you may read and write there.\n"
-    )
+    assert message == ("error: /some/file: Permission denied; check the path and its permissions.\n")
 
 
 @pytest.mark.parametrize("words", [["critical-path"], ["runs", "--format", "json"]])

@@ -268,7 +268,7 @@ def test_loopback_can_be_measured():
 @pytest.mark.parametrize(
     ("place", "said"),
     [
-        ("namespaces=1", "has one rank"),
+        ("namespaces=1", "has only one rank"),
         ("nowhere", "no hosts file"),
         ("loopback,lnk=3", "did you mean 'link'"),
     ],

@@ -46,7 +46,7 @@ class FlowNetwork final : public Network {
         std::uint64_t bytes = 0;
         Packets packets;
         std::uint64_t counted = 0;  // packets that are counted in the use of links
-        double wire = 0;            // bytes with headers that the amount stands for
+        double wire = 0;            // bytes with headers that the amount represents
         double recorded = 0;        // the part of `wire` that is in the history
         double amount = 0;          // the same work in bytes of full packets
         double joined = 0;          // ps
