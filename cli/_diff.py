@@ -189,6 +189,8 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
         if name == "figures":
             _print_figures(table)
             continue
+        if view is None:
+            table = table[table["delta_ns"] != 0]
         if name == "paths":
             table = table.iloc[(-table["delta_ns"].abs()).argsort(kind="stable")]
         shown = [column for column in _SHOWN[name] if column != "verdict" or found.layout.decides]
