@@ -181,7 +181,14 @@ def prove_command(
     metavar="PREFIX",
     help="Write this whole workload, with each collective that PROGRAM fits replaced by its messages.",
 )
-@click.option("-o", "--output", "output", required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Prefix of the graphs' files, or the XML file.",
+)
 def export_command(
     *,
     source: str,

@@ -265,7 +265,12 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option("--seed", type=click.IntRange(0), help="Seed of --spread. [default: 0]")
 @network_changes
 @click.option(
-    "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
 )
 @click.pass_context
 def predict_command(

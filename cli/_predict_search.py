@@ -116,7 +116,7 @@ def _choices(command: Command) -> Command:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Number of worker processes.",
+    help="Worker processes; 0 searches in this process.",
 )
 @click.option(
     "--cluster",

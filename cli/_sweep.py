@@ -84,7 +84,8 @@ _MOST_ROWS = 20
     type=click.Choice(FIGURES),
     default="makespan_ns",
     show_default=True,
-    help="The objective to minimise.",
+    metavar="FIGURE",
+    help=f"The objective to minimise: {', '.join(FIGURES)}.",
 )
 @click.option(
     "--at-most",

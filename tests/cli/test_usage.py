@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -55,6 +56,49 @@ def test_the_commands_are_a_frozen_surface():
         "view",
         "what-if",
     ]
+
+
+VERBS = {
+    "Capture", "Check", "Compare", "Convert", "Count", "Describe", "Find", "Fit", "Import", "Inspect", "List",
+    "Name", "Open", "Predict", "Print", "Prove", "Query", "Run", "Scale", "Send", "Show", "Simulate", "Turn",
+    "Write",
+}  # fmt: skip
+# Options whose meaning depends on the command; all others are explained in the same words.
+BY_COMMAND = {
+    "--as", "--backend", "--by", "--check", "--chip", "--dp", "--find", "--host", "--hosts", "--keep",
+    "--label", "--measured", "--name", "--network", "--node", "--note", "--output", "--port", "--pp",
+    "--rank", "--ranks", "--run", "--size", "--steps", "--system", "--tag", "--tp", "--view", "--workers",
+    "--workload",
+}  # fmt: skip
+
+
+def helps() -> Iterator[tuple[str, click.Command, str]]:
+    """Yield every command that is listed, with its name and its help for 80 columns."""
+    with click.Context(cli, info_name="chakrascope") as top:
+        todo = [(name, cli.get_command(top, name)) for name in cli.list_commands(top)]
+    for name, command in todo:
+        with click.Context(command, info_name=name, terminal_width=80, max_content_width=80) as context:
+            yield name, command, command.get_help(context)
+        if isinstance(command, click.Group):
+            todo += [(f"{name} {each}", command.commands[each]) for each in command.commands]
+
+
+def test_help_fits_80_columns_and_begins_with_a_verb():
+    for name, command, text in helps():
+        assert max(map(len, text.splitlines())) <= 80, name
+        first = [command.short_help or "", command.help or ""]
+        assert all(line.split()[0].strip(",") in VERBS for line in first if line), (name, first)
+
+
+def test_an_option_is_explained_and_in_the_same_words_everywhere():
+    words: dict[str, set[str]] = {}
+    for name, command, _ in helps():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert option.help, (name, option.opts)
+                if name != "predict search":  # its options are lists of values to try
+                    words.setdefault(max(option.opts, key=len), set()).add(option.help)
+    assert {option for option, texts in words.items() if len(texts) > 1} <= BY_COMMAND
 
 
 def test_help_documents_the_exit_codes(capsys):
