@@ -96,7 +96,7 @@ def compare_command(
 ) -> None:
     """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
-    To compare two clusters: `chakrascope run STUDY --network NAME` for each, then this; or `sweep`.
+    To compare two clusters: `chakrascope run STUDY --network NAME` for each, then this command; or `sweep`.
 
     It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
     where the critical paths diverge. Nodes are aligned by their ids.

@@ -223,7 +223,7 @@ def _print_measured(result: Result) -> None:
     help="The secret of `emulate`. [default: the environment's CHAKRASCOPE_EMULATION_TOKEN]",
 )
 @click.option("--wait", default="60s", show_default=True, help="How long to wait for `emulate`.")
-@click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer.")
+@click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer than this.")
 @click.option("--keep", is_flag=True, help="Join further emulations, until none starts within --wait.")
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool

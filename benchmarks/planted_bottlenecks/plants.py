@@ -83,7 +83,7 @@ def outermost(events: list[Event], step: tuple[float, float]) -> list[Event]:
 def around(
     events: list[Event], time: float, thread: Any, categories: Sequence[str] = ("cpu_op",)
 ) -> list[Event]:
-    """Return what encloses a moment of a thread, the innermost last."""
+    """Return the events that enclose a moment of a thread, the innermost last."""
     found = (
         event
         for event in timed_events(events)

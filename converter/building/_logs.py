@@ -32,7 +32,7 @@ from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs,
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
 from ._rank_graph import RankGraph
 from ._stand_ins import FROM_LOGS, STAND_INS
-from ._uneven import tell_uneven
+from ._uneven import with_uneven_splits
 
 _WAITS = (
     "logs contain no dependencies: an operation waits for those that ended before it began, and the "
@@ -139,7 +139,7 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
         made = [_chained_graph(rank, own) for rank, own in items.items()]
     notes += sorted({item.op.note for own in items.values() for item in own if item.op.note})
     groups = {number: logs.groups[group] for group, number in number_of.items() if number}
-    graphs, uneven = tell_uneven(made, groups, logs.world_size)
+    graphs, uneven = with_uneven_splits(made, groups, logs.world_size)
     stands_in = _stand_in(logs, used) if len(graphs) < logs.world_size else ""
     notes += [stands_in] if stands_in else []
     accounting = {str(one.rank): one.accounting for one in made}

@@ -56,7 +56,7 @@ class _Calls(msgspec.Struct):
         return [tuple(call) for call in self.figures[self.group == group].tolist()]
 
 
-def tell_uneven(
+def with_uneven_splits(
     ranks: Sequence[RankGraph], groups: Mapping[int, tuple[int, ...]], world_size: int
 ) -> tuple[list[Graph], list[str]]:
     """Return the graphs of all *ranks* with the members' bytes in uneven collectives, and notes.

@@ -15,6 +15,7 @@ from ..building import (
     Identity,
     Progress,
     annotated_steps,
+    as_assumptions,
     convert,
     convert_files,
     doubts_of_pair,
@@ -22,7 +23,6 @@ from ..building import (
     finished_ranks,
     profiler_overhead,
     read_rank,
-    settle,
     step_times,
     stood_in,
 )
@@ -166,7 +166,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
         return [*findings, Finding("error", place, error.message)]
     findings += check_workload(workload, place)
     findings += _unexplained(workload, place)
-    reported = {UNMARKED, *settle(doubts)}  # already reported as findings
+    reported = {UNMARKED, *as_assumptions(doubts)}  # already reported as findings
     findings += [
         Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
         for note in workload.metadata["assumptions"]

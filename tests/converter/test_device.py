@@ -233,7 +233,7 @@ def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):
     assert set(comm["comm_size_bytes"]) == {1024}
     assert set(comm["comm_tag"]) == {3}
     assert comm["stream"].nunique() == 2
-    with pytest.raises(TraceError, match="of the job's 2 ranks, and those communicate in groups or pairs"):
+    with pytest.raises(TraceError, match="of the job's 2 ranks, which communicate in groups or pairs"):
         convert_files(*device.write(tmp_path))
 
 

@@ -230,8 +230,8 @@ def altered(**changes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "of rank 0 there are no times of whole steps"),
-        (part(0, []), "of rank 0 there are no times of whole steps"),
+        (b"", "rank 0 has no times of complete steps"),
+        (part(0, []), "rank 0 has no times of complete steps"),
         (b"no gzip", "cannot be decompressed"),
         (gzip.compress(b"[]", mtime=0), "Expected `object`"),
         (altered(version=2), "Invalid enum value 2"),

@@ -73,7 +73,7 @@ def test_the_other_rank_of_a_sharded_job_stands_in_and_it_is_said(killed, data_d
 
 def test_a_stage_of_a_pipeline_has_no_replica(killed):
     folder = killed("interleaved_2", nothing_left)
-    message = f"no usable trace of rank 1 .{KILLED}.. No other rank can stand in for rank 1: none that left"
+    message = f"no usable trace of rank 1 .{KILLED}.. No other rank can stand in for rank 1: no rank with"
     with pytest.raises(TraceError, match=message):
         convert(folder)
     assert "No other rank can stand in for rank 1" in " ".join(finding.cause for finding in doctor(folder))

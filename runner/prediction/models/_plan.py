@@ -83,8 +83,8 @@ class Plan:
     values are of rank *lora*, or too small to count (0). With *tensor_overlap* the collectives of tensor
     parallelism overlap the products they belong to. *recompute* is read by `recomputation_of`; under full
     recomputation, *saved* names the products that are not computed again. *expert_tp* ranks share an expert,
-    neighbours along ``tp`` (0: all of them). Where they are fewer than *tp*, the *ep* ranks lie along ``tp``
-    too, and each group has tokens of its own. A token attends to at most *document* tokens, where sequences
+    neighbours along ``tp`` (0: all of them). If these are fewer than *tp*, the *ep* ranks also span ``tp``,
+    and each group has separate tokens. A token attends to at most *document* tokens, where sequences
     are packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank,
     whatever the number of its experts there; with *expert_overlap* that runs during the computation of
     another micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time. With

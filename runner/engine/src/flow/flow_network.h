@@ -52,7 +52,7 @@ class FlowNetwork final : public Network {
         double joined = 0;          // ps
         double ahead = 0;           // how much earlier its last packet leaves than the fluid, ps
         std::uint64_t order = 0;
-        std::int32_t crowded = 0;  // links after the first that many other flows share
+        std::int32_t crowded = 0;  // links after its first one that many other flows share
     };
     // A flow that is taken off its links while they change.
     struct Stopped {
