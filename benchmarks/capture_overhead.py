@@ -1,4 +1,4 @@
-"""What capturing costs a training job, measured side by side in one process.
+"""The cost of capturing a training job, measured side by side in one process.
 
     python benchmarks/capture_overhead.py [--rounds 10] [--width 256] [--small]
 

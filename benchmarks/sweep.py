@@ -97,7 +97,7 @@ def _cpu_s() -> float:
 
 
 class Memory:
-    """What this process and its children hold."""
+    """Resident memory of this process and its children."""
 
     def __init__(self, points: int) -> None:
         self._early = points // 10

@@ -96,7 +96,7 @@ def plan_options(command: Command) -> Command:
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
                      help="Send a token once to a node, not to each of its experts. [default: on]"),
         click.option("--expert-overlap", is_flag=True, default=None,
-                     help="Overlap the exchange of tokens with another micro-batch."),
+                     help="Overlap token exchanges with the computation of another micro-batch."),
         click.option("--cuda-graphs", is_flag=True, default=None,
                      help="Launch kernels by CUDA graphs, without host time."),
         click.option("--placement", default="-".join(AXES), show_default=True,

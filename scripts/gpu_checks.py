@@ -203,7 +203,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "A replayed step takes as long as it was measured, within 1 % (3 % where the trace is not cut)": _replay,
     "Advice gains what it promises, within 10 %": _advice,
 }
-"""What is demanded, with the check that yields its findings."""
+"""The demands, each with the check that yields its findings."""
 
 
 def passed_counts(

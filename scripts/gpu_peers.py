@@ -1,4 +1,4 @@
-"""What peers say of a trace: the tables that TraceLens ships with some, and the edges of synchronisations."""
+"""Figures of other tools about a trace: TraceLens's tables, and HTA's synchronisation edges."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _reaches(sources: list[int], targets: set[int], after: Mapping[int, list[int
 
 @dataclass(frozen=True)
 class Expected:
-    """What TraceLens says of a trace: times in ns by name, and its kernels, -1 where its tables do not say.
+    """TraceLens's figures of a trace: times in ns by name, and the number of kernels, -1 if missing.
 
     Tables that list recomputed kernels separately exclude them from the busy time and overlap of the others;
     only total computation and communication are compared there.

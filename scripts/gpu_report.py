@@ -195,8 +195,8 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield (
         "NCCL's NVLS copies in, reduces and copies out with the warps that NCCL gives each part (8, 5 and 7 "
         "of 20 among 8 ranks; NCCL 2.30, `src/device/all_reduce.h`), eight loads in flight per thread that "
-        "reduces (`ncclCollUnroll`, `src/include/device.h`). One warp of each part that sends only "
-        "fences and signals (`src/device/prims_simple.h`); here after the part's work, not in parallel. The "
+        "reduces (`ncclCollUnroll`, `src/include/device.h`). In each sending part, one warp only fences and "
+        "signals (`src/device/prims_simple.h`); here that follows the part's work. The "
         "copies have the machine's `compute.unroll` lines in flight per warp, although NCCL has eight loads "
         "per thread: with these, NVLS would be 31 to 39 % too fast from 2 to 16 MiB. It is too fast there in "
         "any case. Two differences from the source explain little of it: the parts of a channel share one "

@@ -36,7 +36,7 @@ MEASURED = "measured"
 
 
 class Launches(NamedTuple):
-    """What one more kernel costs in ns: the host that launches it, and a device that has them in a graph."""
+    """The cost of one more kernel in ns: of its launch on the host, and on a device that runs a graph."""
 
     host_ns: float
     device_ns: float

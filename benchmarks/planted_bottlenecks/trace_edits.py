@@ -28,7 +28,7 @@ _NOTICED_WITHIN_US, _CALLED_US = 100.0, 20.0
 
 @dataclass
 class Edit:
-    """What changes in one rank: time (us) inserted on the host by place, and added to device events."""
+    """The changes of one rank: time (us) inserted on the host by place, and added to device events."""
 
     inserted: list[tuple[float, float]] = field(default_factory=list)
     longer: Callable[[Event], float] = lambda _: 0.0
@@ -135,7 +135,7 @@ class _Edited:
     def _end(self, wait: _Wait) -> None:
         """Let a wait end after the last work that it waits for, with the same delay as before.
 
-        That may be sooner after its beginning than it was: a host that comes later waits less.
+        A wait may get shorter: a host that arrives later waits less.
         """
         if not wait.awaited:
             return

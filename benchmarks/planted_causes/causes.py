@@ -1,4 +1,4 @@
-"""What can make a training step slow: each class plants one cause in the script of job.py."""
+"""Causes of slow training steps: each class plants one in the script of job.py."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _MANY_PROGRAMS = 32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Workload:
-    """What a cluster executes.
+    """The graphs that a cluster executes.
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
     order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that it

@@ -294,8 +294,8 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]
     without = next((one.rank for one in recorded if not len(one.columns["step"])), None)
     if without is not None or not recorded:
-        who = "no rank" if without is None else f"rank {without}"
-        raise TraceError(f"{trace_set.path}: {who} has no times of complete steps. {_NEXT}")
+        who = "no rank has" if without is None else f"rank {without} has no"
+        raise TraceError(f"{trace_set.path}: {who} times of complete steps. {_NEXT}")
     common = reduce(np.intersect1d, [one.columns["step"] for one in recorded])
     if not len(common):
         raise TraceError(f"{trace_set.path}: no step was recorded on all of its ranks. {_NEXT}")

@@ -19,7 +19,7 @@ from ..prediction.models import AXES, SCHEDULES, Transformer, recomputation_of
 CHOICES = (
     "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",
 )  # fmt: skip
-"""What a plan chooses, the names of the fields of `Plan`, in the order of tables."""
+"""The fields of `Plan` that a search chooses, in the order of tables."""
 _USABLE = 0.95  # of the memory; libraries and fragments take the rest
 
 

@@ -90,7 +90,7 @@ _START, _ESTIMATES = "start.json", "estimates.jsonl"
 
 @dataclass(frozen=True, eq=False)
 class Plans:
-    """What a search found.
+    """The result of a search.
 
     *table* has the best of the *possible* plans, which fit, best first (see `search_table`). *combinations*
     counts the possible degrees; *refused_degrees* and *refused* count the impossible degrees and plans by

@@ -26,7 +26,7 @@ from ..queries import (
 )
 
 Row = dict[str, Any]
-"""What the fields of one dimension hold, by their names; numbers as they were typed."""
+"""The contents of the fields of one dimension, by name; numbers as typed."""
 
 # key of the system file -> unit of a number alone, help
 _NUMBERS: dict[str, tuple[str, str]] = {

@@ -44,7 +44,8 @@ class Excess:
 def late_ranks(workload: Workload) -> list[Excess]:
     """Return the ranks that do more than the median of their peers in most steps, the largest excess first.
 
-    Of ranks that run one program it is the lowest; empty where all do, and of too large workloads. Shorter
+    Of ranks with one program, only the lowest is listed. Empty if all ranks have one program, or if the
+    workload is too large. Shorter
     work offsets longer work.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:

@@ -87,7 +87,7 @@ def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 VERDICTS = ("more", "less", "same", "within noise", "undecided")
-"""What is said of a difference; ``undecided`` where too little is known of the noise."""
+"""Verdicts on a difference; ``undecided`` if the noise is unknown."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
 """How each verdict is drawn: grey is what may be noise."""
 # One operator of these classes does a whole layer, so that another one of the class is in its place.

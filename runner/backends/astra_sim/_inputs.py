@@ -42,7 +42,7 @@ OUTPUTS = {
 }
 
 NETWORK_FORMATS = ("ns3", "yaml")
-"""What `write_network` writes."""
+"""The kinds of files that `write_network` writes."""
 
 
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:

@@ -104,7 +104,7 @@ class Turn:
         self._file = file
         file.seek(0)
         self.left_behind = file.read(100).decode("ascii", "replace")
-        """What may still run at the service, as nobody saw it end; ``""`` if nothing does."""
+        """The simulation that may still run at the service; ``""`` for none."""
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
