@@ -1,4 +1,4 @@
-"""What most scripts and notebooks need, each name loaded when it is first used."""
+"""The names that most scripts and notebooks need, each loaded on first use."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Example: ``python benchmarks/astra_sim_fuzz.py UNAWARE AWARE --count 2000 --first 0 --out differences``, with
 the paths of ASTRA-sim's two analytical binaries. Each seed gives one experiment; it runs congestion-unaware
 and, if its network has one dimension, congestion-aware. A difference is reduced to a small experiment and
-written to a folder of its own, with both answers. The exit status is 1 if there was a difference.
+written to a separate folder, with both answers. The exit status is 1 if there was a difference.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def ours(folder: Path, backend: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 class Engine:
-    """The engine in a process of its own, so that a crash or a hang is an answer like any other."""
+    """The engine in a separate process, so that a crash or a hang counts as an answer."""
 
     def __init__(self) -> None:
         self.pool = self._start()
@@ -118,7 +118,7 @@ def compare(mine: dict[str, Any], theirs: astra_sim_run.Answer) -> list[str]:
 
 
 class Fuzzer:
-    """Run experiments on both simulators and keep what is found."""
+    """Run experiments on both simulators and store the differences."""
 
     def __init__(self, binaries: dict[str, Path], out: Path) -> None:
         self.binaries = binaries
@@ -220,7 +220,7 @@ class Fuzzer:
 
 
 def _short(reason: str) -> str:
-    """Return what is the same each time that ASTRA-sim fails for *reason*."""
+    """Return the part of ASTRA-sim's message that is the same whenever it fails for *reason*."""
     match = _WHY.search(reason)
     text = next((part for part in match.groups() if part), reason) if match else reason
     return re.sub(r"\d+", "N", text).strip()[:90] or "-"
@@ -271,7 +271,7 @@ def _without(program: list[dict[str, Any]], node_id: int) -> list[dict[str, Any]
 
 
 def main() -> int:
-    """Run the seeds asked for and print what was found."""
+    """Run the given seeds and print the differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("unaware", type=Path, help="ASTRA-sim's congestion-unaware analytical binary")
     parser.add_argument("aware", type=Path, help="ASTRA-sim's congestion-aware analytical binary")

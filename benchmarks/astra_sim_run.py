@@ -33,7 +33,7 @@ _REASON = re.compile(r"critical|what\(\)|Assertion|\[Error\]|warning!", re.IGNOR
 
 @dataclass
 class Answer:
-    """What one run said: figures of each finished rank, ranks in the order of finishing, and how it ended.
+    """The result of one run: figures of each finished rank, in the order of finishing, and how it ended.
 
     *exit_code* is the process's (negative: ended by that signal; None: over the time limit).
     """
@@ -98,7 +98,7 @@ def run(
 
 
 def _wait(process: subprocess.Popen[bytes], limit_s: float) -> tuple[int | None, resource.struct_rusage]:
-    """Return the exit code (None if it had to be killed) and what the process used."""
+    """Return the exit code (None if it had to be killed) and the resources the process used."""
     previous = signal.signal(signal.SIGALRM, lambda *_: process.kill())
     signal.setitimer(signal.ITIMER_REAL, limit_s)
     try:

@@ -1,4 +1,4 @@
-"""What capturing costs a training job, measured side by side in one process.
+"""The cost of capturing a training job, measured side by side in one process.
 
     python benchmarks/capture_overhead.py [--rounds 10] [--width 256] [--small]
 
@@ -100,7 +100,7 @@ def observing(stacks, window=False):
 
 
 def wrapper_cost_ns():
-    """Return what the agent's wrapper adds to one optimizer step, from many steps that update nothing."""
+    """Return the time that the agent's wrapper adds to an optimizer step, from many steps without updates."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
     bare = type(optimizer).step.__wrapped__.__get__(optimizer)
     times = {optimizer.step: [], bare: []}
@@ -158,7 +158,7 @@ def main():
 
 
 def report(arguments):
-    """Print what a step costs with and without the agent, and while it is captured."""
+    """Print the cost of a step without the agent, with it, and during the capture."""
     agent.INSTALLATIONS["torch.optim.optimizer"](sys.modules["torch.optim.optimizer"])
     torch.set_num_threads(1)
     step, optimizer = small_step() if arguments.small else training_step(arguments.width, arguments.batch)

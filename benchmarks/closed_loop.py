@@ -7,8 +7,8 @@ Each job (two ranks on gloo, a network namespace and a core each) is captured on
 Each rate's network is calibrated with gloo's own collectives, without the job. The step is predicted from
 these two alone, and then the job runs for real at the rate. A machine computes faster at one time than at
 another: all of it is done in rounds, a capture and a run at each rate in each, and medians are compared. It
-needs root, iproute2 and PyTorch; nothing else should run. Where that can be had for a few minutes at a time,
-a folder keeps captures and runs: what is in it is not measured again, and the page has all of it.
+needs root, iproute2 and PyTorch; nothing else should run. On a machine that is quiet only for minutes, a
+folder stores captures and runs; these are not measured again, and the page contains all of them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ REMAINS = (
     "backward passes of one rank took 44 and 34 ms in two runs a minute apart. So captures and runs "
     "alternate.",
     "* *The shaper* counts 1514 of 1538 bytes of a frame, and lets 0.05 ms of its rate pass at once. Two "
-    "consecutive messages of 128 KiB take 4.43 ms at 500 Mbit/s; by the rate it would be 4.38.",
+    "consecutive messages of 128 KiB take 4.43 ms at 500 Mbit/s; the rate alone gives 4.38.",
     "* `emulation` sends the messages of each collective's algorithm, without turns.",
 )
 
@@ -113,7 +113,7 @@ class Outcome(NamedTuple):
         return self.predicted_ns[way] / self.measured_ns - 1
 
     def communication_error(self) -> float:
-        """Of what the step takes longer than on the path that was not shaped."""
+        """Relative error of the step's additional time over the unshaped path."""
         added = max(1, self.measured_ns - self.unshaped_ns)
         return (self.predicted_ns[CALIBRATED] - self.unshaped_ns) / added - 1
 
@@ -155,10 +155,10 @@ def steps_of(printed: str) -> list[int]:
 
 
 def run(command: Sequence[str]) -> str:
-    """Run and return what was printed.
+    """Run and return the output.
 
-    A rank whose peer is gone waits for half an hour, and one may stay behind in PyTorch's own end when all of
-    them have reported their step times: both are ended, and all of them if we are.
+    A rank waits half an hour for a lost peer, and may hang in PyTorch's shutdown after all have reported
+    their step times. Both are ended, and all ranks if this process ends.
     """
     started = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -174,7 +174,7 @@ def run(command: Sequence[str]) -> str:
 
 
 def _awaited(started: subprocess.Popen[str]) -> tuple[str, str]:
-    """Return what was printed and what was complained about once all of it has ended."""
+    """Return standard output and standard error once all processes have ended."""
     deadline, ranks = time.monotonic() + LIMIT_S, []
     while True:
         try:
@@ -207,7 +207,7 @@ def capture(net: Namespaces, job: str, study: Path, port: int) -> int:
 
 
 def predict(kept: Kept, job: str, turn: int, rate_mbit: int, way: str) -> float:
-    """Return what *way* says of the step of the job captured in round *turn*, at a rate, in ns."""
+    """Return the step in ns that *way* predicts for the job captured in round *turn*, at a rate."""
     network, backend = {
         CALIBRATED: (
             partial(calibrated, kept.folder, rate_mbit),
@@ -222,7 +222,7 @@ def predict(kept: Kept, job: str, turn: int, rate_mbit: int, way: str) -> float:
 
 @cache
 def captured(study: Path) -> Workload:
-    """Return the job in *study* without what a profiler adds."""
+    """Return the job in *study* without the profiler's overhead."""
     return convert(Study.open(study).latest_trace_set(), rescale_host=True)
 
 
@@ -267,7 +267,7 @@ def calibrated(folder: Path, rate_mbit: int) -> NetworkConfig:
 
 
 class Kept:
-    """What was measured and predicted so far, by what it is of, in files of *folder*."""
+    """The measurements and predictions so far, in files of *folder*."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -301,7 +301,7 @@ def closed_loop(
     folder: Path | None = None,
     rounds: int = 1,
 ) -> list[Outcome]:
-    """Return an outcome for each job at each rate; *folder* keeps what is measured."""
+    """Return an outcome for each job at each rate; *folder* stores the measurements."""
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="closed-loop-") as name:
             return closed_loop(jobs, rates, steps, ways=ways, folder=Path(name), rounds=rounds)
@@ -321,7 +321,7 @@ def closed_loop(
 def measure(
     kept: Kept, jobs: Sequence[str], rates: Sequence[int], steps: int, *, turn: int, port: int
 ) -> int:
-    """Measure what is not known of round *turn*, and return a port that is free after that."""
+    """Measure what is missing of round *turn*, and return the next free port."""
     with network(None) as net:
         for job in jobs:
             if not kept.has(job, turn, "unshaped"):
@@ -344,7 +344,7 @@ def measure(
 
 
 def check_backends(ways: Collection[str]) -> None:
-    """End before anything is measured if this machine lacks what *ways* need."""
+    """Exit before measuring if this machine lacks a requirement of *ways*."""
     lacking = what_namespaces_lack()
     if lacking:
         sys.exit(f"Network namespaces need {' and '.join(lacking)}.")
@@ -366,7 +366,7 @@ def steady_rounds(kept: Kept, job: str, rate: int) -> list[int]:
 
 
 def outcome(kept: Kept, job: str, rate: int, ways: Collection[str], rounds: int) -> Outcome:
-    """Return the medians of the steady rounds; what ns-3 says, which takes long, is of the first capture."""
+    """Return the medians of the steady rounds; ns-3, which is slow, only predicts the first capture."""
     predicted: dict[str, list[float]] = {}
     for way in ways:
         turns = range(1 if way == TCP else rounds)
@@ -411,7 +411,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
     rows = [
         f"| {o.job} | {o.rate_mbit} | {o.measured_ns / 1e6:.1f} | {o.unshaped_ns / 1e6:.1f} | "
         + " | ".join(f"{o.error(way):+.1%}" for way in ways)
-        + f" | {o.communication_error():+.1%} | {o.off_by:.1%}{'' if o.steady else ' (set apart)'} |"
+        + f" | {o.communication_error():+.1%} | {o.off_by:.1%}{'' if o.steady else ' (excluded)'} |"
         for o in outcomes
     ]
     summary = []
@@ -425,19 +425,19 @@ def page(outcomes: Sequence[Outcome]) -> str:
         f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
         "each. Each was captured on an unshaped path. At each rate the step was predicted, and then the "
         "job was run; the columns are predicted over measured, minus one. "
-        f"Times are medians of {max(o.rounds for o in outcomes)} rounds, with a capture, and a run at each "
-        "rate, in each of them.", "",
+        f"Times are medians of {max(o.rounds for o in outcomes)} rounds, each with one capture and one run "
+        "per rate.", "",
         "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, from "
         "gloo's own collectives and messages at this rate, without the job.",
-        "* *from the rate*: the same on the nominal rate, with headers (1448/1514), and an all-reduce for "
-        "every reduce-scatter and requests in order, as PyTorch's gloo does.",
+        "* *from the rate*: the same on the nominal rate less headers (1448/1514), with gloo's all-reduces "
+        "for reduce-scatters and its handshake.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
         "* *communication*: the calibrated error of the additional time of the step over the unshaped "
         "path.",
         "* *rounds*: half the range of the calibrated errors of single rounds.", "",
         f"Rounds of one point that differ by more than {STEADY:.0%} are measured again, up to {MORE_ROUNDS} "
-        f"times; {sum(not o.steady for o in outcomes)} of {len(outcomes)} points did not settle and are set "
-        "apart.", "",
+        f"times; {sum(not o.steady for o in outcomes)} of {len(outcomes)} points did not settle and are "
+        "excluded.", "",
         *_conditions(outcomes),
         "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication | rounds |",
         "|---|---|---|---|" + "---|" * (len(ways) + 2), *rows, *summary, "",

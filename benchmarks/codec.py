@@ -3,8 +3,8 @@
     python benchmarks/codec.py [--nodes N]
 
 ``plain`` nodes hold what ASTRA-sim reads, each waiting for one other; ``public`` ones are those of MLCommons
-Chakra's public converter, with all they say that has no column here. Each figure is made in a process of its
-own: processor seconds, and by how much its memory grew at most, beyond the file itself. Python's protobuf
+Chakra's public converter, with all they say that has no column here. Each figure is of a separate process:
+CPU seconds, and the peak growth of memory beyond the file itself. Python's protobuf
 (its C decoder, and a loop that touches each field) reads a twentieth of the nodes, and its time is scaled.
 """
 
@@ -117,7 +117,7 @@ MEASUREMENTS = {"decode": _decode, "encode": _encode, "engine": _engine, "protob
 
 
 def measure(name: str, path: Path, *, repeats: int = 3) -> dict[str, Any]:
-    """Return the measurement *name* of a file, the quickest of *repeats*, each in a process of its own."""
+    """Return the measurement *name* of a file, the fastest of *repeats*, each in a separate process."""
     command = [sys.executable, __file__, "--measure", name, str(path)]
     answers = [
         json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
@@ -127,7 +127,7 @@ def measure(name: str, path: Path, *, repeats: int = 3) -> dict[str, Any]:
 
 
 def compare(case: str, data: bytes) -> None:
-    """Print what there is to tell of *data*."""
+    """Print the measurements of *data*."""
     # A simulation stops at the public converter's METADATA nodes.
     names = [name for name in MEASUREMENTS if name != "engine" or case == "plain"]
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,7 @@ def compare(case: str, data: bytes) -> None:
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Run the measurements named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -41,7 +41,7 @@ convert_files([sys.argv[1]], [sys.argv[2]], sys.argv[3], step="all")
 
 @dataclass(frozen=True)
 class Cost:
-    """What one or several processes took, one after the other."""
+    """The cost of one or several consecutive processes."""
 
     wall_s: float
     cpu_s: float
@@ -54,7 +54,7 @@ class Cost:
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Run the measurements named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -125,12 +125,12 @@ def show(name: str, cost: Cost, base: Cost) -> None:
 
 
 def least(runs: int, folder: Path, *command: object) -> Cost:
-    """Run *command* in *folder* several times and return what the cheapest run took."""
+    """Run *command* in *folder* several times and return the cost of the cheapest run."""
     return min((measured(folder, *command) for _ in range(runs)), key=lambda cost: cost.cpu_s)
 
 
 def measured(folder: Path, *command: object) -> Cost:
-    """Run *command* in *folder* and return what it took."""
+    """Run *command* in *folder* and return its cost."""
     started = time.perf_counter()
     process = subprocess.Popen(
         [str(part) for part in command], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -5,10 +5,10 @@
     python benchmarks/convert_ranks.py --dask 1 --dask 8     # on Dask workers of this machine
 
 The traces are those of a real rank on a GPU (`tests/data/converter/dlrm_v100_8`), repeated until they are as
-large as asked for, of ranks of one job. Each figure is of a process of its own, ``chakrascope convert`` with
-all steps, and those that it starts. Besides time it tells the most memory of the command itself and of the
-largest of its workers. On Dask it tells the processor time of the workers, by rank and each, of the scheduler
-and of the client, until all graphs are there: with more workers than cores the clock tells nothing.
+large as asked for, of ranks of one job. Each figure is of one process, ``chakrascope convert`` with all
+steps, and its workers. It prints time, and the peak memory of the command and of its largest worker. On Dask
+it prints the CPU time of workers (per rank and per worker), scheduler and client until all graphs are
+written, as wall time means nothing with more workers than cores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took: on the clock, of the processors with its workers, and at most in memory."""
+    """The cost of a command: wall time, CPU time with its workers, and peak memory."""
 
     seconds: float
     cpu_s: float
@@ -50,7 +50,7 @@ class Cost:
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Run the measurements named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -98,7 +98,7 @@ def traces(folder: Path, ranks: int, megabytes: float) -> Path:
 
 
 def cost_of(command: Sequence[object], stop_after_s: float | None = None) -> Cost:
-    """Run *command*, interrupted after a while if asked for; raises `RuntimeError` if it fails otherwise."""
+    """Run *command*, and interrupt it if a time is given; raises `RuntimeError` if it fails by itself."""
     start = time.perf_counter()
     before = os.times()
     own, largest = 0, 0
@@ -122,7 +122,7 @@ def cost_of(command: Sequence[object], stop_after_s: float | None = None) -> Cos
 
 
 def on_dask(workers: int, pattern: Path, step: str, folder: Path) -> str:
-    """Convert on a cluster of so many single-threaded *workers*; return what each part of it took."""
+    """Convert on a cluster of *workers* single-threaded workers; return the cost of each part."""
     from distributed import Client  # noqa: PLC0415 - an extra
 
     from chakrascope.converter import convert_files  # noqa: PLC0415 - commands are processes of their own
@@ -158,7 +158,7 @@ def on_dask(workers: int, pattern: Path, step: str, folder: Path) -> str:
 
 
 def import_converter() -> str:
-    """Import what a worker imports once."""
+    """Import the modules that a worker imports once."""
     from chakrascope.converter import convert_files  # noqa: PLC0415
 
     return str(convert_files.__name__)

@@ -6,11 +6,11 @@
 Four hosts are namespaces of this machine, joined by a switch over links of 400 Mbit/s; each runs one rank of
 a job of about a second, whose steps compute and then communicate. The seed chooses the collective, its size,
 the compute time, and which host has what: a NIC at 25 to 75 % of its rate, in both directions or in one, or
-two such NICs; a host whose computations take 1.25 to 2 times what was asked for, or whose processes are
-stopped for 30 ms of every 60; or a link that stands still (at 2 % of its rate) for 50 ms. Named is what the
-first anomaly says, of two NICs what the first two say; a sound run must have none.
+two such NICs; a host whose computations take 1.25 to 2 times as long as requested, or whose processes are
+stopped for 30 ms of every 60; or a link that stands still (at 2 % of its rate) for 50 ms. The first anomaly
+counts as named, for two NICs the first two; a healthy run must have none.
 
-A machine that does anything else has anomalies of its own: measure on one that does nothing.
+Other work on the machine causes real anomalies: measure on an idle one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FOUND = {
 
 @dataclass(frozen=True)
 class Case:
-    """One run: what is hidden in it, where, and how bad, and what the job does."""
+    """One run: the kind, place and severity of its hidden anomaly, and its job."""
 
     seed: int
     kind: str
@@ -90,7 +90,7 @@ def case_of(seed: int, kind: str) -> Case:
 
 
 def job(case: Case, *, as_run: bool) -> Workload:
-    """Return the workload of *case*: as it was asked for, or *as_run* with a host that computes slowly."""
+    """Return the workload of *case*: as requested, or *as_run* with a host that computes slowly."""
     graphs = []
     for rank in range(HOSTS):
         slow = case.factor if as_run and case.kind == "host" and rank == case.host else 1.0
@@ -256,14 +256,14 @@ def run(case: Case) -> Result:
 
 
 def examine(case: Case, result: Result) -> Diagnosis:
-    """Return what `diagnose` says of *result*, which knows what was asked for and nothing else."""
+    """Return the diagnosis of *result*, which only contains the requested durations."""
     asked = experiment(case, as_run=False)
     nodes = result.nodes.merge(asked.workload.model.node_table(), on=["rank", "node_id"], how="left")
     return diagnose(result, nodes)
 
 
 def row_of(case: Case, result: Result, diagnosis: Diagnosis) -> dict[str, object]:
-    """Return what was hidden and what was found."""
+    """Return the hidden anomaly and the findings."""
     first = diagnosis.anomalies[0] if diagnosis.anomalies else None
     hosts = [case.host, (case.host + 1) % HOSTS] if case.kind == "two" else [case.host]
     named = {(one.what, *one.hosts) for one in diagnosis.anomalies[: len(hosts)]}
@@ -301,7 +301,7 @@ def table(rows: pd.DataFrame) -> str:
 
 
 def main() -> None:
-    """Run the cases of the seeds asked for, or print the table of files that were written before."""
+    """Run the cases of the given seeds, or print the table of earlier files."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -128,7 +128,7 @@ def lateness(ranks: int) -> dict[str, Any]:
 
 
 def transport_figures(transport: str, rounds: int) -> dict[str, Any]:
-    """Return what a *transport* does over loopback: rate, latency, waiting and memory."""
+    """Return the rate, latency, waiting and memory of a *transport* over loopback."""
     place = f"loopback,transport={transport}"
     rates, latencies, peaks = [], [], []
     for _ in range(rounds):

@@ -4,8 +4,8 @@ Examples: ``python benchmarks/engine_speed.py`` measures the engine alone: event
 a call. ``python benchmarks/engine_speed.py --astra-sim UNAWARE`` times ASTRA-sim's
 congestion-unaware binary and the engine in turns on the same input files, and ``--long`` adds a case that
 takes ASTRA-sim a minute. Times are processor seconds of one thread, the least of the repetitions: they vary
-less than wall time on a machine with other work. Each measurement is a process of its own, so that its peak
-memory is its own.
+less than wall time on a machine with other work. Each measurement runs in a separate process, so that its
+peak memory can be measured.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def measure(name: str, *words: Any) -> dict[str, Any]:
-    """Return the measurement *name*, made in a process of its own."""
+    """Return the measurement *name*, made in a separate process."""
     command = [sys.executable, __file__, "--measure", json.dumps([name, *words])]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return dict(json.loads(answer))
@@ -283,7 +283,7 @@ def plot(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Measure what is asked for; print a table, and write the figures if a file is given."""
+    """Run the chosen measurements; print a table, and write the figures if a file is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--astra-sim", type=Path, help="ASTRA-sim's congestion-unaware analytical binary")
     parser.add_argument("--long", action="store_true", help="add 8x8x16 NPUs with four 1 GiB all-reduces")

@@ -50,7 +50,7 @@ DRAWN = (
 
 @dataclass(frozen=True)
 class Measured:
-    """The error of one case, with what is known of it and the seconds both backends took."""
+    """The error of one case, with its settings and the seconds both backends took."""
 
     case: str
     kind: str

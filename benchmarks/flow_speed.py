@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def lines(cases: tuple[Case, ...]) -> Iterator[str]:
-    """Yield what was measured of each case."""
+    """Yield the measurements of each case."""
     for case in cases:
         makespan_ns, flows, flow_s, flags = measure(case, "flow")
         where = "" if case.clos else " on one switch"

@@ -1,8 +1,7 @@
 """Measure how fast the GPU model is: all-gathers on the generic GPU, of 448 endpoints.
 
-Example: ``python benchmarks/gpu_speed.py``. Each case runs in a process of its own; counted are processor
-time and the most memory that was in use. ``--detailed`` adds small cases on the slow fabric, with what the
-fast one answers for the same.
+Example: ``python benchmarks/gpu_speed.py``. Each case runs in a separate process; CPU time and peak memory
+are measured. ``--detailed`` adds small cases on the slow fabric, with the answers of the fast one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ENDPOINTS = 448  # of the generic GPU: 128 compute units, 256 memory channels, 6
 
 
 class Case(NamedTuple):
-    """An all-gather of so many bytes in all among so many GPUs."""
+    """An all-gather: total bytes, and number of GPUs."""
 
     way: str
     gpus: int

@@ -2,8 +2,8 @@
 
 Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/packet_fuzz.py --count 120 --json packet_level.json``.
 Each seed draws a network (star, ring of switches, two tiers, two interfaces per host, fast groups of hosts),
-its settings, a congestion control and a workload, and asks both with ASTRA-sim's clock of 1 ns. What is
-compared: when each rank finishes, and how long messages take on average.
+its settings, a congestion control and a workload, and asks both with ASTRA-sim's clock of 1 ns. Finish times
+of ranks and mean completion times of messages are compared.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Run the seeds asked for and print what was found."""
+    """Run the given seeds and print the differences."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, default=120, help="how many experiments")

@@ -1,7 +1,7 @@
 """Measure the error and speed of packet trains on the experiments of docs/validation/fidelity.md.
 
 Example: ``python benchmarks/packet_trains.py --sizes 16KiB,256KiB,4MiB``. Each experiment runs with
-``PACKET_TRAIN: 1``, every packet an event of its own, and then with trains; the error is that of the
+``PACKET_TRAIN: 1``, every packet as a separate event, and then with trains; the error is that of the
 makespan. Counted is processor time of the simulation: the machine may be busy with other things.
 """
 

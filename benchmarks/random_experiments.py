@@ -72,7 +72,7 @@ def command_options(experiment: Experiment) -> list[str]:
 
 
 def features(experiment: Experiment) -> set[str]:
-    """Return names of what *experiment* contains, to count what was covered."""
+    """Return the names of the features of *experiment*, to measure coverage."""
     network, system, options = experiment["network"], experiment["system"], experiment["options"]
     nodes = [node for program in experiment["workload"] for node in program]
     found = {f"dimensions: {len(network['topology'])}"}
@@ -411,7 +411,7 @@ class _Workload:
             self._add(rank, node_id, comm=True, **facts)
 
     def _odd(self) -> None:
-        """Add what the reference refuses or strands: nodes of no use, kinds without an algorithm."""
+        """Add nodes that the reference refuses or never finishes, such as kinds without an algorithm."""
         node_id = self._new_id()
         kinds = ("REDUCE", "GATHER", "SCATTER", "BARRIER")
         odd: list[dict[str, Any]] = [{"type": "INVALID"}, {"type": "METADATA"}]

@@ -146,7 +146,7 @@ class _Drawing:
         return len(nodes) - 1
 
     def _before(self, rank: int) -> list[int | None]:
-        """Return what a new operation of *rank* waits for: the host's launch, or some earlier nodes."""
+        """Return the dependencies of a new operation of *rank*: the host's launch, or some earlier nodes."""
         if not self.hosted:
             earlier = len(self.nodes[rank])
             return list(self.random.sample(range(earlier), min(earlier, self.random.choice((0, 1, 1, 2)))))
@@ -158,7 +158,7 @@ class _Drawing:
         return [self.host[rank]]
 
     def _communicate(self, rank: int, lane: int, key: Any, *, wait: bool = False, **facts: Any) -> int:
-        """Add communication; what has the same *key* keeps its order."""
+        """Add communication; operations of one *key* stay in order."""
         parents = [*self._before(rank), self.last.get((rank, key))]
         node = self._add(rank, lane, parents, **facts)
         self.last[rank, key] = node

@@ -6,9 +6,9 @@
     python benchmarks/scale.py --only curve --ranks 1024        # a fourth, a half and all of --nodes
     python benchmarks/scale.py --only answers                   # slack, comparison, SQL: tables of all nodes
 
-Prints a table: the work, what it took before (commit f513360, two cores), now, and the goal. Every command is
-a process of its own, whose time is from its start to its end and whose memory is its highest (resident). No
-two ranks do the same: each has a program of its own, drawn from its number.
+Prints a table: the work, what it took before (commit f513360, two cores), now, and the goal. Every command
+is a separate process; its time is from start to end, its memory the resident peak. All ranks differ: the
+program of each is drawn from its number.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GOALS = {
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process took: seconds on the clock and of the processors, bytes at its highest, first output."""
+    """The cost of a process: wall seconds, CPU seconds, peak bytes, and seconds to the first output."""
 
     seconds: float
     cpu_s: float
@@ -86,7 +86,7 @@ def cost_of(command: Sequence[str | Path], *, limit_s: float = 600.0, **environm
 
 
 def made(folder: Path, *, nodes: int, ranks: int, collectives: int) -> Path:
-    """Return a study with a workload of *nodes* a rank; made in a process of its own, as its memory is."""
+    """Return a study with a workload of *nodes* a rank; made in a separate process to keep memory apart."""
     study = folder / f"study-{ranks}-{nodes}-{collectives}"
     if not study.exists():
         figures = map(str, (nodes, ranks, collectives))
@@ -114,7 +114,7 @@ def make(study: Path, nodes: int, ranks: int, collectives: int) -> None:
 
 
 class Programs(Sequence):
-    """The graphs of all ranks, each made when it is asked for: all of them may not fit."""
+    """The graphs of all ranks, each made on demand, as all of them may not fit."""
 
     def __init__(self, ranks: int, nodes: int, collectives: int) -> None:
         self._sizes = ranks, nodes, collectives
@@ -187,7 +187,7 @@ def program(rank: int, nodes: int, collectives: int):
 
 
 def start_costs(study: Path) -> dict[str, str]:
-    """Return what it takes to say something that needs no work: the least of a few."""
+    """Return the minimum cost of a command without work over a few runs."""
     typed = {"COMP_WORDS": "chakrascope summary --r", "COMP_CWORD": "2"}
     cases: dict[str, tuple[list[str], dict[str, str]]] = {
         "--help": (["--help"], {}),
@@ -225,7 +225,7 @@ def row(key: str, work: str, now: str) -> None:
 
 
 def measure_start(options: argparse.Namespace) -> None:
-    """Print what the commands need to start."""
+    """Print the start-up costs of the commands."""
     study = made(options.folder, nodes=200, ranks=4, collectives=2)
     step_costs(study, options.limit)
     for name, cost in start_costs(study).items():
@@ -233,7 +233,7 @@ def measure_start(options: argparse.Namespace) -> None:
 
 
 def measure_nodes(options: argparse.Namespace) -> None:
-    """Print what a run, its summary and its critical path take."""
+    """Print the costs of a run, its summary and its critical path."""
     _measure_steps(options, options.nodes)
 
 
@@ -266,7 +266,7 @@ def measure_ranks(options: argparse.Namespace) -> None:
 
 
 def measure_answers(options: argparse.Namespace) -> None:
-    """Print what the answers take that tell something of every node, or of nodes anybody asks for."""
+    """Print the costs of answers about all nodes, or about chosen ones."""
     own = options.nodes // options.ranks
     study = made(options.folder, nodes=own, ranks=options.ranks, collectives=own // NODES_A_COLLECTIVE)
     if not (study / "runs").exists():
@@ -300,7 +300,7 @@ WORKS: dict[str, Callable[[argparse.Namespace], None]] = {
 
 
 def main() -> None:
-    """Measure what the command line asks for, and print it."""
+    """Run and print the measurements named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

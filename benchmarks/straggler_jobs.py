@@ -65,7 +65,7 @@ PLANTS = {
 
 
 def ranks_of(kind: str, seed: int) -> int:
-    """Return how many ranks the job of *kind* and *seed* has."""
+    """Return the number of ranks of the job of *kind* and *seed*."""
     return 2 if kind == "link" else 2 + seed % 3
 
 
@@ -76,7 +76,7 @@ def victim_of(kind: str, seed: int) -> int:
 
 
 def train(kind: str, seed: int) -> None:
-    """Train on this rank, with what is planted."""
+    """Train on this rank, with its planted cause."""
     signal.alarm(LIMIT_S)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -211,7 +211,7 @@ def ask(study: Path) -> dict[str, Any]:
 
 
 def is_right(kind: str, seed: int, causes: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the first of *causes* is what was planted; of a healthy job, whether all are waiting."""
+    """Return whether the first of *causes* is the planted one; for a healthy job, whether all are waiting."""
     if kind == HEALTHY:  # more ranks than cores wait for a processor
         return all(cause["kind"] == "descheduled" for cause in causes)
     if not causes:
@@ -225,7 +225,7 @@ def is_right(kind: str, seed: int, causes: Sequence[dict[str, Any]]) -> bool:
 
 
 def outcome(kind: str, seed: int) -> dict[str, Any]:
-    """Run one job and return what was planted and named."""
+    """Run one job and return the planted and the named cause."""
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="straggler-job-") as folder:
         study = Path(folder) / "study"
@@ -253,8 +253,9 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
         "# Planted stragglers", "",
         "Written by `python benchmarks/straggler_jobs.py`; do not edit. Real gloo jobs of two to four "
         f"ranks on two CPU cores, {STEPS} steps each, were recorded with `trace --steps 0`. A plant is "
-        "named if it is the first cause of `diagnose`, with its kind and place; of a healthy job only "
-        "waiting for a processor may be: three and four ranks do. *Load* is the number of processes that "
+        "named if it is the first cause of `diagnose`, with its kind and place; for a healthy job, only "
+        "waiting for a processor may be named, as with three and four ranks. *Load* is the number of "
+        "processes that "
         "wanted a core before the jobs; above two, they slow ranks as well, and are named.", "",
         "| planted | jobs | right | other causes a job | load |",
         "|---|---|---|---|---|",

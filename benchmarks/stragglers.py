@@ -7,7 +7,8 @@ The seed chooses the job (replicas, stages, micro-batches, steps, noise of 1 to 
 worker 1.2 to 2 times as slow, always, from a step on, or in every n-th step; a long last stage; sequence
 lengths; a slow link; a slow reduction of gradients; a late input pipeline; a pause in every n-th step.
 Correct means that the first cause has the right kind, place and onset; others are counted apart. A plant that
-makes steps less than 3 % longer (10 % where some steps are slow) hides behind other work: none may be named.
+makes steps less than 3 % longer (10 % where some steps are slow) is hidden by other work: nothing may be
+named.
 """
 
 from __future__ import annotations
@@ -92,13 +93,13 @@ def planted(kind: str, seed: int) -> Plant:
 
 
 def ask(job: TrainingJob) -> Stragglers:
-    """Return what is said of *job*."""
+    """Return the diagnosis of *job*."""
     with tempfile.TemporaryDirectory() as folder:
         return find_stragglers(read_operation_table(job.write(Path(folder) / "job.parquet")))
 
 
 def is_right(kind: str, plant: Plant, found: Stragglers) -> bool:
-    """Return whether the first cause is what was planted."""
+    """Return whether the first cause is the planted one."""
     if not found.causes:
         return False
     first = found.causes[0]
@@ -172,7 +173,7 @@ def published(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run what the options ask for."""
+    """Run the checks that the options select."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

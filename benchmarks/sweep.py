@@ -5,7 +5,7 @@
 Simulates one workload on that many networks with the analytical backend. "Alone" is what the points take as
 runs of their own, with all their tables, one after the other on as many processors as the sweep has workers
 (measured on up to 50 of them before); the ratios are the sweep's time over that, on the clock and of the
-processors (which other work on the machine does not change). Memory is what the processes hold (resident),
+processors (which other work on the machine does not change). Memory is the resident size of the processes,
 sampled once a second: after a tenth of the points and at the end.
 """
 
@@ -23,7 +23,7 @@ from chakrascope.runner import NetworkConfig, Study, get_backend, prepare, run_s
 
 
 def main() -> None:
-    """Measure what the command line asks for."""
+    """Run the measurements named on the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,7 +78,7 @@ def report(options: argparse.Namespace, folder: Path) -> None:
 
 
 def alone(study: Study, options: argparse.Namespace) -> tuple[float, float]:
-    """Return the time and processor time of the points as runs of their own, divided by the workers."""
+    """Return the time and processor time of the points as separate runs, divided by the workers."""
     network = NetworkConfig.preset("ring-8")
     sample = min(options.points, 50)
     started, cpu_before_s = time.perf_counter(), _cpu_s()
@@ -97,7 +97,7 @@ def _cpu_s() -> float:
 
 
 class Memory:
-    """What this process and its children hold."""
+    """Resident memory of this process and its children."""
 
     def __init__(self, points: int) -> None:
         self._early = points // 10

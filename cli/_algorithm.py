@@ -181,7 +181,14 @@ def prove_command(
     metavar="PREFIX",
     help="Write this whole workload, with each collective that PROGRAM fits replaced by its messages.",
 )
-@click.option("-o", "--output", "output", required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Prefix of the graphs' files, or the XML file.",
+)
 def export_command(
     *,
     source: str,
@@ -205,7 +212,7 @@ def export_command(
     proof = prove(parse_program(written.encode(), program.source) if written else program)
     if not proof.holds:
         raise UsageError(
-            f"{program.source} is wrong: {proof.problems[0].message} Next: chakrascope algorithm prove "
+            f"{program.source} is incorrect: {proof.problems[0].message} Next: chakrascope algorithm prove "
             f"{program.source}"
         )
     if written:
@@ -231,8 +238,8 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
     fitting = {each: lower(program, each.size_bytes) for each in demands if misfit(program, each) is None}
     if not fitting:
         raise UsageError(
-            f"{prefix} has no {program.collective} that {program.source} fits: among {program.num_ranks} "
-            "ranks, and of a size that its chunks divide."
+            f"{prefix} has no {program.collective} among {program.num_ranks} ranks with a size that the "
+            f"chunks of {program.source} divide."
         )
     expand_workload(workload, fitting, memory_bandwidth).save(output)
     left = len(demands) - len(fitting)
@@ -261,7 +268,7 @@ def _program(source: str, collective: str | None, ranks: int | None, size: int =
         check_program_size(source, ranks)
         return named_program(source, collective, ranks, program_bytes(collective, size, ranks))
     if collective is not None or ranks is not None:
-        raise UsageError("--collective and --ranks go with a program by its name; a file says them itself.")
+        raise UsageError("--collective and --ranks need a program by name; a file specifies both.")
     return read_program(source)
 
 

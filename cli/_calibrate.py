@@ -45,9 +45,9 @@ def _share(text: str) -> float:
     try:
         value = float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"'{text[:40]}' is not a share of one, such as 0.9415 or 1448/1538") from error
+        raise ValueError(f"'{text[:40]}' is not a fraction, such as 0.9415 or 1448/1538") from error
     if not 0 < value <= 1:
-        raise ValueError(f"'{text[:40]}' is not above 0 and at most 1, as the share of a whole is")
+        raise ValueError(f"'{text[:40]}' must be above 0 and at most 1")
     return value
 
 
@@ -75,9 +75,7 @@ def _share(text: str) -> float:
 @click.option(
     "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
 )
-@click.option(
-    "--system", default="default", show_default=True, help="System file or preset of the simulations."
-)
+@click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--bandwidth",
     callback=quantity(lambda text: float(parse_bandwidth(text))),
@@ -127,10 +125,10 @@ def calibrate_command(
     from ..runner.calibration import calibrate_records, calibration_facts
 
     if output is not None and output.suffix not in (".yml", ".yaml"):
-        raise UsageError(f"-o names a network YAML, and {output} does not end in .yml; choose such a name.")
+        raise UsageError(f"{output} must be a network YAML. Next: choose a name for -o that ends in .yml.")
     if chip is not None or compute_from is not None:
         if place is not None or len(sources) != 1 or (chip is not None and compute_from is not None):
-            raise UsageError("--chip, or --compute-from, takes one STUDY, and neither --hosts nor the other.")
+            raise UsageError("--chip and --compute-from need one STUDY, and exclude each other and --hosts.")
         study = Study.open(sources[0])
         if chip is not None:
             fit_chip(study, workload, chip, output, output_format)
@@ -139,7 +137,7 @@ def calibrate_command(
         return
     loaded = _system(system)
     if (place is None) == (not sources):
-        raise UsageError("Give a STUDY, or LOGS, or --hosts to measure: one of them.")
+        raise UsageError("Give a STUDY, LOGS or --hosts.")
     records = _records(sources, workload) if place is None else _measured(place, loaded, int(largest))
     found = calibrate_records(
         records, loaded, wire=wire, bandwidth_bytes_per_ns=bandwidth, latency_ns=latency
@@ -158,7 +156,7 @@ def _measured(place: str, system: SystemConfig, largest_bytes: int) -> Records:
     from ..runner.calibration import measure_network
 
     if largest_bytes < _LEAST_LARGEST:
-        raise UsageError("--largest must be 1KiB or more: smaller messages tell no bandwidth.")
+        raise UsageError("--largest must be 1KiB or more: smaller messages do not determine the bandwidth.")
     with stage(f"measuring over {place}"):
         return measure_network(place, system, largest_bytes=largest_bytes)
 
@@ -168,7 +166,7 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
     from ..runner.calibration import are_gloo_records, gloo_records, records_of_logs, records_of_study
 
     if len(sources) == 1 and Study.is_study(sources[0]):
-        with stage("reading what was measured"):
+        with stage("reading measurements"):
             return records_of_study(Study.open(sources[0]), workload)
     if len(sources) == 1 and are_gloo_records(sources[0]):
         return gloo_records(sources[0])
@@ -228,7 +226,7 @@ def _print(found: Calibration, output: Path | None) -> None:
     shown = points[[*telling, *_SHOWN]].rename(columns=_PLAIN)
     print_frame(shown, "table", title="Collectives", limit=40)
     console.print(
-        "[dim]share: of its time, what the collective's messages are; the rest is its library's.[/]"
+        "[dim]share: the part of its time that the collective's messages take; the library takes the rest.[/]"
     )
     if found.message_cost_ns is not None:
         figures = (found.message_cost_ns.value, found.message_cost_ns.low, found.message_cost_ns.high)
@@ -315,7 +313,7 @@ def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
     from ..runner.study import safe_name
 
     if Path(other_folder).resolve() == study.path.resolve():
-        raise UsageError("--compute-from names another study: one captured on the chip to carry over to.")
+        raise UsageError("--compute-from must be another study, captured on the target chip.")
     chosen = study.workload_prefix(workload).parent.name
     other = Study.open(other_folder)
     changed, assumption = rescaled(study.workload(chosen), other.workload(), other.path.name)

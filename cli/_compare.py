@@ -20,6 +20,7 @@ from ._output import (
     print_coded,
     print_frame,
     print_json,
+    print_other_views,
     stage,
 )
 from ._studies import MEASURED
@@ -53,6 +54,8 @@ _NAMES = {
 }
 _MOST_SHOWN = 10
 _SHARES = ("median", "worst", "on_both")
+# Tables that fit on one screen; --view prints the others.
+_FIRST = ("settings", "overview", "kinds")
 
 
 @click.command("compare")
@@ -67,7 +70,11 @@ _SHARES = ("median", "worst", "on_both")
 @click.option(
     "--why", is_flag=True, help="Print the contribution of each differing setting to the step, by simulation."
 )
-@click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
+@click.option(
+    "--view",
+    type=click.Choice(VIEWS),
+    help="Print this table only. [default: settings, overview and kinds; JSON: all]",
+)
 @click.option(
     "-o",
     "--output",
@@ -89,7 +96,7 @@ def compare_command(
 ) -> None:
     """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
-    To compare two clusters: `chakrascope run STUDY --network NAME` for each, then this; or `sweep`.
+    To compare two clusters: `chakrascope run STUDY --network NAME` for each, then this command; or `sweep`.
 
     It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
     where the critical paths diverge. Nodes are aligned by their ids.
@@ -132,7 +139,7 @@ def compare_command(
             | {"formula": TIME_FORMULA, "notes": comparison.notes}
         )
     else:
-        for name in (view,) if view else VIEWS:
+        for name in (view,) if view else _FIRST:
             if name == "settings":
                 _print_settings(comparison.settings)
             elif name == "nodes":
@@ -142,6 +149,8 @@ def compare_command(
         for note in comparison.notes:
             console.print(note, markup=False)
         console.print(f"[dim]{TIME_FORMULA}[/]")
+        if view is None:
+            print_other_views(VIEWS, _FIRST)
         console.print(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
 
 

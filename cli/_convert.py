@@ -102,8 +102,9 @@ def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
         except BaseException:
             if finished.is_used and finished.count:
                 error_console.print(
-                    f"{count_text(finished.count, 'converted rank')} kept in {escape(str(finished.folder))}: "
-                    "the same command continues from there. Delete the folder if you do not want to.",
+                    f"{count_text(finished.count, 'converted rank')} stored in "
+                    f"{escape(str(finished.folder))}: the same command resumes from there. Delete the folder "
+                    "to start over.",
                     soft_wrap=True,
                 )
             raise
@@ -205,7 +206,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
     if step != "median":
         given.append("step")
     if given:
-        raise UsageError(f"--{given[0]} does not go with production logs. Leave it out, or the logs.")
+        raise UsageError(f"--{given[0]} does not apply to production logs. Leave one of them out.")
 
 
 @click.command("convert")
@@ -279,12 +280,10 @@ def convert_command(
         )
         workload, saved = convert_production_logs(study_folder, logs, prefix, of_logs)
     elif any(of_logs.values()):
-        raise UsageError("--back-to-back and --cut-unfinished go with production logs; give those.")
+        raise UsageError("--back-to-back and --cut-unfinished need production logs; give those.")
     elif any(files.values()):
         if not any(files[side] for side in ("host", "device", "linked")):
-            raise UsageError(
-                "--capture-trace goes with the trace of the launches; give that with --device-trace."
-            )
+            raise UsageError("--capture-trace needs the trace of the launches; give it with --device-trace.")
         if rescale_host:
             raise UsageError(
                 "--rescale-host needs steps that were timed without a profiler, which traces of other tools "
@@ -292,7 +291,7 @@ def convert_command(
             )
         workload, saved = convert_foreign(study_folder, files, prefix, step, where)
     elif study_folder is None:
-        raise UsageError("-o PREFIX goes with trace files; give them with --device-trace.")
+        raise UsageError("-o PREFIX needs trace files; give them with --device-trace.")
     else:
         workload, saved = convert_latest(
             _study_type().open(study_folder), step, rescale_host=rescale_host, where=where

@@ -21,6 +21,7 @@ from ._output import (
     format_option,
     print_frame,
     print_json,
+    print_other_views,
     print_rows,
     stage,
 )
@@ -53,6 +54,8 @@ _TITLES = {
     "paths": "Where the critical paths differ most",
 }
 _ROWS = 12
+# Tables that fit on one screen; --view prints the others.
+_FIRST = ("waterfall", "figures")
 
 
 def _share(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
@@ -61,13 +64,17 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     try:
         return float(parse_number(text.removesuffix("%")) / 100)
     except ValueError as error:
-        raise click.BadParameter(f"'{text}' is not a share; write e.g. 5%.") from error
+        raise click.BadParameter(f"'{text}' is not a percentage; write e.g. 5%.") from error
 
 
 @click.command("diff")
 @click.argument("base", metavar="STUDY_A[@WHAT]")
 @click.argument("other", metavar="STUDY_B[@WHAT]")
-@click.option("--view", type=click.Choice(VIEWS), help="Print this table only. [default: all of them]")
+@click.option(
+    "--view",
+    type=click.Choice(VIEWS),
+    help="Print this table only. [default: waterfall and figures; JSON: all]",
+)
 @click.option(
     "--by",
     type=click.Choice(PARTS),
@@ -177,15 +184,19 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
         console.print(f"Note: {note}", style="yellow", markup=False, soft_wrap=True)
     console.print(f"\n{found.headline}", style="bold", markup=False, soft_wrap=True)
     console.print(found.noise, markup=False, soft_wrap=True)
-    for name in (view,) if view else VIEWS:
+    for name in (view,) if view else _FIRST:
         table = _table(found, name, by)
         if name == "figures":
             _print_figures(table)
             continue
+        if view is None:
+            table = table[table["delta_ns"] != 0]
         if name == "paths":
             table = table.iloc[(-table["delta_ns"].abs()).argsort(kind="stable")]
         shown = [column for column in _SHOWN[name] if column != "verdict" or found.layout.decides]
         print_frame(table[shown], "table", title=_TITLES[name], limit=_ROWS)
+    if view is None:
+        print_other_views(VIEWS, _FIRST)
 
 
 def _print_figures(table: pd.DataFrame) -> None:

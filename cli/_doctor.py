@@ -39,7 +39,7 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
 
     if target == "backends" and not Path(target).exists():
         if junit_file is not None:
-            raise UsageError("--junit tells what is wrong with a study, traces or graphs; name one of these.")
+            raise UsageError("--junit reports on a study, traces or graphs; name one of these.")
         print_frame(pd.DataFrame(backend_report()), output_format, title="Backends")
         return 0
     with error_console.status(f"checking {escape(target)}") as status:

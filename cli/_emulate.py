@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command("emulate")
 @click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--workload", metavar="PREFIX", help="Run PREFIX.{rank}.et, or the workload of STUDY with this name."
+    "--workload", metavar="PREFIX", help="Graphs PREFIX.{rank}.et, or the name of a workload of STUDY."
 )
 @click.option(
     "-o", "--output", "output", metavar="STUDY", help="Study in which the workload and the run are stored."
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--network",
-    help="Network YAML file or preset, whose dimensions order the ranks. [default: one switch]",
+    help="Network YAML file or preset; its dimensions order the ranks. [default: one switch]",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @algorithm_option
@@ -127,7 +127,7 @@ def emulate_command(
 
 def _folder(study: Path | None, output: str | None, workload: str | None) -> Path | None:
     if study is not None and output is not None:
-        raise UsageError("STUDY and --output both name a study; leave one.")
+        raise UsageError("STUDY and --output both name a study; leave one out.")
     if study is None and workload is None:
         raise UsageError("give a STUDY folder, --workload PREFIX, or both to keep the run.")
     return study if output is None else Path(output)
@@ -154,7 +154,7 @@ def _place(
     if hosts is not None:
         if namespaces is not None or slow or any(value is not None for value in shaped.values()):
             raise UsageError(
-                "--hosts is a real network, which --namespaces, --link, --slow and --nics are not."
+                "--hosts uses a real network; leave out --namespaces, --link, --slow and --nics."
             )
         return ",".join([hosts, *options])
     options += [f"{key}={value}" for key, value in shaped.items() if value is not None]
@@ -166,7 +166,7 @@ def _place(
     if namespaces is not None:
         return ",".join([f"namespaces={namespaces}", *options])
     if slow or any(value is not None for value in shaped.values()):
-        raise UsageError("--link, --slow and --nics shape --namespaces N.")
+        raise UsageError("--link, --slow and --nics need --namespaces N.")
     lacking = what_namespaces_lack()
     hint = f"which need {' and '.join(lacking)}" if lacking else "such as --namespaces 4 --link 400Mbit"
     error_console.print(
@@ -223,7 +223,7 @@ def _print_measured(result: Result) -> None:
     help="The secret of `emulate`. [default: the environment's CHAKRASCOPE_EMULATION_TOKEN]",
 )
 @click.option("--wait", default="60s", show_default=True, help="How long to wait for `emulate`.")
-@click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer.")
+@click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer than this.")
 @click.option("--keep", is_flag=True, help="Join further emulations, until none starts within --wait.")
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool

@@ -72,7 +72,7 @@ def generate_command(
     from ..converter import microbenchmark, read_text_workload
 
     if (pattern == "text") != (text is not None):
-        raise UsageError("--file goes with the pattern 'text' and with no other.")
+        raise UsageError("--file applies to the pattern 'text' only.")
     if text is None:
         workload = microbenchmark(pattern, ranks, size, repeats=repeats, compute_ns=compute_ns)
     else:

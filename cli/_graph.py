@@ -58,7 +58,8 @@ def _kinds() -> dict[str, int]:
     "edges",
     multiple=True,
     type=LateChoice(_kinds),
-    help="Follow only these edges. Repeatable.",
+    metavar="KIND",
+    help="Follow only edges of this kind, such as data. Repeatable.",
 )
 @click.option(
     "--view", type=click.Choice(["nodes", "edges"]), help="Print this table only. [default: both; CSV: nodes]"

@@ -28,13 +28,14 @@ _NARROW = {
     "speeds": ["fastest_ns", "slowest_ns"],
 }
 _FROM = (
-    "last: the rank that came last, - where none did. from: how that is known. duration: the operation took "
-    "least there, which needs no clocks; begin or enqueue: by when each rank began or issued it, with clocks "
+    "last: the rank that arrived last (-: none). from: the evidence. duration: the operation was shortest "
+    "there, which needs no clocks; begin or enqueue: when each rank began or issued it, with clocks "
     "corrected as far as the logs allow. All columns: --view collectives --format csv"
 )
 _SPEED = (
-    "transfer: the median on the rank that came last, which waited for nobody; longest: on the one that "
-    "waited most. GB/s: bytes of the whole operation over the transfer; bus GB/s: that times 2(n-1)/n for an "
+    "transfer: the median on the rank that arrived last, which did not wait; longest: on the rank that "
+    "waited longest. GB/s: bytes of the whole operation over the transfer; bus GB/s: that times 2(n-1)/n for "
+    "an "
     "all-reduce and (n-1)/n for the others of n ranks"
 )
 

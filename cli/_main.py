@@ -140,7 +140,7 @@ class _Sections(click.Group):
             )
             args = [*new, *args[1:]]
         if args[0] not in _NAMES and Path(args[0]).exists():
-            raise UsageError(f"{args[0]} is no command. Next: chakrascope summary {shlex.join(args)}")
+            raise UsageError(f"{args[0]} is not a command. Next: chakrascope summary {shlex.join(args)}")
         if args[0] not in _NAMES and not ctx.resilient_parsing:
             raise UsageError(f"There is no command '{args[0]}'{did_you_mean(args[0], _NAMES)}")
         return super().resolve_command(ctx, args)
@@ -246,7 +246,7 @@ def _sentence(error: OSError) -> str:
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     if error.errno in _NO_ROOM:
         return f"{where}{reason}; free some disk space, or write to another disk."
-    return f"{where}{reason}; check the path, and that you may read and write there."
+    return f"{where}{reason}; check the path and its permissions."
 
 
 def _escaped(text: str) -> str:

@@ -63,7 +63,7 @@ def network_command(
     from ..runner.config import network_facts
 
     if (kind is None) != (folder is None):
-        raise UsageError("--as says what to write and -o where: give both.")
+        raise UsageError("--as and -o belong together: give a format and a folder.")
     found = choose_network(source, logical, link_default, failed)
     network = found if isinstance(found, NetworkConfig) else NetworkConfig.find(source)
     if list_links:
@@ -135,14 +135,14 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
     if facts.parallel:
         yield "parallel links", f"between {count_text(facts.parallel, 'pair')} of devices"
     if facts.diameter_links is None or facts.diameter_ns is None:
-        yield "longest way", "not computed: too many ranks"
+        yield "diameter", "not computed: too many ranks"
     else:
         way = f"{count_text(facts.diameter_links, 'link')}, {duration_text(facts.diameter_ns)}"
-        yield "longest way", way
+        yield "diameter", way
     if facts.unreachable:
-        yield "without a way", f"{count_text(facts.unreachable, 'pair')} of ranks"
+        yield "unreachable", f"{count_text(facts.unreachable, 'pair')} of ranks"
     if facts.halves_bytes_per_ns is not None:
         yield (
             "between halves",
-            f"{bandwidth_text(facts.halves_bytes_per_ns)} each way, all links used at best",
+            f"{bandwidth_text(facts.halves_bytes_per_ns)} in each direction, with all links in use",
         )

@@ -111,8 +111,8 @@ def _figure(part: str, text: str) -> tuple[str, Any]:
             if _reads(parse, part):
                 return key, part
     raise UsageError(
-        f"--link-default {text[:60]!r}: '{part[:30]}' is no bandwidth (32GB/s, 100Gb/s), no latency (500ns) "
-        "and no width of giga-transfers (x16); write it with its unit."
+        f"--link-default {text[:60]!r}: '{part[:30]}' is not a bandwidth (32GB/s, 100Gb/s), a latency "
+        "(500ns) or a number of lanes (x16); write it with its unit."
     )
 
 

@@ -213,6 +213,12 @@ def _tell_of_more(shown: int, count: int) -> None:
         console.print(f"[dim]{count - shown} more rows; all of them with --format csv[/]")
 
 
+def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
+    """Name the *views* that are not among those *printed*."""
+    others = ", ".join(view for view in views if view not in printed)
+    console.print(f"[dim]Other tables: --view {others}[/]")
+
+
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:
     """Print *rows* below *columns*: their names, and whether they hold numbers."""
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
 from ._options import CommandWithMore, network_changes, quantity
 from ._output import clock, console, print_json, print_next, print_rows, stage
+from ._plan_file import GIVEN, given_options, plan_file_options, save_plan
 from ._predict_script import ScriptJob, predict_script
 from ._predict_search import search_command
 from ._run import choose_network
@@ -30,7 +30,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def _whole(text: str) -> int:
     number = parse_number(text)
     if number.denominator != 1 or number < 1:
-        raise ValueError(f"'{text}' is not a whole number from 1 on.")
+        raise ValueError(f"'{text}' is not a whole number of 1 or more.")
     return int(number)
 
 
@@ -96,7 +96,7 @@ def plan_options(command: Command) -> Command:
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
                      help="Send a token once to a node, not to each of its experts. [default: on]"),
         click.option("--expert-overlap", is_flag=True, default=None,
-                     help="Overlap the exchange of tokens with another micro-batch."),
+                     help="Overlap token exchanges with the computation of another micro-batch."),
         click.option("--cuda-graphs", is_flag=True, default=None,
                      help="Launch kernels by CUDA graphs, without host time."),
         click.option("--placement", default="-".join(AXES), show_default=True,
@@ -118,14 +118,14 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
     chip.peak(given["precision"] or chip.precision)
     zero = given["zero"] if given["zero"] is not None else 3 if given["fsdp"] else 0
     if given["fsdp"] and zero != 3:
-        raise UsageError(f"--fsdp shards weights, and --zero {zero} does not. Leave one of them out.")
+        raise UsageError(f"--fsdp shards weights, but --zero {zero} does not. Leave one of them out.")
     model_ranks = given["tp"] * given["pp"] * given["cp"]
     dp = given["dp"] if given["dp"] is not None else max(1, ranks // max(model_ranks, 1))
     per_step = dp * given["micro_batch"]
     batch = given["global_batch"] or per_step * (4 * given["pp"] if given["pp"] > 1 else 1)
     schedule = given["schedule"] or ("interleaved" if given["interleave"] > 1 else "1f1b")
     if (schedule == "interleaved") != (given["interleave"] > 1):
-        raise UsageError("The interleaved schedule goes with --interleave 2 or more, and no other does.")
+        raise UsageError("The interleaved schedule needs --interleave 2 or more; other schedules exclude it.")
     plan = Plan(
         **{key: given[key] for key in ("tp", "pp", "cp", "ep", "micro_batch", "recompute")},
         expert_tp=given["expert_tp"] or 0, dp=dp, global_batch=batch,
@@ -159,15 +159,15 @@ def _refuse_without_effect(given: dict[str, Any]) -> None:
             raise UsageError(f"{option} changes nothing without --{degree} 2 or more. Leave it out.")
     if given["tensor_overlap"] and given["sequence_parallel"] is False:
         raise UsageError(
-            "--tensor-overlap overlaps the collectives of sequence parallelism, and --no-sequence-parallel "
-            "leaves it out. Leave one of them out."
+            "--tensor-overlap overlaps the collectives of sequence parallelism, which --no-sequence-parallel "
+            "disables. Leave one of them out."
         )
 
 
 _OF_SCRIPTS = ("world", "mesh", "arguments")
 _OF_BOTH = {
     "model", "script", "chip_name", "network", "software", "precision", "backend", "every_rank",
-    "study_folder", "link_default", "failed", "output_format",
+    "study_folder", "link_default", "failed", "output_format", "plan_file",
 }  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None
     chosen = [
         param
         for param in ctx.command.params
-        if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
+        if ctx.get_parameter_source(str(param.name)) in GIVEN
         and param.name not in _OF_BOTH
         and (param.name in _OF_SCRIPTS) != is_script
     ]
@@ -209,7 +209,8 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 
 
 @click.group("predict", cls=CommandWithMore)
-@click.option("--model", metavar="NAME|FILE", help="A name, a YAML or a Hugging Face config.json.")
+@plan_file_options
+@click.option("--model", metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json.")
 @click.option(
     "--script", type=click.Path(path_type=Path), help="Your own training script, its arguments after `--`."
 )
@@ -264,7 +265,12 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option("--seed", type=click.IntRange(0), help="Seed of --spread. [default: 0]")
 @network_changes
 @click.option(
-    "--format", "output_format", type=click.Choice(["table", "json"]), default="table", show_default=True
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
 )
 @click.pass_context
 def predict_command(
@@ -287,6 +293,7 @@ def predict_command(
     spread: str | None,
     replays: int | None,
     seed: int | None,
+    plan_file: Path | None,
     output_format: str,
     **given: Any,
 ) -> None:
@@ -307,6 +314,8 @@ def predict_command(
     if (model is None) == (script is None):
         raise UsageError("Give --model NAME, or --script FILE with the script's own arguments after `--`.")
     _refuse_options_of_the_other(ctx, is_script=script is not None)
+    if plan_file is not None:
+        save_plan(given_options(ctx), plan_file)
     if script is not None:
         predict_script(
             ScriptJob([str(script), *arguments], world or 0, mesh, every_rank),
@@ -359,7 +368,7 @@ def _variation(text: str | None, **draws: int | None) -> Variation | None:
         except ValueError:
             number = -1.0
         if key.strip() not in ("kernels", "ranks") or number < 0:
-            raise UsageError(f"'{part}' is no spread. Next: --spread kernels=5%,ranks=2%.")
+            raise UsageError(f"'{part}' is not a spread. Next: --spread kernels=5%,ranks=2%.")
         shares[key.strip()] = number / 100 if share.strip().endswith("%") else number
     return Variation(**shares, **given)
 
@@ -421,7 +430,7 @@ def _plan_text(plan: Plan) -> str:
 def _remedy_text(prediction: Prediction) -> str:
     """Return the changes that make a plan fit into memory, with their cost in step time."""
     if not prediction.remedies:
-        return "No change or two of the plan make it fit. Next: more ranks, or `chakrascope predict search`."
+        return "No one or two changes make the plan fit. Next: more ranks, or `chakrascope predict search`."
     choices = (
         f"{each.options} ({bytes_text(each.memory_bytes)}, {each.times_as_long:.2f} times as long)"
         for each in prediction.remedies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..support import (
     share_text,
 )
 from ._output import console, error_console, format_option, print_frame, print_json, print_next, print_rows
+from ._plan_file import plan_file_options, save_plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,8 +76,9 @@ def _choices(command: Command) -> Command:
 
 
 @click.command("search")
+@plan_file_options
 @click.option(
-    "--model", required=True, metavar="NAME|FILE", help="A name, a YAML file or a Hugging Face config.json."
+    "--model", required=True, metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json."
 )
 @click.option(
     "--gpus", callback=_values, metavar="N[,N]", help="Number of GPUs. [default: those of the network]"
@@ -113,9 +116,13 @@ def _choices(command: Command) -> Command:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Number of worker processes.",
+    help="Worker processes; 0 searches in this process.",
 )
-@click.option("--cluster", metavar="ADDRESS", help="A Dask scheduler, its file, or a batch system's YAML.")
+@click.option(
+    "--cluster",
+    metavar="ADDRESS",
+    help="A Dask scheduler (tcp://host:8786), its file, or a batch system's YAML.",
+)
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
               help="Study that stores the search as a sweep; the same command resumes it.")  # fmt: skip
 @click.option("--name", help="Name of the sweep. [default: derived from the search]")
@@ -147,6 +154,7 @@ def search_command(
     study_folder: Path | None,
     name: str | None,
     keep: int,
+    plan_file: Path | None,
     output_format: str,
     **only: tuple[Any, ...],
 ) -> None:
@@ -177,6 +185,8 @@ def search_command(
         found = search_plans(
             request, study=study, name=name, workers=workers, cluster=cluster, most=most, progress=progress
         )
+    if plan_file is not None:
+        _save(found, plan_file, model, network)
     kept = (
         [] if study is None else [_keep(found, place, study) for place in range(min(keep, found.simulated))]
     )
@@ -185,6 +195,15 @@ def search_command(
     _print(found, table.head(rows), output_format, model, network)
     if output_format == "table":
         _tell(found, kept, study_folder)
+
+
+def _save(found: Plans, file: Path, model: str, network: str | None) -> None:
+    """Write the best plan to *file*."""
+    from ..runner.planning import plan_command
+
+    words = shlex.split(plan_command(found.request, next(iter(_records(found.table))), model, network))[2:]
+    pairs = zip(words[::2], words[1::2], strict=True)
+    save_plan({name[2:]: int(text) if text.isdecimal() else text for name, text in pairs}, file)
 
 
 def _clusters(
@@ -210,13 +229,13 @@ def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[
 
     if network is None:
         if not gpus:
-            raise UsageError("Say on how many GPUs: --gpus 512, or --network hgx-h100-64x8.")
+            raise UsageError("The number of GPUs is missing. Next: --gpus 512, or --network hgx-h100-64x8.")
         yield from (usual_network(chip.name, count) for count in gpus)
         return
     found = NetworkConfig.find(network)
     if gpus and gpus != (found.num_ranks,):
         raise UsageError(
-            f"The network '{network}' has {found.num_ranks} ranks, and --gpus asks for "
+            f"The network '{network}' has {found.num_ranks} ranks, but --gpus is "
             f"{', '.join(map(str, gpus))}. Next: leave one of them out."
         )
     yield found

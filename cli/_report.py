@@ -7,14 +7,18 @@ from pathlib import Path
 import click
 
 from ._output import console
-from ._studies import open_run
+from ._studies import of_a_run, open_run
 
 
 @click.command("report")
-@click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))
-@click.option("--run", "run_id", help="The run to report. [default: the newest]")
+@of_a_run
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("report.html"),
+    show_default=True,
+    help="HTML file to write.",
 )
 def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
     """Write a report on a run of STUDY as one HTML file, which needs no server and no network."""

@@ -75,7 +75,7 @@ def rescale_command(
     changes = {"layers": layers, "pp": pp, "micro-batches": micro_batches, "chip": chip, "dp": dp}
     suffix = "-".join(f"{option}-{value}" for option, value in changes.items() if value is not None)
     if not suffix:
-        raise UsageError("Say what to change: --dp, --pp, --micro-batches, --layers or --chip.")
+        raise UsageError("No change is given. Next: --dp, --pp, --micro-batches, --layers or --chip.")
     if layers is not None and pp is None:
         workload = with_layers(workload, layers)
     if pp is not None:
@@ -101,9 +101,9 @@ def _refuse(tp: int | None) -> None:
     """Raise `UsageError` for a degree that cannot be derived from a capture."""
     if tp is not None:
         raise UsageError(
-            "Tensor parallelism changes the shape of every operator, which a capture with another degree "
-            "does not show. Capture the job with --tp's degree, or record its script with its own option "
-            "for it."
+            "Tensor parallelism changes the shape of every operator, and a capture of another degree lacks "
+            "these shapes. Capture the job with that degree, or predict its script: `chakrascope predict "
+            "--script`."
         )
 
 

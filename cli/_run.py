@@ -165,13 +165,13 @@ def choose_network(
         return _with_failures(choose_network(network, logical, link_default), failed)
     if link_default:
         if network is None or logical is not None:
-            raise UsageError("--link-default goes with the InfraGraph file that --network names.")
+            raise UsageError("--link-default needs an InfraGraph file as --network.")
         return NetworkConfig.load(network, link_defaults(link_default))
     if logical is None:
         return network
     if network is None or Path(network).suffix != ".txt":
         raise UsageError(
-            "--logical-topology arranges the hosts of ASTRA-sim's config.txt for ns-3, and --network is "
+            f"--logical-topology arranges the hosts of ASTRA-sim's config.txt for ns-3, but --network is "
             f"{network or 'not given'}. Next: add --network config.txt, or leave it out: a network YAML has "
             "its own dimensions."
         )
@@ -325,7 +325,7 @@ def _print_remarks(results: list[Result]) -> None:
     "--workload-configuration",
     "workload",
     metavar="PREFIX",
-    help="Simulate PREFIX.{rank}.et and store it in STUDY, or the workload of STUDY with this name.",
+    help="Graphs PREFIX.{rank}.et, which are stored in STUDY, or the name of a workload of STUDY.",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @algorithm_option
@@ -345,7 +345,7 @@ def _print_remarks(results: list[Result]) -> None:
     "[default: trace for captures]",
 )
 @click.option(
-    "--error", "error", metavar="SHARE", help="Error that --backend auto may have, such as 2%. [default: 2%]"
+    "--error", "error", metavar="SHARE", help="Largest error allowed for --backend auto. [default: 2%]"
 )
 @machine_option
 @click.option(
@@ -408,7 +408,7 @@ def run_command(
     _check(target, study_folder, workload, groups, queue=queue)
     if steps is not None:
         if study_folder is None or workload is not None or queue or only_check:
-            raise UsageError("--steps all goes with a STUDY, without --workload, --queue and --check.")
+            raise UsageError("--steps all needs a STUDY, and excludes --workload, --queue and --check.")
         print_each_step(
             Study.open(study_folder),
             lambda one: simulate(target.experiments(one), target.backends),
@@ -430,8 +430,8 @@ def run_command(
             return 0
         runs = simulate_study(study, target, prefix)
     if output_format == "table":
-        print_runs(runs, title=_simulated(study, runs))
         print_foreign_compute(study, [run_id for run_id, _ in runs])
+        print_runs(runs, title=_simulated(study, runs))
         print_next("summary", study.path, "--run", runs[-1][0])
     print_results([result for _, result in runs], output_format, ranks=False)
     return 0
@@ -477,9 +477,9 @@ def _check(
     if study_folder is None and workload is None:
         raise UsageError("give a STUDY folder, --workload-configuration=PREFIX, or both to keep the run.")
     if study_folder is None and queue:
-        raise UsageError("--queue needs a STUDY, where the job and its run are kept.")
+        raise UsageError("--queue needs a STUDY, which stores the job and its run.")
     if groups is not None and workload is None:
-        raise UsageError("--comm-group-configuration goes with --workload-configuration=PREFIX.")
+        raise UsageError("--comm-group-configuration needs --workload-configuration=PREFIX.")
 
 
 def _needs_no_network(backend: str) -> bool:

@@ -42,7 +42,7 @@ def runs_command(
 
     study = Study.open(study_folder)
     if (run_id is None) != (label is None and note is None and not tags):
-        raise UsageError("--run ID goes with --label, --tag or --note. Next: name a run and what to write.")
+        raise UsageError("--run ID needs --label, --tag or --note, and the reverse. Next: give both.")
     if run_id is not None:
         study.annotate(study.run_info(run_id).id, label=label, note=note, tags=tags or None)
     for found in [study.run_info(name).id for name in doomed]:

@@ -84,7 +84,8 @@ _MOST_ROWS = 20
     type=click.Choice(FIGURES),
     default="makespan_ns",
     show_default=True,
-    help="The objective to minimise.",
+    metavar="FIGURE",
+    help=f"The objective to minimise: {', '.join(FIGURES)}.",
 )
 @click.option(
     "--at-most",
@@ -135,8 +136,8 @@ def sweep_command(
 
     if (shown is None) == (not axes and points_file is None):
         raise UsageError(
-            "nothing to sweep over. Next: add --over network.bandwidth=25,50,100, or --list FILE; or --show "
-            "a sweep there is, with neither."
+            "Give --over KEY=VALUE,VALUE or --list FILE to sweep, or --show NAME alone to print an earlier "
+            "sweep."
         )
     study = Study.open(study_folder)
     at_most = parse_limits(limits)
@@ -160,13 +161,13 @@ def sweep_command(
                 progress=progress,
                 **choices,
             )
+    if output_format == "table":
+        print_foreign_compute(study, found.kept)
     if pairs:
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
     else:
         _print(study_folder, found, output_format, least, front=_front(front, against))
     _tell_of_limits(found, Goal(least, at_most))
-    if output_format == "table":
-        print_foreign_compute(study, found.kept)
     if shown is None and found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
 
@@ -255,7 +256,7 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
         print_frame((found.points if front is None else done).drop(columns="settings"), output_format)
         return
     if len(done):
-        title = f"Sweep {found.name}, {'best first' if front is None else 'what no other beats'}"
+        title = f"Sweep {found.name}, {'best first' if front is None else 'Pareto front'}"
         print_frame(_for_people(done, least), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)

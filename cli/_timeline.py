@@ -32,7 +32,7 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
     ends = _RANKS.fullmatch(value)
     first, last = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, -1)
     if first > last:
-        raise click.BadParameter(f"'{value}' are no ranks; write 3, or 0-7.")
+        raise click.BadParameter(f"'{value}' is not a range of ranks; write 3, or 0-7.")
     return first, last
 
 
@@ -91,7 +91,7 @@ def timeline_command(
     lanes = _lanes(run, nested=nested, measured=measured)
     window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
     if not 0 <= window[0] < window[1]:
-        raise UsageError(f"--from {from_ms} and --to {to_ms} span no time; give ms, the smaller first.")
+        raise UsageError(f"The window from {from_ms} to {to_ms} ms is empty. Next: give --from before --to.")
     first, last = ranks or (0, run.info.num_ranks - 1)
     chosen = lanes.table.index[lanes.table["rank"].between(first, last)]
     if chosen.empty:

@@ -66,7 +66,7 @@ def _of_run(url: str, run_id: str) -> str:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
-@click.option("--run", "run_id", help="The run to open first. [default: the newest]")
+@click.option("--run", "run_id", metavar="ID", help="The run to open first. [default: the newest]")
 @click.option("--no-token", is_flag=True, help="Accept requests from any local user.")
 def view_command(
     *,
@@ -89,7 +89,7 @@ def view_command(
     workspace = Workspace(*(_existing(folder) for folder in folders))
     what = Study.open(folders[0]) if workspace.is_one_study else workspace
     if run_id is not None and not isinstance(what, Study):
-        raise UsageError("--run goes with one STUDY. Next: name the study that has the run.")
+        raise UsageError("--run needs a single STUDY. Next: name the study that has the run.")
     chosen = what.run_info(run_id).id if run_id is not None and isinstance(what, Study) else ""
     serve_study(what, host, port, import_from, with_token=not no_token, run_id=chosen)
 

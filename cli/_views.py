@@ -165,7 +165,7 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
     table = host_stack_table(run, ranks, window)
     if table.empty:
         raise UsageError(
-            "No host thread of these ranks called anything then. Next: widen --from, --to or --ranks."
+            "No host thread of these ranks made a call in this window. Next: widen --from, --to or --ranks."
         )
     if output_format != "table":
         print_frame(table, output_format)

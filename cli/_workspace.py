@@ -57,7 +57,7 @@ def studies_command(
 
     workspace = Workspace(*folders)
     if (name is None) != (note is None and not tags):
-        raise UsageError("--study NAME goes with --tag or --note. Next: name a study and what to write.")
+        raise UsageError("--study NAME needs --tag or --note, and the reverse. Next: give both.")
     if begun is not None:
         workspace.create(begun)
     if name is not None:

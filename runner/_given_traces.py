@@ -99,7 +99,7 @@ def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
         folders = {path.parent for path in paths}
         if len(folders) > 1:
             raise StudyError(
-                "Traces of one job lie in one folder; these lie in "
+                "Traces of one job must be in one folder; these are in "
                 f"{', '.join(map(str, sorted(folders)[:_NAMED]))}. Next: name the folder above them."
             )
         folder = folders.pop()

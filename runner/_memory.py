@@ -57,8 +57,8 @@ def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
     if needed > limit:
         raise BackendError(
             f"Simulating {int(programs * ranks):,} nodes needs about {bytes_text(needed)} of memory, and "
-            f"{_whose(limit)}; simulate fewer ranks (those that do the same are simulated once on "
-            f"'analytical-unaware') or fewer steps, or use a larger machine{_or_raise()}."
+            f"{_whose(limit)}; simulate fewer ranks (equal ones are simulated once on 'analytical-unaware') "
+            f"or fewer steps, or use a larger machine{_or_raise()}."
         )
 
 

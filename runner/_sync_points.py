@@ -159,7 +159,7 @@ def _matched(ends: Columns) -> Columns:
 
 
 def _turns(kinds: Ints) -> Ints:
-    """Return for each row how many earlier ones are of its kind."""
+    """Return for each row the number of earlier rows of its kind."""
     order = np.argsort(kinds, kind="stable")
     counts = np.bincount(kinds)
     turns = np.empty(len(kinds), np.int64)
@@ -220,8 +220,8 @@ def _began(workload: Workload, ranks: int) -> Ints:
 def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
     """Return how far each rank's own time is ahead of one clock (ns).
 
-    All ranks leave a collective together, so that a rank is ahead by the median of what its collectives end
-    later there than on the median rank. Ranks without a common collective began at *began_ns*, unless a
+    All ranks leave a collective together, so a rank is ahead by the median delay of its collectives' ends
+    relative to the median rank. Ranks without a common collective began at *began_ns*, unless a
     message between them would be received before it was sent.
     """
     ahead = np.zeros(int(members["rank"].max(initial=-1)) + 1, np.int64) if began_ns is None else -began_ns

@@ -62,13 +62,13 @@ class Traits:
     tcp: bool = False
     """It heeds the network's ``tcp`` part."""
     efficiency: Literal["all", "all but wire", "what is sent", "none"] = "all"
-    """What of the network's ``efficiency`` has an effect."""
+    """The keys of the network's ``efficiency`` that have an effect."""
     version: int = 1
-    """Counts up with every change that moves a simulated time: what it answered before is another run."""
+    """Increases with every change of simulated times, so that earlier answers are other runs."""
     version_1: str = ""
-    """What answers today what its version 1 answered, if another backend."""
+    """The backend that now gives the answers of its version 1, if it is another one."""
     train_version: int = 0
-    """What is added to it where packets travel in trains."""
+    """Added to *version* if packets travel in trains."""
     make: str = ""
     """``module:function``, which takes the name and returns the backend."""
 

@@ -34,7 +34,7 @@ Network = tuple[float, float]
 
 
 class Step(NamedTuple):
-    """A captured step: the workload of its ranks, and what the slowest of them took."""
+    """A captured step: the workload of its ranks, and the time of the slowest."""
 
     name: str
     workload: Workload
@@ -42,7 +42,7 @@ class Step(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a step takes, relative to the measurement: replayed, and simulated on *network*."""
+    """The time of a step, relative to the measurement: replayed, and simulated on *network*."""
 
     step: Step
     replayed: float

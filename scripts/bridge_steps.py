@@ -165,7 +165,7 @@ _TABLE = """
 
 
 def bridge_steps() -> Iterator[Step]:
-    """Yield the steps, those of dense models and of experts as data sets of their own."""
+    """Yield the steps, those of dense models and of experts as separate data sets."""
     for line in _TABLE.split("\n")[1:-1]:
         release, chip, name, *cells = line.split()
         ranks, precision, batch, micro_batch, sequence, sharding, *numbers = cells

@@ -1,4 +1,4 @@
-"""Write what a config.json of Hugging Face leaves out: defaults of the model types that are read right.
+"""Write the keys that a config.json of Hugging Face leaves out: defaults of the supported model types.
 
 Builds the default model of every type that transformers has, without weights, and compares its parameters
 with those of the sizes that `predict --model` reads. Needs torch and transformers.
@@ -109,7 +109,7 @@ def _defaults_of(config: Any) -> dict[str, Any]:
 
 
 def _following(kind: str, ours: Transformer, values: dict[str, Any]) -> dict[str, Any]:
-    """Return *values* from which *ours* follows, with what the class derives by itself; else its ties."""
+    """Return *values* from which *ours* follows, with those that the class derives; else its ties."""
     derived = {"sliding_window_pattern": ours.full_every or 1, "first_k_dense_replace": ours.dense_layers}
     for more in ({}, derived):
         alone = {"model_type": kind, **values, **more, **_COMPLETED.get(kind, {})}

@@ -80,7 +80,7 @@ _READING = (
     "that several ranks share.",
     "* `analytical-aware` suits incasts and all-to-alls on rings and single switches. Like ASTRA-sim, it "
     "stores each message whole at each device: a large message over two links takes almost twice its time.",
-    "* `flow` is accurate unless it sets a [flag](../reference/backends.md#flow). `auto` then asks `packet`: "
+    "* `flow` is accurate unless it sets a [flag](../reference/backends.md#flow). `auto` then runs `packet`: "
     f"the row *{_AUTO}*.",
     f"* `{TRAINS}` saves time for large messages and deep windows, as on `ring-8` and `dgx-a100-2x8`.",
     f"* `{TCP}` differs because TCP does: larger headers, slow start, and timeouts of 200 ms after incasts "
@@ -155,7 +155,7 @@ def _asked(network: NetworkConfig, backend: str) -> tuple[NetworkConfig, str]:
 
 
 def _flags(backend: str, result: Result) -> str:
-    """Return what a result itself says may be wrong with it, in single words."""
+    """Return the flags of a result: single words for possible errors."""
     if backend == TRAINS:
         return "drops" if result.provenance["packets"]["drops"] else ""
     return " ".join(result.provenance.get(FLOW, {}).get("flags", []))
@@ -250,7 +250,7 @@ def _auto(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summary(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return how large the errors are, whatever their sign, and what they took, in groups."""
+    """Return the absolute errors and the times, in groups."""
     groups = table.assign(size_of=table["error"].abs()).groupby(by, sort=False)
     found = groups["size_of"].agg(["count", "median", "max"])
     found.insert(2, "90 %", groups["size_of"].quantile(0.9))

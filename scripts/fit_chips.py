@@ -68,7 +68,7 @@ Costing = dict[str, float]
 
 @dataclass(frozen=True)
 class Task:
-    """A fit: which steps, what they start from, which costs are *free*, and the habits of the software."""
+    """A fit: its steps, starting values, *free* costs, and the defaults of the software."""
 
     chip: str
     software: str
@@ -163,7 +163,7 @@ def _save(chip: Chip, software: str, costs: Costs) -> None:
 
 
 def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step], *, checks_ranges: bool = True) -> Costs:
-    """Return the costs of *task*, with their errors; products in fp8 have a share of a peak of their own.
+    """Return the costs of *task*, with their errors; products in fp8 have a separate share of the peak.
 
     To check ranges takes a fit for each pair of families.
     """
@@ -242,7 +242,7 @@ def _summary(
 
 
 def _range_of(parts: Sequence[np.ndarray]) -> tuple[float, float]:
-    """Return between which multiples of what is predicted nine of ten rows of every family are.
+    """Return the multiples of the prediction between which nine of ten rows of every family lie.
 
     *parts* are the errors of families left out, as another one would be.
     """

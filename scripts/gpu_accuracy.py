@@ -129,7 +129,7 @@ def row_of(name: str, path: Path, trace: Mapping[str, Any], events: DeviceEvents
 def in_steps(events: DeviceEvents, trace: Mapping[str, Any], ours: Ours) -> Any:
     """Return which of *events* were launched in the converted steps: all with a launch, if none is marked.
 
-    Marks are the profiler's, else the annotations that the steps are named after.
+    Marks are the profiler's, else the annotations that name the steps.
     """
     launched = events.launched >= 0
     marks = [
@@ -155,7 +155,7 @@ def _marks(trace: Mapping[str, Any], names: set[str]) -> list[tuple[float, float
 
 
 class Hta:
-    """HTA, in the Python that has it; what it said is read from the file *kept*, if there is one."""
+    """HTA, in the Python that has it; earlier answers are read from the file *kept*, if there is one."""
 
     def __init__(self, python: str | None, kept: Path | None) -> None:
         self._python, self._file = python, kept
@@ -199,20 +199,19 @@ def figures(row: Row) -> dict[str, Any]:
 
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
-Written by `scripts/gpu_accuracy.py`; do not edit. Public Kineto traces of GPUs are converted with
-`--step all` and replayed (`--backend replay`). What `summary` then says of the rank is compared with
-plain sums of the intervals in the file, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis)
-0.5 (`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that
-[TraceLens](https://github.com/AMD-AGI/TraceLens) publishes with the traces of its tests.
+Written by `scripts/gpu_accuracy.py`; do not edit. Public Kineto traces of GPUs are converted with `--step
+all` and replayed (`--backend replay`). The figures of `summary` are compared with plain sums of the
+intervals in the file, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
+(`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
+publishes with the traces of its tests.
 """
 _READING = """
-A device counts from its first work to its last, in the own time of the converted steps. Work that no
-converted step issued is left out, for HTA too; TraceLens's tables hold the whole file. Computation counts
-first, then communication, then copies: the rest of a later kind is *exposed*. HTA counts `cuda_sync`
-records and HIP calls that name a stream as kernels, and only NCCL's kernels as communication; where its
-figures differ for that, the sums decide. HTA gives each `cudaEventQuery` an edge from the work before the
-event, although a query returns at once; here only queries in a loop wait, which leaves out two edges of
-`cuda_event_sync_multi_stream`.
+A device is measured from its first work to its last. Work that no converted step issued is left out, for
+HTA too; TraceLens's tables cover the whole file. Computation counts first, then communication, then copies:
+the rest of a later kind is *exposed*. HTA counts `cuda_sync` records and HIP calls that name a stream as
+kernels, and only NCCL's kernels as communication; where that changes its figures, the sums decide. HTA
+gives each `cudaEventQuery` an edge from the work before the event, although a query returns at once; here
+only queries in a loop wait, which leaves out two edges of `cuda_event_sync_multi_stream`.
 """
 _REFUSED = ("| trace | device work | without a launch | message |", "|---|---|---|---|")
 

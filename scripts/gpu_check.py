@@ -32,7 +32,7 @@ _LIMIT_S = 900
 
 @dataclass(frozen=True)
 class Job:
-    """A job of ``gpu_jobs.py`` in so many processes."""
+    """A job of ``gpu_jobs.py``, and its number of processes."""
 
     title: str
     name: str
@@ -52,7 +52,7 @@ SMALLEST = Job("small Transformer, DDP, on the CPU", "transformer")
 
 @dataclass(frozen=True)
 class Answer:
-    """What was measured of a job, in seconds; -1 where it was not. *failed* says why nothing was."""
+    """The measurements of a job, in seconds; -1 for missing ones. *failed* says why nothing was."""
 
     job: Job
     failed: str = ""
@@ -133,7 +133,7 @@ def run(arguments: Sequence[str]) -> str:
 
 
 def seconds(path: Path) -> float:
-    """Return what a job wrote to *path*, -1 if nothing."""
+    """Return the number that a job wrote to *path*, -1 without one."""
     return float(json.loads(path.read_text("utf-8"))["seconds"]) if path.is_file() else -1.0
 
 

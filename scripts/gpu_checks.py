@@ -1,4 +1,4 @@
-"""Judge what the product says of a trace against plain sums, HTA, TraceLens and its own simulation."""
+"""Compare the product's figures of a trace with plain sums, HTA, TraceLens and its own simulation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OF_GAIN = 0.1
 
 @dataclass(frozen=True)
 class Row:
-    """A trace: what is in the file, in the converted steps, and what everybody says of it.
+    """A trace: the content of the file and of the converted steps, and the figures of all tools.
 
     *whole* are the plain sums of all device events of the file, *converted* those of what the converted steps
     issued, *plain* those of it in the steps' own time: from where the device finished what came before.
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Finding:
-    """One figure compared with another: the *demand*, whether it is met, and what was compared."""
+    """One figure compared with another: the *demand*, whether it is met, and both figures."""
 
     demand: str
     passed: bool
@@ -203,7 +203,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "A replayed step takes as long as it was measured, within 1 % (3 % where the trace is not cut)": _replay,
     "Advice gains what it promises, within 10 %": _advice,
 }
-"""What is demanded, with the check that yields its findings."""
+"""The demands, each with the check that yields its findings."""
 
 
 def passed_counts(

@@ -26,7 +26,7 @@ PAPER = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What a crossing is looked for with; *packets* and *simple* change the programs."""
+    """The assumptions of a crossing; *packets* and *simple* change the programs."""
 
     words: str = ""
     gpus: int = 8
@@ -170,14 +170,14 @@ def crossings_part() -> Iterator[str]:
 
 def _what_is_known() -> Iterator[str]:
     yield (
-        "The simple protocol waits for four link latencies and reads a semaphore of its own memory twice. "
-        "Packets wait for two latencies, send twice the bytes and pass three times over the memory. So "
+        "The simple protocol waits for four link latencies and reads a semaphore in its own memory twice. "
+        "Packets wait for two latencies, send twice the bytes and access the memory three times. So "
         "packets save a constant, and their cost grows with the size."
     )
     yield ""
     yield (
-        "Sizes grow with latency and bandwidth as in the paper, but with the bandwidth four times at most; "
-        "in the paper eight times, which its powers of two leave just possible. No assumption below gives "
+        "Sizes grow with latency as in the paper. With the bandwidth they grow by at most four times; in the "
+        "paper by eight, or, as its sizes are powers of two, by more than four. No assumption below gives "
         "that. The paper does not state the collective, GPUs, workgroups and parts, or whether packets are "
         "unpacked."
     )

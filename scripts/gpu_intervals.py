@@ -33,7 +33,7 @@ Intervals = npt.NDArray[np.int64]
 class Times:
     """The time of a device in ns, each counted once: what runs of a later kind is exposed.
 
-    *count* is of kernels, copies and memory sets, *kernels* of the first alone.
+    *count* is the number of kernels, copies and memory sets, *kernels* that of kernels.
     """
 
     count: int

@@ -176,7 +176,7 @@ def profiled(step: Step, device: torch.device, steps: int) -> float:
 
 
 def hugging_face(size: Size, device: torch.device, steps: int, times: Path | None) -> None:
-    """Train a small GPT-2 with Hugging Face's `Trainer`; write what a step takes to *times*."""
+    """Train a small GPT-2 with Hugging Face's `Trainer`; write the step time to *times*."""
     import transformers  # noqa: PLC0415 - an extra of the project's developers
 
     config = transformers.GPT2Config(

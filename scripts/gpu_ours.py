@@ -23,7 +23,7 @@ __all__ = ["Gain", "Ours", "Replay", "measure"]
 
 @dataclass(frozen=True)
 class Gain:
-    """What an advice promises to gain, and what its what-if gives: -1 where no what-if can be asked."""
+    """The promised gain of an advice, and the gain of its what-if (-1: it has none)."""
 
     what: str
     promised_ns: int
@@ -46,10 +46,10 @@ class Replay:
 
 @dataclass(frozen=True)
 class Ours:
-    """What the product says of one trace: why it is *refused*, where it *crashed*, or all the rest.
+    """The product's answers about one trace: why it is *refused*, where it *crashed*, or all figures.
 
-    *graph* are the plain sums of the graph's nodes at the times that were measured, *answer* is what the
-    summary of the replay says of its rank. *own* is from when to when the steps' own time lasts, in ns after
+    *graph* are the plain sums of the graph's nodes at measured times, *answer* those of the replay's
+    summary. *own* is from when to when the steps' own time lasts, in ns after
     the device's first work; empty if nothing says.
     """
 
@@ -69,7 +69,7 @@ class Ours:
 
 
 def measure(path: Path) -> Ours:
-    """Return what the product says of the trace in *path*."""
+    """Return the product's answers about the trace in *path*."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             return _measure(path, Path(folder))
@@ -132,7 +132,7 @@ def _graph_times(device: pd.DataFrame) -> Times:
 
 
 def _answer(run: RunAnalysis, device: pd.DataFrame) -> Times:
-    """Return what the rank table says; idle time before the device's first work and after its last is none.
+    """Return the row of the rank table, without idle time before the device's first work and after its last.
 
     Peers count from a device's first work to its last, a step from where the host begins it.
     """

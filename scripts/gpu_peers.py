@@ -1,4 +1,4 @@
-"""What peers say of a trace: the tables that TraceLens ships with some, and the edges of synchronisations."""
+"""Figures of other tools about a trace: TraceLens's tables, and HTA's synchronisation edges."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SYNCS = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT)
 
 @dataclass(frozen=True)
 class Edges:
-    """How many edges of HTA the graph has, directly or through others, what it lacks, and its own."""
+    """The number of HTA's edges in the graph (direct or through others), the missing ones, and its own."""
 
     theirs: int
     missing: tuple[str, ...]
@@ -86,10 +86,10 @@ def _reaches(sources: list[int], targets: set[int], after: Mapping[int, list[int
 
 @dataclass(frozen=True)
 class Expected:
-    """What TraceLens says of a trace: times in ns by name, and its kernels, -1 where its tables do not say.
+    """TraceLens's figures of a trace: times in ns by name, and the number of kernels, -1 if missing.
 
-    Tables that keep recomputed kernels apart leave them out of the busy time of the others, and of what they
-    cover: these only tell all computation and communication.
+    Tables that list recomputed kernels separately exclude them from the busy time and overlap of the others;
+    only total computation and communication are compared there.
     """
 
     times: Mapping[str, int]

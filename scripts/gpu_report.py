@@ -81,7 +81,7 @@ def _made(number: int) -> tuple[list[str], dict[str, str]]:
 # Against measured hardware.
 @functools.cache
 def measured() -> dict[str, Any]:
-    """Return what was measured, by name."""
+    """Return the measurements by name."""
     found: dict[str, Any] = yaml.safe_load(MEASURED.read_text(encoding="utf-8"))
     return found
 
@@ -121,9 +121,9 @@ def nccl_points(
     allowed: Mapping[str, Any] | None = None,
     known: Sequence[Point] = (),
 ) -> list[Point]:
-    """Predict NCCL's all-reduce with what its tuner chooses of what is *allowed*.
+    """Predict NCCL's all-reduce with its tuner's choice among those *allowed*.
 
-    What is among those *known* is not simulated again.
+    Points among *known* are not simulated again.
     """
     there = {(point.size_bytes, point.way): point for point in known}
     points = []
@@ -187,7 +187,7 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
         f"with the MSCCL++ curve, `scale_up.header_bytes` = {machine.scale_up.header_bytes} with the ring's "
         "published share of the line rate (365 to 370 of 450 GB/s). "
         f"`compute.op_ns` = {machine.compute.op_ns:g} and `compute.sync_ns` = {machine.compute.sync_ns:g} "
-        "are guesses. So the errors are those of a description, not of unseen predictions. "
+        "are guesses. So the errors are those of a fit, not of predictions. "
         "Measured: "
         f"{measured()['mscclpp_allreduce']['source']}"
     )
@@ -195,8 +195,8 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield (
         "NCCL's NVLS copies in, reduces and copies out with the warps that NCCL gives each part (8, 5 and 7 "
         "of 20 among 8 ranks; NCCL 2.30, `src/device/all_reduce.h`), eight loads in flight per thread that "
-        "reduces (`ncclCollUnroll`, `src/include/device.h`). One warp of each part that sends only "
-        "fences and signals (`src/device/prims_simple.h`); here after the part's work, not in parallel. The "
+        "reduces (`ncclCollUnroll`, `src/include/device.h`). In each sending part, one warp only fences and "
+        "signals (`src/device/prims_simple.h`); here that follows the part's work. The "
         "copies have the machine's `compute.unroll` lines in flight per warp, although NCCL has eight loads "
         "per thread: with these, NVLS would be 31 to 39 % too fast from 2 to 16 MiB. It is too fast there in "
         "any case. Two differences from the source explain little of it: the parts of a channel share one "

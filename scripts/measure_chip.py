@@ -36,7 +36,7 @@ MEASURED = "measured"
 
 
 class Launches(NamedTuple):
-    """What one more kernel costs in ns: the host that launches it, and a device that has them in a graph."""
+    """The cost of one more kernel in ns: of its launch on the host, and on a device that runs a graph."""
 
     host_ns: float
     device_ns: float
@@ -70,10 +70,10 @@ def main() -> None:
 def measured_chip(
     base: Chip, table: pd.DataFrame, launches: Launches, kernels: int, where: str
 ) -> tuple[Chip, list[str]]:
-    """Return *base* with the costs that *table* tells, and what it does not tell.
+    """Return *base* with the costs in *table*, and the costs that it lacks.
 
     *table* has a row per repetition: ``operator, class, work, duration_ns``, work in operations of gemm and
-    attention, in bytes of pointwise. A layer of so many *kernels* takes that many *launches*.
+    attention, in bytes of pointwise. A layer has *kernels* kernels and *launches* launches.
     """
     chip, notes = calibrated_chip(base, compute_fits(table), f"measured on {where}")
     costs = replace(
@@ -87,7 +87,7 @@ def measured_chip(
 
 
 def slopes(counts: tuple[int, ...], host_ns: list[float], device_ns: list[float]) -> Launches:
-    """Return what one more kernel costs, from the times of so many *counts* of them."""
+    """Return the cost of one more kernel, from the times of *counts* kernels."""
     return Launches(*(float(np.polyfit(counts, times, 1)[0]) for times in (host_ns, device_ns)))
 
 
@@ -155,7 +155,7 @@ def _timed(
 
 
 def launch_times(device: torch.device) -> tuple[tuple[int, ...], list[float], list[float]]:
-    """Return counts of tiny kernels, what the host takes to launch them, and the device to run a graph."""
+    """Return counts of tiny kernels, the host's times to launch them, and the device's to run a graph."""
     import torch  # noqa: PLC0415
 
     small = torch.zeros(1, device=device)

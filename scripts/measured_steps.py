@@ -1,4 +1,4 @@
-"""The measured training steps in ../shared/reference/training, as what `predict` is asked for each."""
+"""The measured training steps in ../shared/reference/training, with the arguments of `predict` for each."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 """Write docs/validation/predictions.md: measured training steps against `predict`.
 
 ``python scripts/predictions_report.py [-o FOLDER]`` predicts each step of ``../shared/reference/training``
-with the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. Next to it stands
-what a constant utilisation says, the median of the same rows.
+with the costs as they stand in ``runner/chips``, by simulating it; nothing is fitted here. For comparison:
+constant utilisation, the median of the same rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ODD = 0.12  # rows that are farther off are left out of the second count
 
 
 class Row(NamedTuple):
-    """A measured step with what is predicted, and what constant utilisation says; ns.
+    """A measured step, its prediction, and the prediction of constant utilisation; ns.
 
     *estimated* is the closed form, by which `predict search` ranks plans.
     """
@@ -207,9 +207,10 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
     close = sum(abs(error) <= 0.1 for error in memory)
     inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in rows)
     yield (
-        f"\nThe mean error of all rows is {_mean(rows):.1%}, and {inside} of {len(rows)} are in their range, "
-        f"which promises nine of ten. The mean error of memory is {_mean_of(memory):.1%}; {close} "
-        f"of {len(memory)} peaks are within 10%. Weights are counted in BF16, also where torchtitan's preset "
+        f"\nThe mean error of all rows is {_mean(rows):.1%}, and {inside} of {len(rows)} are in their range; "
+        f"the range is meant to cover nine of ten. The mean error of memory is {_mean_of(memory):.1%}; "
+        f"{close} "
+        f"of {len(memory)} peaks are within 10%. Weights are counted in BF16, even where torchtitan's preset "
         "gathers them in FP8 (405B)."
     )
 
@@ -220,11 +221,11 @@ def _largest(errors: Sequence[float]) -> float:
 
 def _distance(found: Sequence[Point]) -> Iterator[str]:
     yield (
-        "The distance of a step is to the nearest step that its costs were fitted on: the doublings of "
-        "ranks, of parameters, or of operations in a layer, whichever are most, and one for each part (such "
-        "as a precision) that no fitted step has. The errors of families left out of the fit and of other "
-        "labs are those of the estimate that ranks the plans of `predict search`. Rings are outside their "
-        "range, lines are medians."
+        "The distance of a step to the nearest fitted step is the largest number of doublings (of ranks, "
+        "parameters, or operations in a layer), plus one for each part (such as a precision) that no fitted "
+        "step has. The errors of families left out of the fit and of other "
+        "labs are those of the estimate that ranks the plans of `predict search`. Rings mark steps outside "
+        "their range; lines are medians."
     )
     yield ""
     yield f"![{described(found)}](images/predictions.svg)"
@@ -233,7 +234,7 @@ def _distance(found: Sequence[Point]) -> Iterator[str]:
 
 
 def _best(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield what the configuration that is predicted to be best costs, against the best measured."""
+    """Yield the cost of the configuration predicted to be best, relative to the best measured."""
     yield (
         "*Relative* is the measured time of the configuration predicted to be best, divided by that of the "
         "fastest one: by the simulation, and by the estimate that ranks the plans of `predict search`."
@@ -276,7 +277,7 @@ def _neighbours() -> Iterator[str]:
         "Llama 3 405B in FP8 on GB200 and GB300 is predicted 13 to 29 % too long, most in the newest release "
         "of Megatron Bridge: the fitted steps are a year older, and hide no tensor parallelism.",
         "torchtitan's Llama 2 13B without recomputation ran on A100-80, and is predicted to need 80.1 GiB: "
-        "its norms were fused, which keeps 8 bytes less of each token and hidden number.",
+        "its norms were fused, which saves 8 bytes per token and hidden unit.",
     ):
         yield f"* {line}"
 
@@ -289,7 +290,7 @@ def _missing() -> Iterator[str]:
         "Skew between experts, sequences of unequal length, padding, learned sinks of attention.",
         "The exchange of embedding gradients between the first and the last stage.",
         "Collectives that share a link: use `--all-ranks --backend flow`.",
-        "State-space layers (Mamba), and what only one vendor's compiler does.",
+        "State-space layers (Mamba), and optimizations of a single vendor's compiler.",
         "Eager pointwise kernels: they count as fused, so torchtitan's eager steps are predicted too short.",
         "Fragments of memory, the buffers of libraries, and memory of tensor-parallel collectives that waits "
         "for their stream.",

@@ -4,8 +4,8 @@
 ``python scripts/release_wheels.py [-o FOLDER] [--python PROGRAM ...] [--processor NAME ...] [--twice]``, as
 ``make release`` does. One wheel serves all Pythons from 3.12 on (stable ABI). This machine's processor is
 built for by its own compiler, others by zig's. The same commit gives the same bytes: ``--twice`` builds each
-wheel again, from another folder, and compares. Wheels that auditwheel does not accept, or that hold what
-they must not, are not kept.
+wheel again, from another folder, and compares. Wheels that auditwheel rejects, or with forbidden content,
+are deleted.
 """
 
 from __future__ import annotations

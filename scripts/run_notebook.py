@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Run the cells of notebooks in order and store what they show: ``python scripts/run_notebook.py FILE...``.
+"""Run the cells of notebooks in order and store their output: ``python scripts/run_notebook.py FILE...``.
 
-The cells run in this process, so that no kernel has to be installed; what they print and the value of their
-last line are kept as a notebook's server would.
+The cells run in this process, so that no kernel has to be installed; their output and the value of the last
+line are stored as by a notebook server.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 ``python scripts/wheel_check.py [WHEEL] [--python PROGRAM] [--find-links FOLDER]`` installs WHEEL, by default
 one built from this tree, with what it depends on (from FOLDER alone, if given). Then, without network, it
 converts and simulates the capture that ships with it, walks the critical path, and simulates with packet,
-flow and auto; ns3 has to say what it lacks. First, what the wheel holds: no top-level name but ours, no
+flow and auto; ns3 must name what it lacks. First, the content of the wheel: no other top-level name, no
 sources of the native parts, the licences. It takes minutes, most of them to build and to install.
 """
 
@@ -113,7 +113,7 @@ def install(wheel: Path, folder: Path, links: Path | None, python: str) -> Path:
 
 
 def check(programs: Path, folder: Path) -> None:
-    """Simulate with what is built in, and see that ns3 names what it lacks."""
+    """Simulate with the built-in backends, and check that ns3 names what it lacks."""
     # Neither a compiler nor another installation is to be found.
     environment = {"PATH": str(programs), "HOME": str(folder), "LANG": os.environ.get("LANG", "C.UTF-8")}
     program = str(programs / "chakrascope")

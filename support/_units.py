@@ -156,7 +156,7 @@ class _Kind:
             if scale is not None:
                 return Fraction(number.replace(",", "") + exponent) * scale
         raise ValueError(
-            f"{_shown(value)} is not a {self.name}: write a number from 0 on and its unit, such as "
+            f"{_shown(value)} is not a {self.name}: write a number of 0 or more and its unit, such as "
             f"{self.examples}; a number alone is in {bare}."
         )
 
@@ -240,7 +240,7 @@ def parse_number(value: str | float, *, noun: str = "") -> Fraction:
     """
     match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
     if match is None or match[3] not in ("", noun, noun.removesuffix("s")):
-        raise ValueError(f"{_shown(value)} is not a number from 0 on, such as 8, 1,024, 0.5 or 1e9.")
+        raise ValueError(f"{_shown(value)} is not a number of 0 or more, such as 8, 1,024, 0.5 or 1e9.")
     return Fraction(match[1].replace(",", "") + match[2])
 
 

@@ -28,7 +28,7 @@ def check_command(command: Sequence[str], warmup: int, steps: int, fake_world: i
     if steps < 0 or warmup < 0:
         raise UsageError(f"warmup={warmup}, steps={steps}: capture 1 step or more after 0 or more.")
     if steps == 0 and fake_world:
-        raise UsageError("In a fake world nobody waits: --steps 0 times the steps of real ranks.")
+        raise UsageError("--steps 0 needs real ranks: in a fake world, no rank waits.")
     launcher = _launcher(command)
     if not 0 <= fake_world <= MAX_RANKS or (fake_world and launcher):
         raise UsageError(

@@ -148,8 +148,8 @@ class _Run:
         tail = f" It printed last: {' | '.join(telling[-_LAST_LINES:])}." if telling else ""
         return (
             f"{self._command[0]} as rank {rank} ended with status {code} before its step was recorded.{tail} "
-            f"Next: mend that, or let it train for two steps. With a study (-o STUDY) all that it printed is "
-            f"kept in {log.name}."
+            f"Next: correct the script, or let it train for two steps. With a study (-o STUDY) its output is "
+            f"stored in {log.name}."
         )
 
 

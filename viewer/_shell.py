@@ -14,6 +14,7 @@ from ._access import protect, refuse_malformed
 
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 300
+_LONGEST_TITLE = 120  # characters
 # Dash's own, with a language.
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -149,13 +150,20 @@ def _page() -> dcc.Loading:
     )
 
 
+def _headed(error: ChakrascopeError) -> tuple[str, str]:
+    """Return the sentence of *error* that names the problem, and the rest: what to do next."""
+    problem, _, rest = error.message.partition(". ")
+    kind = (type(error).__doc__ or "").partition(".")[0]
+    return (problem, rest) if rest and len(problem) <= _LONGEST_TITLE else (kind, error.message)
+
+
 def _report_error(error: Exception) -> None:
     """Show the user the error of a click, without changing the page.
 
     Dash updates nothing for None; callbacks without an output may not return `no_update`.
     """
     if isinstance(error, ChakrascopeError):
-        title, text = "That is not possible", error.message
+        title, text = _headed(error)
     else:
         _log.exception("an error in the viewer", exc_info=error)
         title, text = (

@@ -83,7 +83,7 @@ def outermost(events: list[Event], step: tuple[float, float]) -> list[Event]:
 def around(
     events: list[Event], time: float, thread: Any, categories: Sequence[str] = ("cpu_op",)
 ) -> list[Event]:
-    """Return what encloses a moment of a thread, the innermost last."""
+    """Return the events that enclose a moment of a thread, the innermost last."""
     found = (
         event
         for event in timed_events(events)
@@ -138,7 +138,7 @@ def operator_of_kernels(events: list[Event]) -> dict[int, str]:
 def longer(
     events: list[Event], chosen: Sequence[Event], extra_us: float, *, of_steps: bool = True
 ) -> list[Event]:
-    """Return *events* with the *chosen* as many times as long as adds so much to each step."""
+    """Return *events* with the *chosen* ones lengthened, so that each step grows by the given time."""
     marks = {_mark(event) for event in chosen}
     factor = extra_us * (len(steps(events)) if of_steps else 1) / max(1.0, sum(e["dur"] for e in chosen))
     return edited(events, Edit(longer=lambda event: factor * event["dur"] * (_mark(event) in marks)))
@@ -370,7 +370,7 @@ def _synchronised(calls: _Calls, name: str, inside: Sequence[str]) -> Callable[[
 
 
 def _places(events: list[Event], count: int, share: float) -> Iterator[tuple[Event, float]]:
-    """Yield so many places between operators of each step, with the operator that follows each."""
+    """Yield places between operators of each step, with the operator that follows each."""
     for step in steps(events):
         own = outermost(events, step)
         gaps = [

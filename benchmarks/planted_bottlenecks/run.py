@@ -91,7 +91,7 @@ def is_named(run: RunAnalysis, plant: Plant) -> bool:
 
 
 def results(path: Path, seed: int, part: str, only: str) -> Iterator[tuple[bool, str]]:
-    """Yield for each kind of bottleneck drawn whether it was named, and what the answer was."""
+    """Yield whether each drawn bottleneck was named, and the answer."""
     traces, world_size = read_job(path)
     with tempfile.TemporaryDirectory() as scratch:
         step_us = largest_ns = 0.0

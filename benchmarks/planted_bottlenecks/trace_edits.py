@@ -28,7 +28,7 @@ _NOTICED_WITHIN_US, _CALLED_US = 100.0, 20.0
 
 @dataclass
 class Edit:
-    """What changes in one rank: time (us) inserted on the host by place, and added to device events."""
+    """The changes of one rank: time (us) inserted on the host by place, and added to device events."""
 
     inserted: list[tuple[float, float]] = field(default_factory=list)
     longer: Callable[[Event], float] = lambda _: 0.0
@@ -44,7 +44,7 @@ def with_calls(
 ) -> list[Event]:
     """Return *events* with those that *make* returns for each place on the host, which take *room_us*.
 
-    *make* is called with the time at which its events may begin, and a correlation of their own.
+    *make* is called with the time at which its events may begin, and a new correlation.
     """
     edit = _Edited([dict(event) for event in events], Edit([(place, room_us) for place in places]))
     moved = edit.run()
@@ -133,9 +133,9 @@ class _Edited:
         return self._events
 
     def _end(self, wait: _Wait) -> None:
-        """Have a wait end when the last it waits for does, by as much later as it was noticed before.
+        """Let a wait end after the last work that it waits for, with the same delay as before.
 
-        That may be sooner after its beginning than it was: a host that comes later waits less.
+        A wait may get shorter: a host that arrives later waits less.
         """
         if not wait.awaited:
             return
@@ -157,7 +157,7 @@ class _Edited:
         return float(event["ts"] if launch is None else launch["ts"])
 
     def _waits(self) -> list[_Wait]:
-        """Return calls that synchronise with what they wait for, and calls that return with their copy."""
+        """Return synchronising calls with the work they wait for, and calls that end with their copy."""
         waits = []
         for call in self._launches.values():
             if WAITS.search(call["name"]):
@@ -210,14 +210,14 @@ class _Edited:
 
 
 class _Warp:
-    """Time on the host: what was inserted, in order."""
+    """Time on the host: the inserted intervals, in order."""
 
     def __init__(self, inserted: list[tuple[float, float]]) -> None:
         self._times = [time for time, _ in sorted(inserted)]
         self._sums = list(accumulate(us for _, us in sorted(inserted)))
 
     def at(self, time: float, *, is_end: bool = False) -> float:
-        """Return the new time of an old one; an end is not moved by what is inserted at that instant."""
+        """Return the new time of an old one; an insertion at that instant does not move an end."""
         number = bisect_left(self._times, time) if is_end else bisect_right(self._times, time)
         return time + (self._sums[number - 1] if number else 0.0)
 

@@ -84,7 +84,7 @@ class Recomputed(nn.Module):
 
 
 class Recomputation(Cause):
-    """Deep stacks of layers are checkpointed, one in either way, though their activations would fit."""
+    """Two deep stacks of layers are checkpointed, reentrant and not, although their activations would fit."""
 
     def model(self, model: nn.Module) -> nn.Module:
         """Add the stacks."""

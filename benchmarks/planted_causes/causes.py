@@ -1,4 +1,4 @@
-"""What can make a training step slow: each class plants one cause in the script of job.py."""
+"""Causes of slow training steps: each class plants one in the script of job.py."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cause:
         self.rank = dist.get_rank() if dist.is_initialized() else 0
 
     def start(self) -> None:
-        """Prepare whatever the cause needs."""
+        """Prepare the requirements of the cause."""
 
     def stop(self) -> None:
         """End threads and processes."""
@@ -132,7 +132,7 @@ class HeldLock(Cause):
             time.sleep(0.002)
 
     def after_step(self, step: int, model: nn.Module, loss: torch.Tensor) -> None:
-        """Add to what the thread publishes."""
+        """Add to the data that the thread publishes."""
         with self.lock:
             self.last = step
 
@@ -170,7 +170,7 @@ class Regex(Cause):
 
 
 class Items(Cause):
-    """Each value of the gradients' statistics is fetched by itself."""
+    """Each value of the gradients' statistics is fetched separately."""
 
     def after_backward(self, step: int, model: nn.Module) -> None:
         """Sum up the output's gradient."""

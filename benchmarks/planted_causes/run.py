@@ -10,8 +10,8 @@ cause: the difference of the median steps, or of the mean steps where the cause 
 so before and after the slow variant is profiled, in opposite order, so that a machine that becomes slower or
 faster changes both alike. The cause is named if headline and first advice match what the table below expects,
 and its gain is right if it is within 20 % of the truth. A healthy script must not be given one of the causes.
-With ``--followed`` the fast variant does what the advice says (followed.py), and the promise is that of the
-first advice which matches the table below. With ``--rounds`` all of it is done so often, and medians count.
+With ``--followed`` the fast variant follows the advice (followed.py), and the promise is that of the first
+advice that matches the table below. With ``--rounds`` all of it is done so often, and medians count.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def write_page(name: str, text: str) -> None:
 
 
 def planted_row(name: str) -> dict[str, Any]:
-    """Return what is promised for the job *name* with its cause, and what is true."""
+    """Return the promised and the true gain of the job *name* with its cause."""
     expected = expected_of(name)
     middle = statistics.mean if expected.recurs else statistics.median
     steps: dict[bool, list[float]] = {False: [], True: []}
@@ -198,7 +198,7 @@ def text_of_advice(item: dict[str, Any]) -> str:
 
 
 def followed_page(rows: list[dict[str, Any]], rounds: int) -> str:
-    """Return the page of documentation about advice that was followed, by medians of so many *rounds*."""
+    """Return the page of documentation about advice that was followed, from medians of *rounds* rounds."""
     often = f", medians of {rounds} rounds" if rounds > 1 else ""
     return "\n".join([
         "# Advice that was followed",
@@ -291,7 +291,7 @@ def profiled(name: str, slow: bool) -> dict[str, Any]:
 
 
 def _run(words: list[str], folder: str, environment: dict[str, str]) -> str:
-    """Return what a command printed; raise with its errors if it failed."""
+    """Return the output of a command; raise with its errors if it failed."""
     done = subprocess.run(
         words, cwd=folder, env=environment, text=True, capture_output=True, timeout=300, check=False
     )

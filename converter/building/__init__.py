@@ -9,10 +9,10 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._belonging import Doubt as Doubt
     from ._belonging import Identity as Identity
-    from ._belonging import apart as apart
+    from ._belonging import as_assumptions as as_assumptions
     from ._belonging import doubts_of_pair as doubts_of_pair
     from ._belonging import doubts_of_ranks as doubts_of_ranks
-    from ._belonging import settle as settle
+    from ._belonging import worked_apart as worked_apart
     from ._conversion import UNMARKED as UNMARKED
     from ._conversion import Progress as Progress
     from ._convert import convert as convert

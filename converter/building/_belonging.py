@@ -71,7 +71,7 @@ class Identity(msgspec.Struct, frozen=True):
         return {number for number in (self.process, self.device_process) if number > 0}
 
 
-def settle(doubts: Sequence[Doubt]) -> list[str]:
+def as_assumptions(doubts: Sequence[Doubt]) -> list[str]:
     """Return *doubts* as assumptions; raises `TraceError` for the first that is certain."""
     for doubt in doubts:
         if doubt.certain:
@@ -224,7 +224,7 @@ def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], plac
 
     *spans* are the first steps that the *graphs* hold, by rank.
     """
-    doubts = apart(spans, place)
+    doubts = worked_apart(spans, place)
     if not doubts or len({_collectives(graph) for graph in graphs}) == 1:
         return doubts
     cause = (
@@ -242,7 +242,7 @@ def _collectives(graph: Graph) -> bytes:
     return kinds
 
 
-def apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
+def worked_apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
     """Return a doubt if one rank ended its step before another began; *spans* are the steps by rank."""
     if len(spans) < 2:
         return []

@@ -17,7 +17,7 @@ from ...errors import TraceError
 from ...tracer import MAX_RANKS, StepRange
 from ..chakra import Workload
 from ..readers import RankTraces
-from ._belonging import doubts_of_ranks, doubts_of_work, settle
+from ._belonging import as_assumptions, doubts_of_ranks, doubts_of_work
 from ._measured_alone import measured_alone, needs_all_ranks
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
@@ -32,7 +32,7 @@ from ._stand_ins import (
     with_stand_ins,
 )
 from ._steps import StepChoice, choose_steps, is_annotation
-from ._uneven import tell_uneven
+from ._uneven import with_uneven_splits
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]
@@ -103,7 +103,7 @@ class Conversion:
                 opened[left[index]] = rank
                 if len(opened).bit_count() == 1:  # not each time, which of thousands would take long
                     identities = [opened[place].identity for place in sorted(opened)]
-                    settle(doubts_of_ranks(identities, self.job_size))
+                    as_assumptions(doubts_of_ranks(identities, self.job_size))
                 if not well:
                     break
                 self._report(len(opened))
@@ -119,7 +119,7 @@ class Conversion:
     def _selection(self, opened: Sequence[OpenRank]) -> Selection:
         """Return the steps to convert and the job's size; raises `TraceError` for files of other ranks."""
         _unless_repeated_alike(opened)
-        settle(doubts_of_ranks([rank.identity for rank in opened], self.job_size))
+        as_assumptions(doubts_of_ranks([rank.identity for rank in opened], self.job_size))
         steps, timed = [rank.steps for rank in opened], [rank.own or rank.steps for rank in opened]
         chosen = choose_steps(steps, self._which(opened[0]), self.place, timed)
         world_size = max(len(opened), self.job_size, *(rank.world_size for rank in opened))
@@ -158,7 +158,7 @@ class Conversion:
                 STAND_IN_OF: {str(rank): other for rank, other in stand_ins.items()},
             }
             notes.insert(0, replicas)
-        graphs, uneven = tell_uneven(ranks, groups, world_size)
+        graphs, uneven = with_uneven_splits(ranks, groups, world_size)
         stated = [rank.stated_rank for rank in opened]
         if world_size > len(graphs) and needs_all_ranks(graphs, groups, world_size):
             graphs, groups, alone, note = measured_alone(graphs, groups, stated, world_size)
@@ -195,7 +195,7 @@ class Conversion:
             for rank in opened
         }
         of_work = doubts_of_work([rank.graph for rank in ranks], spans, self.place)
-        return settle([*doubts_of_ranks(identities, self.job_size), *of_work])
+        return as_assumptions([*doubts_of_ranks(identities, self.job_size), *of_work])
 
 
 class _Rising:
@@ -245,7 +245,7 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
             one, other = first.names.get(index, ""), rank.names.get(index, "")
             if one != other:
                 differing = (
-                    f"the ranks call their steps differently: step {index} is '{one}' on rank "
+                    f"the ranks name their steps differently: step {index} is '{one}' on rank "
                     f"{first.traces.rank} and '{other}' on rank {rank.traces.rank}"
                 )
                 return [*notes, differing]

@@ -76,8 +76,8 @@ def _lost_ranks(trace_set: TraceSet) -> list[int]:
         trace_set.check_usable()
         if lost:
             raise TraceError(
-                f"{trace_set.path} holds no whole step of rank {lost[0]}: {trace_set.why_partial}. "
-                "Let the script get through the captured steps (see --warmup and --steps) and capture again."
+                f"{trace_set.path} holds no complete step of rank {lost[0]}: {trace_set.why_partial}. Let "
+                "the script complete the captured steps (see --warmup and --steps) and capture again."
             )
     return lost
 
@@ -175,8 +175,8 @@ class _Capture:
         structured = any(entry.structure_step is not None for entry in entries)
         if not timed and structured and not is_annotation(step):
             notes.append(
-                "the steps differ in what they communicate, or a rank ended early: the step that was "
-                "recorded in detail was converted, and its operators are slower for it"
+                "the steps differ in their communication, or a rank ended early: the step recorded in detail "
+                "was converted, and the recording slowed its operators"
             )
         return Conversion(
             ranks,
@@ -196,10 +196,8 @@ def _why(usual_ns: int, delays: Mapping[str, int], count: int) -> str:
     if count < 2 or not (usual_ns or delays):
         return ""
     if usual_ns:
-        return (
-            f"of {count} captured steps the nearest to the median unprofiled one ({duration_text(usual_ns)})"
-        )
-    return f"the median of {count} captured steps, without what they waited for a processor"
+        return f"the captured step nearest to the median unprofiled one ({duration_text(usual_ns)})"
+    return f"the median of {count} captured steps, without run delay"
 
 
 def _is_readable(traces: RankTraces) -> bool:

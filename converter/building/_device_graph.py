@@ -279,8 +279,8 @@ class _Builder:
         edges, contradicted = consistent(starts, self.nodes.edges())
         if contradicted:
             notes.add(
-                f"{contradicted} waits for the device are left out: by the trace's clocks, what was waited "
-                "for came later"
+                f"{contradicted} waits for the device are left out: by the trace's clocks, the awaited work "
+                "ended later"
             )
         order = execution_order(starts, edges)
         begin_ns = self.window.start_ns if self.extent is None else self.extent.start_ns

@@ -1,4 +1,4 @@
-"""Cut the calls that were held up after they had handed their communication over."""
+"""Split calls that blocked after they had issued their communication."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def with_held_calls(
 ) -> tuple[list[Communication], Pieces]:
     """Return *comms* with the times at which they were issued, and *pieces* cut there.
 
-    A call hands its communication over as soon as the quickest one of the same operator. If it returns much
-    later, its thread was held up meanwhile: it waited for the communication, or had no processor.
+    A call issues its communication as fast as the fastest call of the same operator. If it returns much
+    later, its thread was blocked: it waited for the communication, or had no processor.
     """
     last = {op: place for place, op in enumerate(pieces.op.tolist())}
     quickest: dict[int, int] = {}

@@ -58,8 +58,8 @@ from ._shared_inputs import shared_inputs
 from ._steps import Window
 
 LEFT_OUT = (
-    "communications that other threads than the training one issued, as hooks such as PowerSGD's do, are "
-    "left out: no network changes the time that was spent on them"
+    "communications issued by other threads than the training thread, such as those of PowerSGD's hook, are "
+    "left out: no network changes their time"
 )
 # Whose operators start communications or wait for them: they compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
@@ -129,8 +129,8 @@ def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
     if len(issuing(ops)) == len(comms):
         return []
     return [
-        "the traces do not tell what some communications move: they are left as computation of their "
-        "measured time, which no network changes"
+        "the traces lack the sizes of some communications: these are computation with their measured time, "
+        "which no network changes"
     ]
 
 
@@ -140,7 +140,8 @@ def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
     if lost:
         raise TraceError(
             f"{traces.device_path}: rank {traces.rank} communicates by {', '.join(lost)}, which chakrascope "
-            "does not know, so the graph would lack it. Use another collective in the script, or report the "
+            "does not recognise, so the graph would lack it. Use another collective in the script, or report "
+            "the "
             "operator."
         )
 

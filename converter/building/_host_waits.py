@@ -1,7 +1,7 @@
 """Find waits of host threads for the device: synchronisation, blocking copies, full queues, spinning.
 
 A thread that polls memory until a kernel writes to it records no event, but its intervals without calls and
-operators repeatedly end when such a kernel does. Polling an event in a loop records the queries.
+operators repeatedly end when such a kernel does. A loop that polls an event is recorded as its queries.
 """
 
 from __future__ import annotations

@@ -32,27 +32,27 @@ from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs,
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
 from ._rank_graph import RankGraph
 from ._stand_ins import FROM_LOGS, STAND_INS
-from ._uneven import tell_uneven
+from ._uneven import with_uneven_splits
 
 _WAITS = (
-    "logs do not tell what waits for what: an operation waits for those that had ended before it began, and "
-    "the collectives of a group for each other"
+    "logs contain no dependencies: an operation waits for those that ended before it began, and the "
+    "collectives of a group run in order"
 )
 _NO_WAITS = (
-    "the times of the logs contradict each other about what waited for what: operations wait for nothing but "
-    "the collectives of their group for each other"
+    "the times of the logs contradict each other: the only dependencies are those between the collectives of "
+    "a group"
 )
 _NEVER_NS = 2**62
 _MATCHING = ("type", "group", "comm_src", "comm_dst", "comm_tag")
-_GAPS = "computation is what lies between the logged collectives, one node for each gap; no profiler saw it"
-_BACK_TO_BACK = "the logs hold no times: the collectives follow each other without any computation between"
+_GAPS = "the time between logged collectives counts as computation, one node per gap; it was not profiled"
+_BACK_TO_BACK = "the logs have no times: the collectives follow each other without computation"
 _NO_ENDS = (
-    "the logs hold no ends: a collective is taken to end when the last rank has enqueued it, so what it "
-    "takes beyond that counts as computation"
+    "the logs have no end times: a collective is assumed to end when the last rank has enqueued it; later "
+    "communication counts as computation"
 )
 _SEEN_LATE = (
-    "the logs have when the host enqueued collectives and when a thread saw their ends, up to 100 ms late: "
-    "measured ends are no better than that"
+    "the logs have the times at which the host enqueued collectives and a thread noticed their ends, up to "
+    "100 ms late"
 )
 
 
@@ -85,8 +85,9 @@ def convert_logs(
     timed = matched.logs.has_times
     if not timed and not back_to_back:
         raise UsageError(
-            f"{matched.logs.place} tells how long collectives took, not when they ran: that calibrates a "
-            "network and makes no step. 'chakrascope diagnose' tabulates it; --back-to-back makes a workload "
+            f"{matched.logs.place} has durations of collectives, but no start times: enough to calibrate a "
+            "network, not to build a step. 'chakrascope diagnose' tabulates it; --back-to-back makes a "
+            "workload "
             "of the collectives without the computation between them."
         )
     workload = _workload(matched, timed=timed and not back_to_back)
@@ -101,7 +102,7 @@ def _refuse(matched: MatchedLogs, *, cut_unfinished: bool) -> None:
     used = {op.group for log in logs.ranks.values() for op in log.ops}
     for group in sorted(used & logs.short):
         raise TraceError(
-            f"{logs.place}: the logs do not tell which ranks make up {logs.label(group)[:80]}: they name "
+            f"{logs.place}: the logs do not list all ranks of {logs.label(group)[:80]}: they list "
             f"{ranks_text(logs.groups[group])} of at least {logs.sizes[group]}. Add the logs of all ranks."
         )
     for trouble in troubles_of(matched):
@@ -138,7 +139,7 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
         made = [_chained_graph(rank, own) for rank, own in items.items()]
     notes += sorted({item.op.note for own in items.values() for item in own if item.op.note})
     groups = {number: logs.groups[group] for group, number in number_of.items() if number}
-    graphs, uneven = tell_uneven(made, groups, logs.world_size)
+    graphs, uneven = with_uneven_splits(made, groups, logs.world_size)
     stands_in = _stand_in(logs, used) if len(graphs) < logs.world_size else ""
     notes += [stands_in] if stands_in else []
     accounting = {str(one.rank): one.accounting for one in made}
@@ -181,7 +182,7 @@ def _stand_in(logs: Logs, used: set[str]) -> str:
         absent = sorted(set(everyone) - logs.ranks.keys())
         raise TraceError(
             f"{logs.place} has no log of {ranks_text(absent)} of {logs.world_size}, and the ranks "
-            "communicate in groups or pairs, so that others cannot stand for them. Add the missing logs."
+            "communicate in groups or pairs, so others cannot represent them. Add the missing logs."
         )
     return (
         f"the logs of {len(logs.ranks)} of {logs.world_size} ranks ({ranks_text(sorted(logs.ranks))}) "
@@ -285,11 +286,11 @@ def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]
 def _clock_note(matched: MatchedLogs) -> str:
     clocks = matched.clocks
     if len(matched.logs.ranks) == 1:
-        return "the log of one rank tells nothing about skew"
+        return "the log of one rank does not show skew"
     if clocks.known_from == "nothing":
         return (
-            "the logs do not tell how far the ranks' clocks are apart: each rank begins at its first "
-            "collective, and measured times of different ranks cannot be compared"
+            "the offsets of the ranks' clocks are unknown: each rank begins at its first collective, and "
+            "measured times of different ranks cannot be compared"
         )
     source = "ends of collectives" if clocks.known_from == "ends" else "order of the collectives"
     moved = ", ".join(

@@ -27,7 +27,7 @@ from ..readers import (
     read_linked_host,
     tensors,
 )
-from ._belonging import Identity, doubts_of_pair, settle
+from ._belonging import Identity, as_assumptions, doubts_of_pair
 from ._device_graph import device_graph
 from ._host_graph import host_graph
 from ._rank_graph import OpenRank, RankGraph, Selection, last_entries
@@ -118,7 +118,7 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
     if traces.host_path not in (None, traces.device_path):
         covered = window.steps if traces.structure is None else (traces.structure,)
         place = f"rank {traces.rank}, {traces.host_path} and {traces.device_path}"
-        lacking = lacking + settle(doubts_of_pair(host, trace, covered, place))
+        lacking = lacking + as_assumptions(doubts_of_pair(host, trace, covered, place))
     if traces.structure is not None:
         trace, host = _with_lent_records(trace, host, traces.structure, window)
     groups = {**host.groups, **trace.groups, **traces.groups}

@@ -96,7 +96,7 @@ def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
     """Return the operators' arguments in *trace*, and a sentence on missing ones.
 
     The trace was read with arguments, and has record ids. Only a functional collective and its wait share a
-    storage, so there are no other data dependencies.
+    storage; there are no other data dependencies.
     """
     own, kinds = _called(trace)
     relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))

@@ -139,7 +139,8 @@ class SampledCauses:
     def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[State]:
         """Yield spans from the samples between two times and the next one; none without samples between.
 
-        What a sample shows of a data loader holds in its range alone, one of *loads*: the sampler often gets
+        A sample's evidence about a data loader applies only within its range, one of *loads*: the sampler
+        often gets
         the interpreter lock as the thread enters it.
         """
         samples, rows, times = self._evidence.samples, self._rows, self._times

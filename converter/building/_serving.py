@@ -1,6 +1,6 @@
 """Work of inference operators whose arguments alone do not give it: attention over a cache, routed experts.
 
-Sums over the requests of a batch stand in the annotation that the engine puts around its execution. A batch
+Sums over the requests of a batch are in the engine's annotation around its execution. A batch
 attends with 2 x (width of q + width of v) x heads operations per pair of query and key; a request in its
 prefill has half of the square of its own queries less, for the causal mask. Sliding windows are not in a
 trace, so that all keys count.

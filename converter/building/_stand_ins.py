@@ -111,7 +111,7 @@ def with_stand_ins(
         except _Refused as refusal:  # noqa: PERF203 - names the rank
             raise TraceError(
                 f"{why_missing}. No other rank can stand in for rank {rank}: {refusal}. Capture again, and "
-                "let every rank get through the captured steps; if another `chakrascope trace` captured it, "
+                "let every rank complete the captured steps; if another `chakrascope trace` captured it, "
                 "merge both with `chakrascope trace --collect`."
             ) from None
     complete = {**survivors, **made}
@@ -142,11 +142,11 @@ def _stand_in(
     """Return the first replica of *rank* that has a graph, and that graph as that of *rank*."""
     own = next((ranks for ranks in replicas if rank in ranks), None)
     if own is None:
-        raise _Refused("none that left traces exchanges gradients with it, so none is known to do the same")
+        raise _Refused("no rank with traces exchanges gradients with it")
     alike = [other for other in own if other in survivors]
     first = survivors[alike[0]]
     if any(len(set(sizes)) > 1 for other in alike for sizes in survivors[other].splits.values()):
-        raise _Refused("what its data-parallel group exchanges is uneven, so its own part is not known")
+        raise _Refused("its data-parallel group exchanges uneven amounts, so its own amount is unknown")
     if len({_traffic(survivors[other].graph) for other in alike}) > 1:
         raise _Refused(f"the ranks of its data-parallel group ({_named(own)}) communicate differently")
     graph = _as_rank(first.graph, rank, _Moved(first.rank, rank, own, replicas), known)
@@ -210,7 +210,7 @@ def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups
             continue
         for other in (survivors[rank] for rank in ranks if rank in survivors):
             if _kinds(graph, number) != _kinds(other, number):
-                raise _Refused(f"rank {other.rank} communicates with it otherwise than with its replica")
+                raise _Refused(f"rank {other.rank} communicates with it differently than with its replica")
     for other in survivors.values():
         for kind, back in (
             (NodeType.COMM_SEND, NodeType.COMM_RECV),
@@ -256,7 +256,7 @@ def pose_for_all(
     if graph.nodes["type"].isin(MESSAGES).any():
         raise TraceError(
             f"{place}: rank 0 exchanges messages with single ranks, as stages of a pipeline do, so it cannot "
-            "stand for the others. Capture this job on real ranks."
+            "represent the others. Capture this job on real ranks."
         )
     everyone = tuple(range(num_ranks))
     families = {
@@ -305,7 +305,7 @@ def groups_like(
             return groups
     raise TraceError(
         f"{place}: the script made the group of ranks {', '.join(map(str, ranks))}, but none like it "
-        f"for every other of the {num_ranks} ranks, so rank 0 cannot stand for them. Capture this job on "
+        f"for every other of the {num_ranks} ranks, so rank 0 cannot represent them. Capture this job on "
         "real ranks."
     )
 

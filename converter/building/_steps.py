@@ -264,7 +264,7 @@ def choose_steps(
     """
     common = _common(steps)
     if not common:
-        raise TraceError(f"{place}: no step was captured whole on every rank. Capture more steps.")
+        raise TraceError(f"{place}: no complete step was captured on every rank. Capture more steps.")
     if step == "all":
         return common
     if step == "median":

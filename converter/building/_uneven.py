@@ -14,8 +14,8 @@ from ._rank_graph import RankGraph
 
 _KINDS = (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER)
 _LEFT_EVEN = (
-    "the traces list what single ranks get of some collectives, but not all ranks were given: each rank gets "
-    "as much as the others there"
+    "the traces list the amounts of each rank for some collectives, but some ranks are missing: amounts are "
+    "assumed equal there"
 )
 _FOR_ASTRA_SIM = (
     "some collectives are uneven ({count} on a rank at most): each pair of ranks exchanges its own bytes "
@@ -56,7 +56,7 @@ class _Calls(msgspec.Struct):
         return [tuple(call) for call in self.figures[self.group == group].tolist()]
 
 
-def tell_uneven(
+def with_uneven_splits(
     ranks: Sequence[RankGraph], groups: Mapping[int, tuple[int, ...]], world_size: int
 ) -> tuple[list[Graph], list[str]]:
     """Return the graphs of all *ranks* with the members' bytes in uneven collectives, and notes.

@@ -33,7 +33,7 @@ _MANY_PROGRAMS = 32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Workload:
-    """What a cluster executes.
+    """The graphs that a cluster executes.
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
     order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that it
@@ -177,7 +177,7 @@ class Workload:
         """Yield the messages of each rank, of the classes in Chakra's module *et_def* (``et_def_pb2``).
 
         They hold what ``.et`` files hold: `groups` are not part of them. Raises `UsageError` for a module of
-        another version of the schema, and for a workload in which ranks stand for others.
+        another version of the schema, and for a workload in which ranks represent others.
         """
         if len(self.own_ranks) < self.num_ranks:
             raise UsageError(
@@ -348,7 +348,7 @@ def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray 
         ) from error
     if len(alike) == 0 or not stands_for_itself:
         raise WorkloadFormatError(
-            f"{_beside(prefix, '.workload.json')} is damaged: a rank stands for others and not for itself. "
+            f"{_beside(prefix, '.workload.json')} is damaged: a rank represents others but not itself. "
             "Write the workload again."
         )
     return alike
@@ -360,7 +360,7 @@ def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
     missing = [path for path in files.values() if not path.is_file()]
     if missing:
         raise WorkloadError(
-            f"The workload {prefix} lacks {missing[0].name}, the graph of a rank that stands for others. "
+            f"The workload {prefix} lacks {missing[0].name}, the graph of a rank that represents others. "
             "Write the workload again."
         )
     return files

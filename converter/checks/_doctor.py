@@ -15,6 +15,7 @@ from ..building import (
     Identity,
     Progress,
     annotated_steps,
+    as_assumptions,
     convert,
     convert_files,
     doubts_of_pair,
@@ -22,7 +23,6 @@ from ..building import (
     finished_ranks,
     profiler_overhead,
     read_rank,
-    settle,
     step_times,
     stood_in,
 )
@@ -94,8 +94,8 @@ def _findings(target: str | Path, how: _How) -> list[Finding]:
         findings = _trace_files(sides, str(target), how)
     else:
         raise UsageError(
-            f"{path} is no study, no trace set ({MANIFEST_NAME}), no traces (Kineto or "
-            "ExecutionTraceObserver JSON), no logs of collectives and no prefix of .et files. Give one of "
+            f"{path} is not a study, a trace set ({MANIFEST_NAME}), a trace (Kineto or "
+            "ExecutionTraceObserver JSON), a log of collectives or a prefix of .et files. Give one of "
             "them."
         )
     return worst_first(findings)
@@ -166,7 +166,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
         return [*findings, Finding("error", place, error.message)]
     findings += check_workload(workload, place)
     findings += _unexplained(workload, place)
-    reported = {UNMARKED, *settle(doubts)}  # already reported as findings
+    reported = {UNMARKED, *as_assumptions(doubts)}  # already reported as findings
     findings += [
         Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
         for note in workload.metadata["assumptions"]
@@ -196,8 +196,8 @@ _WHY_ON_A_DEVICE = (
     "in the next begins with an idle device."
 )
 _WHY_ON_A_CPU = (
-    "Try another step: gloo works on two collectives of a group at a time, in the graph one follows the "
-    "other. Where a later one ended first, what waited for it starts late."
+    "Try another step: gloo runs two collectives of a group concurrently, but the graph runs one after the "
+    "other. If the later one ended first, nodes that wait for it start late."
 )
 
 

@@ -46,12 +46,12 @@ def load_workload(path: str | Path) -> Workload:
         option = _TRACE_OPTIONS[kind_of(path)]
         raise WorkloadError(
             f"{path} is a trace, not a graph. Convert it with 'chakrascope convert {option} {path} -o "
-            "PREFIX', or look it over with 'chakrascope doctor'."
+            "PREFIX', or check it with 'chakrascope doctor'."
         )
     if which_logs(path):
         raise WorkloadError(
             f"{path} holds logs of collectives, not a graph. Convert them with 'chakrascope convert {path} "
-            "-o PREFIX', or look them over with 'chakrascope doctor'."
+            "-o PREFIX', or check them with 'chakrascope doctor'."
         )
     if not path.name.endswith((".et", ".et.gz")):
         return Workload.load(path)

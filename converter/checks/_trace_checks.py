@@ -12,10 +12,10 @@ from ..building import (
     Doubt,
     Identity,
     annotated_steps,
-    apart,
     convert_logs,
     doubts_of_pair,
     doubts_of_ranks,
+    worked_apart,
 )
 from ..linking import MatchedLogs, match_logs, troubles_of
 from ..readers import (
@@ -195,7 +195,7 @@ def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
         return
     index = min(common)
     spans = {rank.rank: next(step for step in rank.steps if step.index == index) for rank in ranks}
-    yield from as_findings(apart(spans, str(folder)))
+    yield from as_findings(worked_apart(spans, str(folder)))
 
 
 def check_logs(targets: Sequence[str | Path]) -> list[Finding]:

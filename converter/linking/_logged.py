@@ -244,8 +244,8 @@ def _messages(logs: Logs, clocks: Clocks) -> tuple[list[LoggedMessage], int]:
     found: list[LoggedMessage] = []
     for (group, source, target), (sends, receives) in ends.items():
         whole = all(rank in logs.ranks and logs.ranks[rank].from_the_start for rank in (source, target))
-        apart = clocks.ahead_ns.get(target, 0) - clocks.ahead_ns.get(source, 0)
-        known = None if clocks.known_from == "nothing" else apart
+        offset_ns = clocks.ahead_ns.get(target, 0) - clocks.ahead_ns.get(source, 0)
+        known = None if clocks.known_from == "nothing" else offset_ns
         pairs = _in_order(sends, receives, 0) if whole else _aligned(sends, receives, known)
         loose += len(sends) + len(receives) - 2 * len(pairs)
         found += [

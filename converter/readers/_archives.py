@@ -55,7 +55,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
     The files get the archive's time, so that caches recognise them when it is unpacked again. Errors raised
     meanwhile name files by their names in the archive. Raises `TraceFormatError` for an archive that is
-    damaged, has links or names that lead out of it, or unpacks to far more than traces do, `UsageError` if it
+    damaged, has links or names that point outside, or unpacks to far more than traces do, `UsageError` if it
     is of a kind that cannot be opened.
     """
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
@@ -135,7 +135,8 @@ def _target(path: Path, folder: Path, name: str) -> Path:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name or "\\" in name or ":" in parts[0]:
         raise TraceFormatError(
-            f"{path} holds {name[:80]!r}, which leads out of it. No capture writes that: do not unpack it."
+            f"{path} holds {name[:80]!r}, a path outside of it. No capture writes such paths: do not unpack "
+            "it."
         )
     if len(parts) > _MOST_DEPTH:
         raise TraceFormatError(f"{path} holds {name[:80]!r}, too many folders deep. Unpack it yourself.")

@@ -209,8 +209,8 @@ def short_type(spelled: Any) -> str:
 def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
     """Return the precision of an operator whose arguments have *types*: the narrowest floating-point one.
 
-    Products of 32-bit numbers are TF32 where one of its *kernels* is called so. "" if no argument has a
-    floating-point type.
+    Products of 32-bit numbers are TF32 if the name of one of its *kernels* has it.
+    "" if no argument has a floating-point type.
     """
     floating = [one for spelled in types for one in _types(spelled) if one.floating]
     precision = min(floating, key=lambda one: one.size_bytes, default=_UNKNOWN).short

@@ -252,8 +252,8 @@ def _by_launcher(
 ) -> int:
     """Return the bytes that a kernel of a custom or symmetric-memory collective of all ranks moves, else -1.
 
-    The operator around its launch that is named after the *collective* has what is communicated as its first
-    tensor, in PyTorch's, vLLM's, SGLang's and TensorRT-LLM's signatures.
+    The operator around its launch that is named after the *collective* has the communicated data as its
+    first tensor, in PyTorch's, vLLM's, SGLang's and TensorRT-LLM's signatures.
     """
     for op in chain:
         record, called = host.operator(op.record_id), op.name.rpartition("::")[2].lower()

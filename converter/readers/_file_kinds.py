@@ -114,8 +114,8 @@ def _tail(path: Path) -> bytes:
 def _is_archive(path: Path) -> bool:
     """Return whether *path* is a zip or tar archive, compressed or not, whatever its name.
 
-    The first header decides: `tarfile` also takes zeros for an empty archive, and reads whatever length a
-    header states.
+    The first header decides: `tarfile` also reads zeros as an empty archive, and trusts the length in a
+    header.
     """
     try:
         with path.open("rb") as file:

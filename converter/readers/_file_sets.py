@@ -28,7 +28,7 @@ from ._file_kinds import (
 )
 
 CAPTURE_FOLDER = "capture_traces"
-"""What vLLM's and SGLang's scripts for TraceLens call the folder."""
+"""The folder's name in vLLM's and SGLang's scripts for TraceLens."""
 
 _RANK = "{rank}"
 _MAX_RANKS = 1_000_000

@@ -279,7 +279,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     frames = Frames(**reader.frames())
     for table in (events, calls, works, frames):
         if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
-            raise TraceFormatError(f"{path} has an event of an impossible time. Capture again.")
+            raise TraceFormatError(f"{path} has an event with an impossible time. Capture again.")
         table.start_ns[:] += base
         table.end_ns[:] += base
     is_range = which(texts, lambda text: text.startswith(OWN_RANGES))

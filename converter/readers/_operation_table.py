@@ -162,7 +162,7 @@ def _numbers(path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str) -> npt.
     if column.dtype.kind not in "iuf":
         row = next((row for row, value in enumerate(column.tolist()) if not _is_number(value)), None)
         if row is not None:
-            raise _fail(path, name, row, f"{str(column[row])[:40]!r} is no number")
+            raise _fail(path, name, row, f"{str(column[row])[:40]!r} is not a number")
     numbers = column.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
@@ -286,7 +286,7 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
     An operation is the sum of a phase over the step, and begins when the previous one ends. A step begins
-    on all ranks when it does on the first. ``collectives`` is waiting for peers, and for what they send.
+    on all ranks when it does on the first. ``collectives`` is waiting for peers and their messages.
     Ranks that exchange messages are stages of a replica, in their order; others are replicas. Raises
     `TraceError` if there are no such steps.
     """
@@ -294,8 +294,8 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]
     without = next((one.rank for one in recorded if not len(one.columns["step"])), None)
     if without is not None or not recorded:
-        who = "no rank" if without is None else f"rank {without}"
-        raise TraceError(f"{trace_set.path}: of {who} there are no times of whole steps. {_NEXT}")
+        who = "no rank has" if without is None else f"rank {without} has no"
+        raise TraceError(f"{trace_set.path}: {who} times of complete steps. {_NEXT}")
     common = reduce(np.intersect1d, [one.columns["step"] for one in recorded])
     if not len(common):
         raise TraceError(f"{trace_set.path}: no step was recorded on all of its ranks. {_NEXT}")
@@ -310,7 +310,7 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
 
 
 def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
-    """Return what the rank of *entry* recorded of unprofiled steps after *warmup* steps.
+    """Return the unprofiled steps that the rank of *entry* recorded after *warmup* steps.
 
     A step during which the system's clock was set back is left out.
     """
@@ -337,7 +337,7 @@ def _without_delay(
     """Return *phases* with the wait for a processor as ``descheduled``.
 
     Where in the step it was is unknown: each phase of work gives the same share of its time. Some of it may
-    be in collectives, so all phases of work together keep at least the time that the thread had a processor:
+    be in collectives, so all phases of work together are at least as long as the thread's CPU time:
     all of it, or where that is longer than they are, as collectives spin, what collectives leave of it.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}

@@ -64,8 +64,8 @@ def advise(
 ) -> Advised:
     """Return advice for the step of *result*; gains are replays if *simulate* is given, else upper bounds.
 
-    *link_bytes_per_ns* is what a link of the slowest dimension carries, 0 if unknown: a collective, or one of
-    *messages* (as `messages_on_path` has them), that is far below is not helped by smaller messages.
+    *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension, 0 if unknown. Smaller messages
+    do not help a collective, or one of *messages* (see `messages_on_path`), that is far below it.
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
@@ -128,7 +128,7 @@ def _cause(one: Candidate, path: CriticalPath) -> Cause:
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without those whose segments are those of a larger one of their kind."""
+    """Return the candidates without those with the segments of a larger one of their kind."""
     kept: list[Candidate] = []
     for one in found:
         alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
@@ -166,7 +166,7 @@ def _of_the_whole(
 ) -> Advice:
     """Return advice on halving or moving a candidate with the gain of removing it, of a replay if possible.
 
-    A function of the script may go as a whole, so that without a replay its time is the bound.
+    A function of the script can be removed entirely, so without a replay its time is the bound.
     """
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"

@@ -24,7 +24,7 @@ class Advice:
     Advice on recurring long steps, and on causes with another mean time in the run, has no key; its gain is
     measured. If *what* names the median unprofiled step, the gain of the replay is scaled to that step.
     *then* is the bound of the replay, *overlaps* other advice for the same time. *rank* and *node_id* are
-    the longest piece, -1 if no node stands for it; *place* its function, file and line.
+    the longest piece, -1 if it has no node; *place* its function, file and line.
     """
 
     what: str

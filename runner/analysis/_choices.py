@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phase")
-"""What a critical path can be split by, in the order in which people ask."""
+"""The breakdowns of a critical path, the most frequent question first."""
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
-"""What the critical path of a run can be split by: a path's own breakdowns, and the parts of the network."""
+"""The breakdowns of a run's critical path: those of a path, and the parts of the network."""
 PARTS = ("part", "kind", "class", "operator", "module", "collective", "phase", "rank")
-"""What the difference of two steps can be split by; ``part`` is the most telling name of each piece."""
+"""The breakdowns of the difference of two steps; ``part`` is the most specific name of each piece."""
 FEW_HOPS, MOST_HOPS = 2, 8
 FOLDS: Mapping[str, str] = {
     "nodes": "around the node",
@@ -18,4 +18,4 @@ FOLDS: Mapping[str, str] = {
     "streams": "streams",
     "ranks": "ranks",
 }
-"""What the graph may be folded into -> what people call it."""
+"""Fold of the graph -> its label."""

@@ -1,6 +1,6 @@
 """Differences between two results: by rank, node, collective and flow.
 
-Each table has the base's time, the other's, and of what is aligned one to one ``delta_ns`` and ``relative``,
+Each table has the base's time, the other's, and for rows aligned one to one ``delta_ns`` and ``relative``,
 the difference over the base's time (over 1 ns where that is 0), or over the other's if only that is measured.
 A measurement of fewer ranks is not comparable with a step, rank or collective of more ranks: ``relative``
 is then missing. Nodes of single ranks, and collectives of the same size, are comparable.

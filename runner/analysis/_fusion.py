@@ -65,9 +65,9 @@ class Chains(NamedTuple):
 def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     """Return the chains of elementwise operators and copies of *graph*, by the `accesses` of its workload.
 
-    A chain is of operators that follow each other on a stream with no other work between them. Each reads as
-    much as the one before it writes, at least: that is neither written nor read once they are one kernel. Nor
-    is a tensor read twice that several of them read.
+    A chain has operators that follow each other on a stream with no other work between them. Each reads at
+    least as much as the previous one writes; one kernel for all neither writes nor reads that, and reads a
+    tensor that several of them use only once.
     The optimizer, copies that follow copies, and operators that repeat in place are left out, as
     neighbouring operators work on different data.
     """

@@ -263,9 +263,9 @@ def folded(run: RunAnalysis, rank: int, fold: str, edges: pd.DataFrame) -> Group
     if fold == "ranks":
         if run.is_large:
             raise StudyError(
-                f"What all {run.result.num_nodes:,} nodes are too many for one drawing. "
-                "Next: choose modules, phases or streams of one rank; the timeline's 'who came when' says "
-                "which ranks came late."
+                f"{run.result.num_nodes:,} nodes are too many for one drawing. "
+                "Next: choose modules, phases or streams of one rank; the timeline's 'Arrivals' shows which "
+                "ranks were late."
             )
         return rank_groups(run.nodes, path)
     return _MAKERS[fold](run.nodes_of(rank), edges, path[path["rank"] == rank])

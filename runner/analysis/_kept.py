@@ -96,5 +96,5 @@ def _read(file: Path, stamp: list[Any]) -> CodedColumns:
     """Return the columns cached in *file*; raises one of `_DAMAGES` if they are of other files."""
     cache = ParquetFile(file)
     if cache.note != json.dumps(stamp):
-        raise ValueError("it is of other files")
+        raise ValueError("it belongs to other files")
     return {name: cache.read_encoded(name, range(len(cache.rows))) for name in cache.kinds}

@@ -13,7 +13,7 @@ from .._result import Result
 from ..config import Failure, NetworkConfig
 
 TRAFFIC = ("busy_ns", "bytes", "flows")
-"""What a matrix of who sends to whom may hold: hop by hop, or in flows the bytes from end to end."""
+"""The contents of a traffic matrix: hop by hop, or in flows the bytes from end to end."""
 _LOADS = ("rank", "direction", "busy_ns", "bytes", "share")
 _MATRIX_CELLS = 64
 

@@ -16,7 +16,7 @@ from ._links import end_names
 from ._path_facts import said_of
 
 NO_NETWORK = "no communication"
-"""What a breakdown by parts of the network calls the rest of the path."""
+"""The rest of the path in a breakdown by parts of the network."""
 _COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")
 """The columns of a node that :func:`members_of` reads."""
 

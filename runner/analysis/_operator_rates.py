@@ -91,7 +91,7 @@ class OperatorRate:
 
     @property
     def bound(self) -> str:
-        """Whichever needs longer at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
+        """``compute`` or ``memory``: the one that needs longer at the chip's peaks; "" without peaks."""
         compute_ns, memory_ns = self.least_ns
         return "compute" if compute_ns > memory_ns else "memory" if memory_ns else ""
 
@@ -167,7 +167,7 @@ def without_shapes(metadata: Mapping[str, Any]) -> str:
 
 
 def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[str, int]]:
-    """Return class and written bytes of elementwise operators and copies, by name and all bytes of a call."""
+    """Return class and written bytes of elementwise operators and copies, by name and bytes of a call."""
     return {
         (one.operator, one.read_bytes + one.written_bytes): (one.kind, one.written_bytes)
         for one in _recorded(metadata).kinds
@@ -214,9 +214,9 @@ class Reach:
 def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
     """Return the operators that would be faster at the rate of another operator of about their size.
 
-    Comparable operators run on the same chip, are bound by the same, and are of the same class and
-    precision, or stream whole tensors; their calls work about as much, so that neither launches nor caches
-    explain the difference. No rate above the roofline counts, and products of a chip without known peaks are
+    Comparable operators have the same chip, bound, class and precision, or stream whole tensors; their calls
+    are of similar size, so that neither launches nor caches explain the difference. No rate above the
+    roofline counts, and products of a chip without known peaks are
     compared with products that also move about as much.
     """
     reaches = {}

@@ -30,7 +30,7 @@ def operator_table(run: RunAnalysis) -> pd.DataFrame:
     ``time_ns`` is that of the device work of all ``calls`` as measured, on the host that of the operators
     themselves; ``share`` is its share of the rank's. ``flops`` and ``size_bytes`` are those of one call.
     If ``kind`` is "", the operator has no model or recorded shapes, and these and the rates are missing.
-    ``bound`` is compute or memory, whichever needs longer at the peaks of the chip that the trace names.
+    ``bound`` is compute or memory: the one that needs longer at the peaks of the trace's chip.
     ``roofline_share`` is that time over the measured one, NaN without a chip or model. Empty for workloads
     that were not converted from traces.
     """

@@ -26,7 +26,7 @@ class NodeFacts:
     """The rows of some nodes, each of a rank, in the graphs of a workload."""
 
     def __init__(self, workload: Workload, ranks: Ints, node_ids: Ints) -> None:
-        """Locate the nodes; raises `BackendError` if one is missing, so that the workload is another one."""
+        """Locate the nodes; raises `BackendError` if one is missing, as the workload is then another one."""
         programs = np.full(len(ranks), -1, np.int64)
         inside = ranks < workload.num_ranks
         programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]

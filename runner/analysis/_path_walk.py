@@ -107,8 +107,8 @@ def _records(result: Result) -> _Records | _SavedRecords:
 def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool = False) -> Steps:
     """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without a gap.
 
-    Of a measured result, whose ranks have clocks of their own and record no waits for each other, *sync* has
-    both. The path is on the clock of the rank that ends last. If the measured step *repeats*, a rank that
+    The ranks of a measured result have separate clocks and record no waits for each other; *sync* has both.
+    The path is on the clock of the rank that ends last. If the measured step *repeats*, a rank that
     began it later was in the one before until then. Raises `BackendError` if the records refer to nodes they
     lack, or form a cycle.
     """

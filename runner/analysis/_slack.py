@@ -45,7 +45,7 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
     """
     if not result.num_nodes:
         raise BackendError(
-            f"The result of '{result.backend}' has no node times, so no node's slack is known; use another "
+            f"The result of '{result.backend}' has no node times, so slack is unknown; use another "
             "backend, such as 'analytical-unaware'."
         )
     schedule = Schedule(result, workload)
@@ -65,8 +65,8 @@ class _Events:
     The end of a row is the event *end*. If the row is *apart*, its start is the preceding event; otherwise
     it is the same event, as a computation's end moves with its start. The events of a rank are contiguous.
     After those of all rows come the arrivals for which ends of a collective waited. *waits* (before, after,
-    gap; sorted by before) are those of communication: *gap* is how much later before could come without
-    delaying after.
+    gap; sorted by before) are those of communication: *gap* is how much later event *before* could happen
+    without delaying event *after*.
     """
 
     def __init__(self, schedule: Schedule, collectives: Columns) -> None:

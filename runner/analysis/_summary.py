@@ -62,7 +62,7 @@ _CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What bounds a step. *headline* is one sentence; *kinds* is the critical path by kind.
+    """The bound of a step. *headline* is one sentence; *kinds* is the critical path by kind.
 
     *ranks* has a row per rank: ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns, idle_ns``
     and ``finish_ns``, where compute, exposed communication, exposed copies and idle time (here: until the

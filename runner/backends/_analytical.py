@@ -36,7 +36,7 @@ def refuse_linkless(network: NetworkConfig, backend: str) -> None:
     """
     if network.failures:
         raise ConfigError(
-            f"The network '{network.name}' has failures of links, and '{backend}' knows no links; use "
+            f"The network '{network.name}' has link failures, but '{backend}' does not model links; use "
             f"{backends_that('links')}, or leave 'failures' out."
         )
     if network.logical:

@@ -54,18 +54,18 @@ class AutoBackend:
             "flow_makespan_ns": flow.makespan_ns,
         }
         likely = (
-            f"{share_text(expected[_MOST])} in nine of ten of {expected['cases']} measured cases, and "
-            f"{share_text(expected[_NEARLY_ALL])} in 99 of 100,"
+            f"{share_text(expected[_MOST])} (90th percentile of {expected['cases']} measured cases) or "
+            f"{share_text(expected[_NEARLY_ALL])} (99th percentile)"
         )
         if expected[_MOST] <= self.error and not flags:
-            sentence = f"'auto' answered with 'flow', whose makespan was within {likely} that had no flag."
+            sentence = f"'auto' answered with 'flow', whose error without a flag was at most {likely}."
             return _answer(flow, provenance | {"attempts": [_attempt(flow)]}, sentence)
         packet = packet_backend().run(experiment, progress)
         reason = ", ".join(flags) if flags else "the error asked for"
         error = abs(flow.makespan_ns / packet.makespan_ns - 1) if packet.makespan_ns else 0.0
         sentence = (
-            f"'auto' answered with 'packet' because of {reason}: 'flow' was off by up to {likely} that "
-            f"were like this, and is by {share_text(error)} here."
+            f"'auto' answered with 'packet' because of {reason}: in such cases the error of 'flow' was at "
+            f"most {likely}; here it is {share_text(error)}."
         )
         attempts = [_attempt(flow) | {"given_up": reason}, _attempt(packet)]
         return _answer(packet, provenance | {"attempts": attempts}, sentence)

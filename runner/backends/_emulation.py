@@ -85,7 +85,7 @@ class EmulationBackend:
         setup = self._setup()
         rate = setup.link_bps or _NOMINAL_BPS
         gibibytes = rate / 8 / (1 << 30)
-        caveat = "" if setup.link_bps else ": its bandwidth is not known, and 10 Gb/s stand for it"
+        caveat = "" if setup.link_bps else ": its bandwidth is unknown, and taken as 10 Gb/s"
         assumption = f"The network of an emulation is one switch of all ranks{caveat}."
         return NetworkConfig(
             ("Switch",), (num_ranks,), (gibibytes,), (_NOMINAL_NS,), name="real", assumptions=(assumption,)
@@ -101,8 +101,8 @@ class EmulationBackend:
         """
         if experiment.workload.representative_of_rank is not None:
             raise ConfigError(
-                "The workload has one rank of each kind, and an emulation runs every rank. Next: write all "
-                "of them ('chakrascope predict --all-ranks')."
+                "The workload has one graph per set of equal ranks, but an emulation runs every rank. Next: "
+                "write all graphs ('chakrascope predict --all-ranks')."
             )
         setup = self._setup()
         places = setup.places(experiment.workload.num_ranks)
@@ -143,7 +143,7 @@ def _stall(stalled: Stalled) -> SimulationStalled:
     )
     more = len(stalled.operations) - _SHOWN
     return SimulationStalled(
-        f"The emulated job stalled: its ranks wait for each other, and no message is under way. {shown}"
+        f"The emulated job stalled: its ranks wait for each other, and no message is in flight. {shown}"
         f"{f'; and {more} more' if more > 0 else ''}. Next: let all members of a group issue its collectives "
         "in the same order, whatever the timing; a data or control dependency between them does.",
         [

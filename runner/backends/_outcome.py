@@ -49,8 +49,8 @@ def _efficiency(experiment: Experiment) -> list[str]:
         ]
     if used == "none":
         return [
-            f"'efficiency' has no effect on '{backend}': what it reads is written without it, so that its "
-            "messages have the whole bandwidth and collectives cost nothing beside them."
+            f"'efficiency' has no effect on '{backend}': its inputs do not contain it, so messages get the "
+            "full bandwidth and collectives have no overhead."
         ]
     if part.wire < 1 and used == "all but wire":
         return [
@@ -252,9 +252,9 @@ def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:
         )
     columns = (changed[name].tolist() for name in ("time_ns", "lost", "rerouted", "waiting"))
     for time_ns, lost, rerouted, waiting in zip(*columns, strict=True):
-        words = [f"{count_text(lost, 'packet')} lost", f"{count_text(rerouted, 'message')} took another way"]
+        words = [f"{count_text(lost, 'packet')} lost", f"{count_text(rerouted, 'message')} were rerouted"]
         if waiting:
-            words.append(f"{count_text(waiting, 'message')} without a way until a link comes back")
+            words.append(f"{count_text(waiting, 'message')} without a path until a link comes back")
         sentences.append(f"Links changed at {time_ns} ns: {', '.join(words)}.")
     later = sorted({change.time_ns for change in fabric.changes} - set(changed["time_ns"].tolist()))
     if later:

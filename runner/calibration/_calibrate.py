@@ -56,16 +56,16 @@ def handshake_of(records: Records) -> tuple[str, Remarks]:
     if ratio >= _IN_TURN:
         return _IN_ORDER, Remarks(
             (
-                f"Messages both ways at once took {ratio:.2f} times one of them: a receiver's request waits "
-                "behind what it sends itself, and so do sends and receives with this network.",
+                f"Messages in both directions at once took {ratio:.2f} times as long as one: a receiver's "
+                "request waits behind its own messages, and simulations on this network do the same.",
             )
         )
     if ratio <= _BOTH_AT_ONCE:
         return _NONE, Remarks()
     return _NONE, Remarks(
         undetermined=(
-            f"Whether messages both ways wait for each other: both at once took {ratio:.2f} times one of "
-            "them, which is neither one nor two; no handshake was written.",
+            f"Whether messages in both directions wait for each other: both at once took {ratio:.2f} times "
+            "as long as one, which is neither one nor two; no handshake was written.",
         )
     )
 
@@ -402,7 +402,8 @@ def _faster(points: Sequence[Point]) -> list[str]:
         return []
     worst = max(over, key=lambda point: point.error)
     return [
-        f"What makes {count_text(len(over), 'size')} faster than latency and bandwidth allow: the network "
+        f"The reason why {count_text(len(over), 'size')} took less time than latency and bandwidth allow: "
+        "the network "
         f"file says {duration_text(worst.model_ns)} for {worst.operation} of "
         f"{bytes_text(worst.size_bytes)}, which took {duration_text(worst.measured_ns)}. Caches and links "
         "that let bursts pass do that; for such sizes it is too slow."

@@ -41,8 +41,8 @@ def operator_table(workload: Workload) -> pd.DataFrame:
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
-            "The workload does not come from a measurement, so its operators took no time to fit anything "
-            "to; capture the job with 'chakrascope trace'."
+            "The workload does not come from a measurement, so it has no times of operators; capture the job "
+            "with 'chakrascope trace'."
         )
     tables = []
     for place, graph in enumerate(workload.graphs):
@@ -141,13 +141,13 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
         ),
     )
     why = {
-        name: "too small to tell a speed" if name in fits else f"fewer than {_FEWEST} sizes"
+        name: "too small to determine a speed" if name in fits else f"fewer than {_FEWEST} sizes"
         for name in CLASSES
     }
     notes = [
         f"{name}: {why[name]}, so it keeps the chip's own costs" for name in CLASSES if name not in measured
     ]
-    notes.append("what starting operators, layers, steps and collectives take is 0 in the chip file")
+    notes.append("the start-up times of operators, layers, steps and collectives are 0 in the chip file")
     return replace(chip, costs={**chip.costs, MEASURED: costs}), notes
 
 
@@ -195,7 +195,7 @@ def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, 
 
 def _assumption(table: pd.DataFrame, measured: np.ndarray, left: int, error: float, name: str) -> str:
     count = int((~np.isnan(measured)).sum())
-    off = "not known, as no operator is in both" if np.isnan(error) else f"{share_text(error)} in the median"
+    off = "unknown, as no operator is in both" if np.isnan(error) else f"{share_text(error)} in the median"
     rest = f", {left} kept their times" if left else ""
     return (
         f"Compute times were carried over to {name}: {count} of {count_text(len(table), 'operator')} as "

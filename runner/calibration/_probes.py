@@ -206,7 +206,7 @@ def measure_network(
     setup = read_setup(place)
     count = _num_ranks(setup)
     if count < _LOCAL_RANKS:
-        raise ConfigError(f"'{place}' has one rank, and so no peer; give it two or more.")
+        raise ConfigError(f"'{place}' has only one rank; give it two or more.")
     places = setup.places(count)
     located = {host.name: host.location for host in setup.hosts if host.location}
     hosts = {where.rank: where.host for where in places}

@@ -55,7 +55,8 @@ def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Tra
     used = sum(count for _, count in there_and_back)
     lost = len(messages) - len(transfers) - used
     left_out = [
-        f"{count_text(lost, 'message')} whose transfer no clock tells: less than {_LEAST} of a size each way"
+        f"{count_text(lost, 'message')} of unknown transfer time: fewer than {_LEAST} of a size in each "
+        "direction"
     ]
     return [*transfers, *(one for one, _ in there_and_back)], left_out if lost else []
 
@@ -195,8 +196,8 @@ def _left_out(blind: int, unclear: int, spread: float) -> list[str]:
         )
     if unclear:
         sentences.append(
-            f"{count_text(unclear, 'collective')} with a root, shorter than {_CLEAR} times what clocks may "
-            f"be off by ({duration_text(spread)})"
+            f"{count_text(unclear, 'collective')} with a root, shorter than {_CLEAR} times the clock error "
+            f"({duration_text(spread)})"
         )
     return sentences
 
@@ -214,8 +215,8 @@ def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] |
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
-            "The workload does not come from a measurement, so its collectives took no time to fit anything "
-            "to; capture the job with 'chakrascope trace', or give production logs."
+            "The workload does not come from a measurement, so it has no times of collectives; capture the "
+            "job with 'chakrascope trace', or give production logs."
         )
     calls = _calls(workload)
     everyone = tuple(range(workload.num_ranks))
@@ -327,7 +328,7 @@ def records_of_study(study: Study, workload: str | None = None) -> Records:
     names = study.workloads()
     if not names:
         raise ConfigError(
-            f"The study {study.path} holds nothing measured; capture a job with 'chakrascope trace -o "
+            f"The study {study.path} holds no measurements; capture a job with 'chakrascope trace -o "
             f"{study.path}', or give production logs instead of a study."
         )
     chosen = workload or names[-1]
@@ -360,9 +361,7 @@ def log_records(matched: MatchedLogs) -> Records:
     logs = matched.logs
     left_out = []
     if silent:
-        left_out.append(
-            f"{count_text(silent, 'collective')} whose logs do not have how long it took on all ranks"
-        )
+        left_out.append(f"{count_text(silent, 'collective')} without a duration on all ranks")
     if rooted:
         left_out.append(f"{count_text(rooted, 'collective')} in which ranks do not wait for each other")
     hosts = {rank: log.host for rank, log in logs.ranks.items() if log.host}

@@ -74,8 +74,8 @@ class Costs:
     """The costs of classes of operators on a chip with one software.
 
     *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
-    *pointwise* of the memory bandwidth. *gemm_memory* is how much of the time to move the operands of a
-    matrix product once comes on top of its operations, so that thin ones are slow. *layer_ns* is the
+    *pointwise* of the memory bandwidth. *gemm_memory* is the share of the time to move the operands of a
+    matrix product once that is added to its operations, so that thin products are slow. *layer_ns* is the
     additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
     in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
     that slows the computation down by as much, *tensor_exposed* that of one of tensor parallelism, between
@@ -127,9 +127,9 @@ class Chip:
 
     *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
     that traces give it. *host* is that of the usual node, for CPU offload. *products* are the shares of the
-    peaks that large matrix products reach when measured alone, by precision. Without measured steps of its
-    own, it has the costs of the shipped chip that *like* names for the software, with the shares of matrix
-    products in proportion to those measured alone.
+    peaks that large matrix products reach when measured alone, by precision. Without measured steps, it has
+    the costs of the shipped chip that *like* names for the software, with the shares of matrix products
+    scaled by those measured in isolation.
     """
 
     name: str

@@ -104,7 +104,7 @@ def refuse_programs(system: SystemConfig, backend: str) -> None:
     given = [key for key in _PROGRAMS if getattr(system, key)]
     if given:
         raise ConfigError(
-            f"'{given[0].replace('_', '-')}' is a key of ours, which '{backend}' would ignore. Next: write "
+            f"'{given[0].replace('_', '-')}' is an extension, which '{backend}' would ignore. Next: write "
             "the program as messages with 'chakrascope algorithm export', and name those under "
             f"'{given[0].removesuffix('_programs').replace('_', '-')}-implementation-custom'."
         )

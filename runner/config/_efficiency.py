@@ -22,7 +22,8 @@ from ._values import choice, shown
 
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
-"""What a message waits for: nothing, or its receiver's request, which queues behind earlier messages."""
+"""The event that a message waits for: none, or its receiver's request, which queues behind earlier
+messages."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
 # Collectives without a root, so that one can replace another on the same bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")

@@ -260,7 +260,9 @@ class Fabric:
         sentences = []
         mode = self.settings["CC_MODE"]
         if mode not in (*CONGESTION_CONTROLS, NO_CONTROL):
-            sentences.append(f"CC_MODE {mode} is no congestion control: window and pauses alone limit flows.")
+            sentences.append(
+                f"CC_MODE {mode} selects no congestion control: only windows and pauses limit flows."
+            )
         rates = {link.rate_bps for link in self.links}
         for key in THRESHOLDS:
             absent = sorted(rates - set(self.settings[key]))

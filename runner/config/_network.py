@@ -234,7 +234,7 @@ class NetworkConfig:
         if missing:
             unlike = [str(key) for key in data if key not in DIMENSION_KEYS]
             close = difflib.get_close_matches(missing[0], unlike, n=1)
-            spelt = f" (is {shown(close[0])} meant to be it?)" if close else ""
+            spelt = f" ({shown(close[0])} may be a misspelling of it)" if close else ""
             raise ConfigError(
                 f"{where}: the key '{missing[0]}' is missing{spelt}; a network needs "
                 f"{', '.join(DIMENSION_KEYS)}."

@@ -25,7 +25,7 @@ _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 
 @dataclass(frozen=True)
 class Clos:
-    """Two tiers, or three with *leaves_per_pod*, of links as fast as the hosts' links.
+    """A fabric of two tiers, or three with *leaves_per_pod*; all links are as fast as the hosts'.
 
     Each leaf joins *hosts_per_leaf* hosts, and has that number divided by *oversubscription* uplinks, one to
     each spine. With pods, each pod has its own spines, and each spine has *leaves_per_pod* divided by

@@ -56,7 +56,7 @@ def find_dimensions(
     torus = _torus(first, own_hops)
     if torus:
         return _verified_torus(ranks, links, torus, first)
-    return [], "the ways from rank 0 to the others form neither groups of one size nor rings"
+    return [], "the paths from rank 0 to the others form neither groups of one size nor rings"
 
 
 def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int, int] | None:
@@ -170,7 +170,7 @@ def _verified(
                 continue
             level = next(index for index, size in enumerate(levels) if source // size == rank // size)
             if way is None or not way.even or way.figures != samples[level].figures:
-                return [], f"the ways from rank {source} to rank {rank} differ from those of others"
+                return [], f"the paths from rank {source} to rank {rank} differ from those of others"
             direct[level] = direct[level] and way.hops == 1 + own_hops
     return [
         Dimension(
@@ -224,7 +224,7 @@ def _verified_torus(
                 distance = around if shape == "Ring" else 1
                 wanted = distance * sample.least_ps, sample.slowest_bps
                 if way is None or not way.even or way.figures != wanted:
-                    return [], f"the ways from rank {source} to rank {rank} are not those of a torus"
+                    return [], f"the paths from rank {source} to rank {rank} are not those of a torus"
     return [
         Dimension(shape, size, way.slowest_bps, way.least_ps)
         for (shape, size), way in zip(sizes, samples, strict=True)

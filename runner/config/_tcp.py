@@ -213,4 +213,4 @@ def _check(settings: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}: give 'red-thresholds' or 'ecn-threshold' of 'tcp', not both.")
     if not settings["ecn"] and (settings["congestion-control"] == "dctcp" or settings["ecn-threshold"]):
         what = "'ecn-threshold'" if settings["ecn-threshold"] else "DCTCP"
-        raise ConfigError(f"{where}: {what} needs marks, but 'ecn' of 'tcp' is false; leave it out.")
+        raise ConfigError(f"{where}: {what} needs ECN marks, but 'ecn' of 'tcp' is false; leave it out.")

@@ -117,7 +117,7 @@ class Agent:
         if now - self._last_sent > _ALIVE_S:
             self._tell("alive")
         if now - self._last_received > _SILENCE_S:
-            raise ChannelClosed(f"Nothing was heard of the coordinator for {_SILENCE_S:g} s.")
+            raise ChannelClosed(f"The coordinator was silent for {_SILENCE_S:g} s.")
         if self._deadline is not None and now > self._deadline:
             self._end_children()
             self._tell("failed", rank=-1, error="BackendTimeout", text=self._too_long())
@@ -176,7 +176,9 @@ class Agent:
         self._deadline = time.monotonic() + self.limit_s
         for task in ranks:
             if task["host"] not in self.hosts:
-                raise BackendError(f"The coordinator asks for the host '{task['host']}', which is another.")
+                raise BackendError(
+                    f"The coordinator asks for the host '{task['host']}', which this agent is not."
+                )
             addresses = tuple(map(str, task["addresses"]))
             namespace = self.hosts[task["host"]]
             self._fork(Rank(int(task["rank"]), addresses, key, str(facts["transport"]), namespace), job)

@@ -280,7 +280,7 @@ class Coordinator:
             for operation in output.facts["open"]
             if not states[rank].finished
         ]
-        raise Stalled("The ranks wait for each other, and no message is under way.", operations)
+        raise Stalled("The ranks wait for each other, and no message is in flight.", operations)
 
     def _outputs(self) -> tuple[Message, ...]:
         outputs = {int(message.facts["rank"]): message for message in self._from_ranks("output")}
@@ -337,8 +337,8 @@ class Coordinator:
         where = f"Rank {rank} on {self._places[rank].host}: " if 0 <= rank < len(self._places) else ""
         if first.kind == "gone":
             raise BackendError(
-                f"{where}its process ended early (status {first.facts.get('status')}). Next: see what its "
-                "agent wrote last on that host, and whether the host has enough memory."
+                f"{where}its process ended early (status {first.facts.get('status')}). Next: see its agent's "
+                "last output on that host, and whether the host has enough memory."
             )
         kind = getattr(errors, str(first.facts.get("error")), BackendError)
         is_ours = isinstance(kind, type) and issubclass(kind, errors.ChakrascopeError)
@@ -359,7 +359,7 @@ class Coordinator:
             agent.last_received = time.monotonic()
         for agent in self._agents:
             if time.monotonic() - agent.last_received > _SILENCE_S:
-                self._lose(agent, f"Nothing was heard of it for {_SILENCE_S:g} s.")
+                self._lose(agent, f"It was silent for {_SILENCE_S:g} s.")
 
     def _broadcast(
         self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()
@@ -377,8 +377,8 @@ class Coordinator:
 
     def _lose(self, agent: _Agent, why: str) -> None:
         raise BackendError(
-            f"The agent of {', '.join(agent.hosts)} ({agent.address}) is lost: {why} Next: see what it wrote "
-            "last on that host."
+            f"The agent of {', '.join(agent.hosts)} ({agent.address}) is lost: {why} Next: see its last "
+            "output on that host."
         )
 
 

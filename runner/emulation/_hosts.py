@@ -94,7 +94,7 @@ class Setup:
             for rank in ranks:
                 if rank in result:
                     raise ConfigError(
-                        f"Rank {rank} is on the hosts '{result[rank].host}' and '{host.name}'; leave one."
+                        f"Rank {rank} is on the hosts '{result[rank].host}' and '{host.name}'; leave one out."
                     )
                 result[rank] = Place(rank, host.name, host.addresses)
         missing = [rank for rank in range(num_ranks) if rank not in result]
@@ -253,7 +253,7 @@ def _hosts(data: Any, where: str) -> tuple[Host, ...]:
         if not isinstance(nics, list) or not nics or not all(isinstance(nic, str) for nic in nics):
             raise ConfigError(f"{here}: 'nics' must be a list of addresses, such as [10.0.0.1, 10.1.0.1].")
         if "ranks" in entry and "slots" in entry:
-            raise ConfigError(f"{here} has 'ranks' and 'slots'; leave one.")
+            raise ConfigError(f"{here} has 'ranks' and 'slots'; leave one out.")
         name = str(entry.get("name", entry.get("address", nics[0])))
         if any(name == host.name for host in hosts):
             raise ConfigError(f"{where}: there are two hosts called '{name}'.")
@@ -332,7 +332,7 @@ def read_token(file: Path | None) -> bytes:
     if len(token) < _SHORTEST_TOKEN:
         where = f"the file {file}" if file is not None else f"the environment's {TOKEN_VARIABLE}"
         raise ConfigError(
-            f"Coordinator and agents need a token that both know, at least {_SHORTEST_TOKEN} characters in "
+            f"Coordinator and agents need a shared token of at least {_SHORTEST_TOKEN} characters in "
             f"{where}. Next: openssl rand -hex 32 > FILE, readable by you alone, on every host; name it as "
             "'token_file' in the hosts file, and to agents as --token-file."
         )

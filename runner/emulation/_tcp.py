@@ -88,7 +88,7 @@ class _Meeting:
         found = self._check(accepted, lower)
         for each, peer, _ in higher:
             if read_exactly(each, 2) != b"ok":
-                raise BackendError(f"Rank {peer} did not take the connection of rank {own}.")
+                raise BackendError(f"Rank {peer} did not accept the connection of rank {own}.")
         return [*higher, *((each, peer, path) for (peer, path), each in found.items())]
 
     def _connect(self, peer: int, path: int) -> socket.socket:

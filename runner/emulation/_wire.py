@@ -132,7 +132,7 @@ class Channel:
         number = struct.pack(">Q", self._received)
         expected = signature(self._receiving, number, whole[: _LENGTH.size], whole[head:])
         if not hmac.compare_digest(expected, whole[_LENGTH.size : head]):
-            raise Refused("What came over the connection was changed on its way.")
+            raise Refused("The data was modified in transit.")
         self._received += 1
         return _decoded(whole[head : head + json_size], whole[head + json_size :])
 

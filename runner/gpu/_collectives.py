@@ -142,8 +142,8 @@ def gpu_config(
     for each in collectives:
         if each.involved & every != every:
             raise ConfigError(
-                f"A collective of {each.size_bytes} bytes (node {each.node_id}) runs in some dimensions of "
-                "the network alone (involved_dim), which machines of the GPU model do not have; give it a "
+                f"A collective of {each.size_bytes} bytes (node {each.node_id}) only runs in some dimensions "
+                "of the network (involved_dim), which machines of the GPU model do not have; give it a "
                 "process group instead."
             )
     compiled: dict[tuple[int, int, tuple[int, ...]], engine.GpuProgram] = {}

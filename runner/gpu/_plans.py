@@ -210,7 +210,7 @@ class PlanLowering:
         if not self.machine.scale_up.multicast:
             raise ConfigError(
                 f"{self.program.where(writer.rank, block.id, op)}: it needs a switch that multicasts and "
-                f"reduces, and the machine '{self.machine.name}' has none (scale_up.multicast); choose a "
+                f"reduces, but the machine '{self.machine.name}' has none (scale_up.multicast); choose a "
                 "program without switch channels."
             )
         for rank in region.ranks:

@@ -28,7 +28,7 @@ class StepLowering:
         self.nodes = nodes
         if program.protocol not in machine.protocols:
             raise ConfigError(
-                f"{program.source}: the machine '{machine.name}' has no figures of the protocol "
+                f"{program.source}: the machine '{machine.name}' has no figures for the protocol "
                 f"'{program.protocol}'{did_you_mean(program.protocol, machine.protocols)}"
             )
         self.protocol = machine.protocols[program.protocol]

@@ -328,7 +328,7 @@ class JobStore:
         return text.decode("utf-8", "replace")
 
     def cancel(self, identity: int) -> Job:
-        """End a job: at once if it is queued; a running one is asked to stop, and killed if it does not.
+        """End a job: at once if it is queued; a running one has to stop, and is killed if it does not.
 
         It has some seconds to stop; `resume` or another `cancel` after that kills it.
         """

@@ -19,7 +19,7 @@ from ..prediction.models import AXES, SCHEDULES, Transformer, recomputation_of
 CHOICES = (
     "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",
 )  # fmt: skip
-"""What a plan chooses, the names of the fields of `Plan`, in the order of tables."""
+"""The fields of `Plan` that a search chooses, in the order of tables."""
 _USABLE = 0.95  # of the memory; libraries and fragments take the rest
 
 
@@ -74,7 +74,7 @@ class Request:
             for value in values:
                 if key in choices and value not in choices[key]:
                     allowed = ", ".join(map(str, choices[key]))
-                    raise UsageError(f"--{key} can be {allowed}, and not '{value}'.")
+                    raise UsageError(f"--{key} must be {allowed}, not '{value}'.")
         for cluster in self.clusters:
             cluster.chip.peak(self.precision or cluster.chip.precision)
             if self.software is not None:
@@ -125,7 +125,7 @@ def usual_network(chip: str, ranks: int) -> NetworkConfig:
     presets = read_yaml(_NETWORKS, "table of networks")
     if chip not in presets:
         raise UsageError(
-            f"No network is known for the chip '{chip}'. Next: --network NAME or a file, which also "
+            f"The chip '{chip}' has no default network. Next: --network NAME or a file, which also "
             f"gives the number of GPUs."
         )
     node = NetworkConfig.preset(presets[chip])

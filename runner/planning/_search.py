@@ -90,7 +90,7 @@ _START, _ESTIMATES = "start.json", "estimates.jsonl"
 
 @dataclass(frozen=True, eq=False)
 class Plans:
-    """What a search found.
+    """The result of a search.
 
     *table* has the best of the *possible* plans, which fit, best first (see `search_table`). *combinations*
     counts the possible degrees; *refused_degrees* and *refused* count the impossible degrees and plans by
@@ -154,7 +154,7 @@ def search_plans(
     """
     degrees, refused_degrees = possible_degrees(request)
     if not degrees:
-        raise UsageError(f"No way to split the ranks is possible: {_reasons(refused_degrees)}. {_NEXT}")
+        raise UsageError(f"The ranks cannot be split: {_reasons(refused_degrees)}. {_NEXT}")
     named = name or f"plans-{request.content_hash[:8]}"
     check_name(named, "a sweep")
     folder = None if study is None else study.sweep_dir(named)
@@ -232,7 +232,7 @@ def _begin(folder: Path, request: Request) -> None:
     described = request.describe()
     if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != described:
         raise StudyError(
-            f"The study has something else called '{folder.name}'. Next: give the search another --name."
+            f"The study already has another '{folder.name}'. Next: give the search another --name."
         )
     with writing(f"The sweep {folder}", StudyError):
         write_file(file, json.dumps(described, indent=2) + "\n")

@@ -194,7 +194,7 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
     plan, costs = setting.plan, setting.costs
     if not about_backend(backend).folds and not every_rank:
         raise UsageError(
-            f"'{backend}' simulates every rank, and the prediction makes one graph for all that do the same. "
+            f"'{backend}' simulates every rank, but the prediction has one graph per set of equal ranks. "
             "Next: add --all-ranks, or leave out --backend."
         )
     every_rank = every_rank or needs_every_rank(setting.network)
@@ -321,7 +321,7 @@ def assumptions(setting: Setting) -> list[str]:
         f"{_reached(setting)}; those of ranks in several nodes run within the nodes first, then between them",
         f"Ranks are placed {', '.join(plan.placement)} from the innermost, "
         f"{Links.of(setting.network).node_size} a node",
-        "Ranks of a pipeline stage do the same at the same time: no stragglers, no failures, no data to read",
+        "Ranks of a pipeline stage work in step: no stragglers, failures or data loading",
         "Tokens are images of 224 x 224; the host starts a tenth of the kernels of a transformer's layer for "
         "a convolution, and nothing else once a step"
         if setting.model.convolutions

@@ -80,14 +80,14 @@ def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
     if not groups:
         if any(role.has_peers() for role in roles.values()):
             raise TraceError(
-                "rank 0 of the script exchanges no messages with single ranks, but others do: it cannot "
-                f"stand for them. {_SMALLER}"
+                f"rank 0 of the script exchanges no messages with single ranks, but others do: it cannot "
+                f"represent them. {_SMALLER}"
             )
         return (0,)
     if len(groups) > 1:
         raise TraceError(
             "rank 0 of the script exchanges messages with single ranks in several groups (pipeline and ring "
-            f"attention, say), and which ranks do the same is not known. {_SMALLER}"
+            f"attention, say), so equal ranks are unknown. {_SMALLER}"
         )
     stages = groups.pop() or tuple(range(world))
     lacking = [rank for rank in stages if rank not in roles]
@@ -143,8 +143,8 @@ def _check(actors: Mapping[int, Role], roles: Mapping[int, Role]) -> None:
     for rank, role in roles.items():
         if not role.same_as(actors[rank]):
             raise TraceError(
-                f"rank {rank} of the script communicates otherwise than the rank that was to stand for it, "
-                f"so the ranks that were run do not tell what the others do. {_SMALLER}"
+                f"rank {rank} of the script communicates differently from the rank that would represent it, "
+                f"so the recorded ranks do not determine the others. {_SMALLER}"
             )
 
 

@@ -75,13 +75,13 @@ def _last_uses(entries: Sequence[RecordedEntry]) -> dict[int, int]:
     return last_uses
 
 
-_NO_VALUES = "tensors had no values: what depends on them is as for ones"
+_NO_VALUES = "tensors had no values: code that depends on them ran as if they were ones"
 _ONE_BY_ONE = (
     "operators are those that PyTorch runs one by one: nothing is fused, and launching them takes no time"
 )
 _FUSED = (
-    "in the modules that the script compiles, pointwise operators that follow each other move what one "
-    "kernel of them would; others run one by one, and launching takes no time"
+    "in compiled modules, consecutive pointwise operators move as much data as one fused kernel; others run "
+    "one by one, and launching takes no time"
 )
 
 
@@ -184,8 +184,8 @@ def _node(
         comm = communication_of(record)
     except ValueError:
         raise TraceError(
-            f"rank {recording.rank} communicates by {entry.name}, which chakrascope does not know, so the "
-            "graph would lack it. Use another collective in the script, or report the operator."
+            f"rank {recording.rank} communicates by {entry.name}, which chakrascope does not recognise, so "
+            "the graph would lack it. Use another collective in the script, or report the operator."
         ) from None
     if comm is None:
         num_ops, moved = operator_cost(record)

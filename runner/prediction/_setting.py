@@ -49,7 +49,7 @@ class Setting:
         self.chip.peak(self.plan.precision)
         if self.plan.needs_host and self.chip.host is None:
             raise UsageError(
-                f"CPU offload needs the bandwidths of a host, which the chip '{self.chip.name}' has not. "
+                f"CPU offload needs the bandwidths of a host, which the chip '{self.chip.name}' lacks. "
                 "Next: a chip file with 'host: {link_bytes_per_s: 6.4e+10, memory_bytes_per_s: 7.7e+10}'."
             )
         if self.plan.world != self.network.num_ranks:

@@ -101,7 +101,7 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
     `ConfigError` for an unrecognised node, and if no allowed combination supports the collective.
     """
     if node not in _NODES:
-        raise ConfigError(f"NCCL's choice is not known for a node of '{node}'{did_you_mean(node, _NODES)}")
+        raise ConfigError(f"NCCL's choice is unknown for a node of '{node}'{did_you_mean(node, _NODES)}")
     for given, known in ((algorithms, NCCL_ALGORITHMS), (protocols, NCCL_PROTOCOLS)):
         for name in given:
             if name not in known:

@@ -26,7 +26,7 @@ from ._model import (
 )
 
 Token = tuple[object, ...]
-"""What is signalled and waited for: a semaphore of a rank, or one direction of a channel."""
+"""A target of signals and waits: a semaphore of a rank, or one direction of a channel."""
 Cell = tuple[object, ...]
 """(rank, buffer, chunk, part), or ("m", sender, receiver, channel, message, chunk) of a message.
 

@@ -66,7 +66,7 @@ def _check_room(program: Program, channels: int) -> None:
                 if any(region.count > _MOST_COUNT for region in (*op.sources, *op.destinations)):
                     raise ConfigError(
                         f"{program.where(rank.rank, block.id, op)}: it moves more than {_MOST_COUNT} chunks, "
-                        "the most there is room for."
+                        "the maximum."
                     )
 
 

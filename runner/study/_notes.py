@@ -82,7 +82,9 @@ def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable
         texts = {"label": "", "note": "", "tags": ()} | ({} if note_problem(folder) else _stored(folder))
         texts |= {key: text for key, text in asked.items() if text is not None}
         with writing(
-            f"The note of {folder.name}", StudyError, "was it deleted, and may you write to the study?"
+            f"The note of {folder.name}",
+            StudyError,
+            "check that it still exists, and the permissions of the study.",
         ):
             write_file(folder / NOTE_FILE, json.dumps(texts, indent=2) + "\n")
 

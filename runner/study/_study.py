@@ -256,7 +256,7 @@ class Study(StudyLayout):
         self._check_ranks(info, len(result.columns("ranks")["rank"]))
         if result.makespan_ns != info.makespan_ns:
             raise StudyError(
-                f"{self.run_file(info.id)} says a makespan of {info.makespan_ns:,} ns, but its result.json "
+                f"{self.run_file(info.id)} states a makespan of {info.makespan_ns:,} ns, but its result.json "
                 f"{result.makespan_ns:,}; delete the folder and run it again."
             )
         return replace(result, backend=info.backend) if about_backend(result.backend).version_1 else result
@@ -333,8 +333,8 @@ class Study(StudyLayout):
         """
         if result.backend != experiment.backend:
             raise StudyError(
-                f"This result is the answer of '{result.backend}', and the experiment asks "
-                f"'{experiment.backend}'. Keep it under the experiment that was run: "
+                f"This result is the answer of '{result.backend}', but the experiment asks "
+                f"'{experiment.backend}'. Store it under the experiment that was run: "
                 f"replace(experiment, backend={result.backend!r})."
             )
         run_id = experiment.content_hash
@@ -363,8 +363,9 @@ class Study(StudyLayout):
         if kept.makespan_ns != result.makespan_ns:
             raise StudyError(
                 f"The run {run_id} of {kept.created[:10]} took {kept.makespan_ns:,} ns, and the same "
-                f"experiment now takes {result.makespan_ns:,}: '{kept.backend}' answers otherwise than it "
-                f"did. Delete the old answer with 'chakrascope runs {self.path} --delete {run_id}', or use "
+                f"experiment now takes {result.makespan_ns:,}: '{kept.backend}' gives another answer than "
+                f"before. Delete the old answer with 'chakrascope runs {self.path} --delete {run_id}', or "
+                "use "
                 "another study."
             )
 
@@ -414,7 +415,7 @@ class Study(StudyLayout):
             return int(document["num_ranks"])
         except (KeyError, TypeError, ValueError) as error:
             raise StudyError(
-                f"The workload '{name}' of {self.path} does not say its ranks ({error}); convert it again."
+                f"The workload '{name}' of {self.path} does not list its ranks ({error}); convert it again."
             ) from error
 
     def _description(self, name: str) -> dict[str, Any]:
@@ -432,8 +433,8 @@ class Study(StudyLayout):
             remove_folder(folder)
         except OSError as error:
             raise StudyError(
-                f"The run {run_id} cannot be deleted ({error.strerror}); was it deleted meanwhile, and "
-                "may you write to the study?"
+                f"The run {run_id} cannot be deleted ({error.strerror}); check that it still exists, and the "
+                "permissions of the study."
             ) from error
 
     def _run_folder(self, run_id: str) -> Path:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 FIGURES = (
     "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks", "cost",
 )  # fmt: skip
-"""What can be compared; ``rank_time_ns`` is the makespan times the ranks, the accelerator time of a step, and
+"""The figures that can be compared; ``rank_time_ns`` is the makespan times the ranks, the accelerator time
+of a step, and
 ``cost`` its price, where prices are given."""
 
 

@@ -20,7 +20,8 @@ from ..study import Study
 from ._settings import Base, Builder
 
 MEASURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
-"""What the table holds of a result: the makespan, the most exposed communication of a rank, and means over
+"""The figures of a result in the table: the makespan, the most exposed communication of a rank, and means
+over
 the ranks. All in ns."""
 
 Answer = Mapping[str, Any]

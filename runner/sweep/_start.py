@@ -119,5 +119,5 @@ def _read_start(folder: Path) -> Base:
         )
     except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
         raise StudyError(
-            f"What the sweep '{folder.name}' started from is not known ({error}); run the sweep again."
+            f"The settings of the sweep '{folder.name}' cannot be read ({error}); run the sweep again."
         ) from error

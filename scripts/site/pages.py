@@ -1,4 +1,4 @@
-"""What MkDocs asks for while it builds the site: the pages of the reference, made from the code.
+"""Hooks of MkDocs: the pages of the reference, generated from the code.
 
 Commands, errors and packages are described once, where they are defined; these pages only show them.
 """

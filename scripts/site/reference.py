@@ -41,7 +41,7 @@ def public_packages() -> tuple[str, ...]:
 
 
 def package_page(name: str) -> str:
-    """Return the page of the package *name*: what it exports, with its docstrings."""
+    """Return the page of the package *name*: its exports, with their docstrings."""
     import_module(name)  # a name that is gone should fail here, with its name
     return f"# {name}\n\n::: {name}\n"
 
@@ -70,7 +70,7 @@ def _commands(
 
 
 def errors_page() -> str:
-    """Return the page of all errors: exit code, class, and what it means."""
+    """Return the page of all errors: exit code, class and meaning."""
     rows = []
     for name in errors.__all__:
         kind = getattr(errors, name)

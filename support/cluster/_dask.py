@@ -189,9 +189,12 @@ def _address(cluster: str) -> str:
     file = Path(cluster)
     if not file.is_file():
         raise BackendError(
-            f"There is no Dask scheduler file {cluster}; give the file, or an address such as tcp://host:8786."
+            f"There is no Dask scheduler file {cluster}; give the file, or an address such as "
+            "tcp://host:8786."
         )
     address = read_json(file, "Dask scheduler file").get("address")
     if not isinstance(address, str):
-        raise ConfigError(f"{cluster} is no Dask scheduler file: it has no address. Next: give another file.")
+        raise ConfigError(
+            f"{cluster} is not a Dask scheduler file: it has no address. Next: give another file."
+        )
     return address

@@ -18,8 +18,8 @@ class TextColumn:
     """A column of texts, dictionary-encoded: row i is ``texts[numbers[i]]``.
 
     It reads as an array of texts: ``column[rows]`` is a column, ``column[0]`` a text, and ``column == "a"``
-    tells which rows are so. Columns are equal if their rows are, however the texts are numbered. They have no
-    hash.
+    a mask of the equal rows. Columns are equal if their rows are, however the texts are numbered. They have
+    no hash.
     """
 
     numbers: np.ndarray

@@ -323,7 +323,7 @@ def test_the_timeline_counts_what_is_inside_and_is_written_whole(study, capfd, t
     ("options", "said"),
     [
         (["--ranks", "7"], "the run has 0 to 3"),
-        (["--from", "5", "--to", "2"], "span no time"),
+        (["--from", "5", "--to", "2"], "is empty"),
         (["-o", "/proc/t.json"], "cannot be written"),
     ],
 )

@@ -55,10 +55,10 @@ def test_an_infragraph_becomes_our_yaml(capsys, tmp_path, data_dir):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["clos-2tier-64", "--as", "yaml"], "--as says what to write and -o where"),
+        (["clos-2tier-64", "--as", "yaml"], "--as and -o belong together"),
         (["clos-2tier-65"], "did you mean 'clos-2tier-64'"),
         (["clos-2tier-64", "--link-default", "pcie"], "is not LINK=BANDWIDTH,LATENCY"),
-        (["ring-8", "--link-default", "pcie=fast"], "'fast' is no bandwidth"),
+        (["ring-8", "--link-default", "pcie=fast"], "'fast' is not a bandwidth"),
         (["ring-8", "--fail", "0,5"], "no link between 0 and 5"),
         (["ring-8", "--fail", "0-5"], "no link between 0 and 5"),
         (["ring-8", "--as", "yaml", "-o", "/proc/none"], "cannot be written"),
@@ -123,15 +123,15 @@ def test_what_is_known_is_taken_as_it_is(logs, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "Give a STUDY, or LOGS, or --hosts"),
-        (("LOGS", "--hosts", "loopback"), "one of them"),
+        ((), "Give a STUDY, LOGS or --hosts"),
+        (("LOGS", "--hosts", "loopback"), "LOGS or --hosts"),
         (("LOGS", "--workload", "x"), "--workload names a workload of a STUDY"),
         (("LOGS", "--wire", "2"), "at most 1"),
-        (("LOGS", "--wire", "1/0"), "not a share of one"),
+        (("LOGS", "--wire", "1/0"), "not a fraction"),
         (("LOGS", "--bandwidth", "fast"), "is not a bandwidth"),
         (("LOGS", "--latency", "soon"), "is not a duration"),
         (("LOGS", "--system", "none"), "no system preset"),
-        (("LOGS", "-o", "network.txt"), "does not end in .yml"),
+        (("LOGS", "-o", "network.txt"), "that ends in .yml"),
         (("nowhere",), "nowhere"),
         (("--hosts", "loopback", "--largest", "5"), "1KiB or more"),
         (("--hosts", "none.yml"), "none.yml"),
@@ -147,7 +147,7 @@ def test_bad_input_is_named(arguments, said, logs, capsys):
 def test_a_study_without_measurements_says_what_to_do(tmp_path, capsys):
     Study.create(tmp_path / "study")
     assert run("calibrate", tmp_path / "study")
-    assert "holds nothing measured" in capsys.readouterr().err
+    assert "holds no measurements" in capsys.readouterr().err
 
 
 # ``chakrascope emulate`` as users meet it.
@@ -221,8 +221,8 @@ def test_without_a_study_nothing_is_kept(prefix, tmp_path, capsys, monkeypatch):
     [
         ([], "give a STUDY folder"),
         (["study", "-o", "other"], "STUDY and --output both name a study"),
-        (["--workload", "x", "--hosts", "h.yml", "--namespaces", "2"], "--hosts is a real network"),
-        (["--workload", "x", "--link", "1Mbit"], "shape --namespaces N"),
+        (["--workload", "x", "--hosts", "h.yml", "--namespaces", "2"], "--hosts uses a real network"),
+        (["--workload", "x", "--link", "1Mbit"], "need --namespaces N"),
         (["--workload", "x", "--namespaces", "2", "--slow", "1"], "--slow must be HOST=RATE"),
     ],
 )
@@ -302,9 +302,7 @@ def test_export(capsys, tmp_path):
 
 def test_what_a_command_cannot_mean(capsys):
     assert "add --collective and --ranks" in program(capsys, "inspect", "ring")[2].replace("\n", " ")
-    assert "go with a program by its name" in program(capsys, "prove", PLAN, "--ranks", "8")[2].replace(
-        "\n", " "
-    )
+    assert "need a program by name" in program(capsys, "prove", PLAN, "--ranks", "8")[2].replace("\n", " ")
     code, _, err = program(capsys, "inspect", "direct", "--collective", "broadcast", "--ranks", "4")
     assert code == 40
     assert "has no program for broadcast" in err

@@ -107,7 +107,7 @@ def test_what_does_not_go_with_it(capfd, study):
     for more in (["--queue"], ["--check"], ["--workload", "x"]):
         code, _, err = run_and_read(capfd, "run", study.path, "--steps", "all", *NETWORK, *more)
         assert code != 0
-        assert "--steps all goes with a STUDY" in err
+        assert "--steps all needs a STUDY" in err
     empty = Study.create(study.path.parent / "empty").path
     code, _, err = run_and_read(capfd, "run", empty, "--steps", "all", *NETWORK)
     assert code != 0

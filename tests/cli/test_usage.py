@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -55,6 +56,49 @@ def test_the_commands_are_a_frozen_surface():
         "view",
         "what-if",
     ]
+
+
+VERBS = {
+    "Capture", "Check", "Compare", "Convert", "Count", "Describe", "Find", "Fit", "Import", "Inspect", "List",
+    "Name", "Open", "Predict", "Print", "Prove", "Query", "Run", "Scale", "Send", "Show", "Simulate", "Turn",
+    "Write",
+}  # fmt: skip
+# Options whose meaning depends on the command; all others are explained in the same words.
+BY_COMMAND = {
+    "--as", "--backend", "--by", "--check", "--chip", "--dp", "--find", "--host", "--hosts", "--keep",
+    "--label", "--measured", "--name", "--network", "--node", "--note", "--output", "--port", "--pp",
+    "--rank", "--ranks", "--run", "--size", "--steps", "--system", "--tag", "--tp", "--view", "--workers",
+    "--workload",
+}  # fmt: skip
+
+
+def helps() -> Iterator[tuple[str, click.Command, str]]:
+    """Yield every command that is listed, with its name and its help for 80 columns."""
+    with click.Context(cli, info_name="chakrascope") as top:
+        todo = [(name, cli.get_command(top, name)) for name in cli.list_commands(top)]
+    for name, command in todo:
+        with click.Context(command, info_name=name, terminal_width=80, max_content_width=80) as context:
+            yield name, command, command.get_help(context)
+        if isinstance(command, click.Group):
+            todo += [(f"{name} {each}", command.commands[each]) for each in command.commands]
+
+
+def test_help_fits_80_columns_and_begins_with_a_verb():
+    for name, command, text in helps():
+        assert max(map(len, text.splitlines())) <= 80, name
+        first = [command.short_help or "", command.help or ""]
+        assert all(line.split()[0].strip(",") in VERBS for line in first if line), (name, first)
+
+
+def test_an_option_is_explained_and_in_the_same_words_everywhere():
+    words: dict[str, set[str]] = {}
+    for name, command, _ in helps():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert option.help, (name, option.opts)
+                if name != "predict search":  # its options are lists of values to try
+                    words.setdefault(max(option.opts, key=len), set()).add(option.help)
+    assert {option for option, texts in words.items() if len(texts) > 1} <= BY_COMMAND
 
 
 def test_help_documents_the_exit_codes(capsys):
@@ -276,7 +320,7 @@ def made(tmp_path_factory):
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
         (("predict", "search", "--model", "m", "--dp", "9" * 5000), 2, "not a list of whole numbers"),
         (("run", "STUDY", "--network", "ring-2", "--fail", "²@1us"), 40, "²"),
-        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "are no ranks; write 3, or 0-7"),
+        (("timeline", "STUDY", "--ranks", "9" * 5000), 2, "is not a range of ranks; write 3, or 0-7"),
         (("what-if", "STUDY", "--faster", "bandwidth:²=2"), 2, "has no dimension '²'"),
         (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
         (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 40, "scheduler.json"),
@@ -356,9 +400,7 @@ def test_an_error_of_the_system_names_the_file(made, monkeypatch, capsys):
     monkeypatch.setattr("chakrascope.runner.Study.open", refuse)
     code, _, message = run_and_read(capsys, "runs", made)
     assert code == 1
-    assert message == (
-        "error: /some/file: Permission denied; check the path, and that you may read and write there.\n"
-    )
+    assert message == ("error: /some/file: Permission denied; check the path and its permissions.\n")
 
 
 @pytest.mark.parametrize("words", [["critical-path"], ["runs", "--format", "json"]])

@@ -132,7 +132,7 @@ def test_the_doctor_names_files_as_they_are_called_in_the_archive(tmp_path, devi
 @pytest.mark.parametrize("kind", ["t.tar.gz", "t.zip"])
 def test_what_leads_out_of_an_archive_is_refused(tmp_path, name, kind):
     path = packed(tmp_path / kind, [("first.json", b"{}"), (name, b"{}")])
-    with pytest.raises(TraceFormatError, match="leads out of it"), unpacked(path):
+    with pytest.raises(TraceFormatError, match="a path outside of it"), unpacked(path):
         pass
     assert not list(tmp_path.parent.glob("out.json"))
 

@@ -89,7 +89,7 @@ def test_a_partial_capture_is_warned_of(trace_set):
 
 
 def test_what_is_nothing_to_look_over_is_said(tmp_path):
-    with pytest.raises(UsageError, match="is no study"):
+    with pytest.raises(UsageError, match="is not a study"):
         doctor(tmp_path / "nothing")
 
 

@@ -209,7 +209,7 @@ def test_without_shapes_gloo_communication_stays_measured_time(data_dir, tmp_pat
     edit_json(source, without_shapes, tmp_path / "rank0.json")
     workload = convert_files(device_trace=str(tmp_path / "rank0.json"))
     assert "has no shapes (record_shapes)" in _assumed(workload)
-    assert "do not tell what some communications move" in _assumed(workload)
+    assert "lack the sizes of some communications" in _assumed(workload)
     assert workload.summary()["communication_nodes"] == 0
 
 

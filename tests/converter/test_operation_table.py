@@ -94,7 +94,7 @@ def test_other_files_are_no_tables(tmp_path):
         ({"duration": [1, 1, np.nan, 1]}, r"row 3, column 'duration': the value is missing or not finite"),
         ({"start_ts": [0, 0, 0, np.inf]}, r"row 4, column 'start_ts': the value is missing or not finite"),
         ({"start_ts": [0, 0, 0, 1e12]}, r"row 4, column 'start_ts': 1e\+12 s"),
-        ({"start_ts": ["0", "soon", "0", "0"]}, r"row 2, column 'start_ts': 'soon' is no number"),
+        ({"start_ts": ["0", "soon", "0", "0"]}, r"row 2, column 'start_ts': 'soon' is not a number"),
         ({"step": [7, 7, 7.5, 7]}, r"row 3, column 'step': 7.5 is not a whole number"),
         ({"stage": [0, 0, -1, 0]}, r"row 3, column 'stage': -1 is not a whole number from 0"),
         ({"dp_rank": [0, 0, 1, 10**9]}, r"row 4, column 'dp_rank': 1e\+09 is not a whole number"),
@@ -230,8 +230,8 @@ def altered(**changes):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "of rank 0 there are no times of whole steps"),
-        (part(0, []), "of rank 0 there are no times of whole steps"),
+        (b"", "rank 0 has no times of complete steps"),
+        (part(0, []), "rank 0 has no times of complete steps"),
         (b"no gzip", "cannot be decompressed"),
         (gzip.compress(b"[]", mtime=0), "Expected `object`"),
         (altered(version=2), "Invalid enum value 2"),

@@ -7,7 +7,7 @@ import pytest
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload, convert_files, doctor
 from chakrascope.converter.building._rank_graph import RankGraph
-from chakrascope.converter.building._uneven import tell_uneven
+from chakrascope.converter.building._uneven import with_uneven_splits
 from chakrascope.converter.readers import HostOp, parameters
 from chakrascope.converter.readers._host_comms import shared_out, split_bytes
 from chakrascope.runner import NetworkConfig, simulate
@@ -114,7 +114,7 @@ def test_the_librarys_record_lists_its_input_first():
 
 
 def test_totals_alone_are_spread_and_said_to_be():
-    graphs, notes = tell_uneven([uneven(10), uneven(7)], {}, 2)
+    graphs, notes = with_uneven_splits([uneven(10), uneven(7)], {}, 2)
     assert [_splits(graph.extra[3]) for graph in graphs] == [(5, 5), (4, 3)]
     assert [graph.nodes["comm_size_bytes"].tolist() for graph in graphs] == [[10], [10]]
     assert "of 1 uneven collectives the traces only have the total of each rank" in notes[1]
@@ -122,7 +122,7 @@ def test_totals_alone_are_spread_and_said_to_be():
 
 def test_shards_of_an_all_gather_are_each_ranks_own():
     kind = CollectiveType.ALL_GATHER
-    graphs, notes = tell_uneven([uneven(10, kind=kind), uneven(7, kind=kind)], {}, 2)
+    graphs, notes = with_uneven_splits([uneven(10, kind=kind), uneven(7, kind=kind)], {}, 2)
     assert [_splits(graph.extra[3]) for graph in graphs] == [(10, 10), (7, 7)]
     assert len(notes) == 1
 
@@ -136,15 +136,15 @@ def test_shards_of_an_all_gather_are_each_ranks_own():
     ],
 )
 def test_even_and_wrong_collectives_are_left_alone(graphs):
-    made, notes = tell_uneven(graphs, {}, 2)
+    made, notes = with_uneven_splits(graphs, {}, 2)
     assert notes == []
     assert all(not graph.extra for graph in made)
 
 
 def test_some_of_the_ranks_stand_for_all_with_equal_amounts():
-    (graph,), (note,) = tell_uneven([uneven(8, (1, 7))], {}, 2)
+    (graph,), (note,) = with_uneven_splits([uneven(8, (1, 7))], {}, 2)
     assert not graph.extra
-    assert "not all ranks were given" in note
+    assert "some ranks are missing" in note
 
 
 def test_scaled_out_experts_exchange_what_they_did_within_each_repetition(moe):

@@ -53,7 +53,7 @@ BY_LOADER = {
         (NETWORK.replace("[50, 25.5]", "50"), "must be a list"),
         (NETWORK.replace("[50,", "[true,"), "'bandwidth' must be a number"),
         (NETWORK.replace("[500, 0]", "[500, -1]"), "0 or more"),
-        (NETWORK.replace("latency", "latncy"), r"'latency' is missing \(is 'latncy' meant to be it\?\)"),
+        (NETWORK.replace("latency", "latncy"), r"'latency' is missing \('latncy' may be a misspelling"),
         (NETWORK + "pakcet: {}\n", r"'pakcet' - did you mean 'packet'"),
         (NETWORK + "latency: [1, 2]\n", r"'latency' occurs twice.*line"),
         (NETWORK + "comment: {1: a, '1': b}\n", "'1' occurs twice"),

@@ -252,7 +252,7 @@ def test_what_ns3_cannot_say_is_said(tmp_path):
     network = graph(2, (0, 2, 8.0, 5), (0, 2, 8.0, 5), (1, 2, 4.0, 0.5))
     _, remarks = write_network(network, "ns3", tmp_path)
     assert "1 pairs of devices have parallel links" in remarks[0]
-    assert "1 links have a latency between two of them" in remarks[1]
+    assert "which changes 1 links" in remarks[1]
 
 
 def test_logical_dimensions_are_written(tmp_path):

@@ -186,7 +186,7 @@ def test_the_check_says_what_backends_without_links_refuse(backend):
     work = communication_of(microbenchmark("all-reduce", 4, 8))
     found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, [backend])
     assert found[0].severity == "error"
-    assert "knows no links; use 'analytical-aware', 'auto', 'flow', 'packet' or 'ns3'" in found[0].text
+    assert "does not model links; use 'analytical-aware', 'auto', 'flow', 'packet' or 'ns3'" in found[0].text
     found = check_setup(network({"link": [4, 6]}), SystemConfig.preset("default", 1), work, ["packet"])
     assert "error" not in {finding.severity for finding in found}
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.cli._predict import predict_command
-from chakrascope.errors import StudyError, UsageError
+from chakrascope.errors import ConfigError, StudyError, UsageError
 from chakrascope.runner import NetworkConfig, Study, planning, read_sweep
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.planning import (
@@ -395,3 +398,46 @@ def test_the_fullest_rank_is_found_without_looking_at_every_stage(name):
         plan = Plan(pp=pp, dp=8, global_batch=8 * 4 * pp, schedule=kind, chunks=chunks)
         every = max(rank_memory(model, plan, stage).total for stage in range(pp))
         assert fullest_memory(model, plan).total == every
+
+
+def predicted(*arguments: str) -> dict[str, Any]:
+    answer = CliRunner().invoke(predict_command, [*arguments, "--format", "json"], catch_exceptions=False)
+    found: dict[str, Any] = json.loads(answer.stdout[answer.stdout.index("{") :])
+    return found
+
+
+def test_the_saved_plan_is_the_best_and_the_command_line_precedes_it(tmp_path):
+    file, copy = str(tmp_path / "best.yml"), str(tmp_path / "copy.yml")
+    answer = search(*COMMAND, "--save-plan", file, "--format", "json", "--rows", "1")
+    (row,) = json.loads(answer.stdout[answer.stdout.index("{") :])["plans"]
+    assert predicted("--plan", file, "--save-plan", copy)["step_ns"] == row["step_ns"]
+    assert yaml.safe_load(Path(copy).read_text()) == yaml.safe_load(Path(file).read_text())
+    longer = predicted("--plan", file, "--sequence", "4096")
+    assert longer["step_ns"] > row["step_ns"]
+    assert longer == predicted(*row["command"].split()[2:], "--sequence", "4096")
+
+
+def test_a_plan_file_restricts_a_search(tmp_path):
+    file = tmp_path / "plan.yml"
+    file.write_text("model: mpt-125m\nchip: [a100-40]\ngpus: 8\ntp: [1, 2]\npp: 1\ncp: 1\nzero: 1\n")
+    answer = search("--plan", str(file), "--format", "json")
+    plans = json.loads(answer.stdout[answer.stdout.index("{") :])["plans"]
+    assert {plan["tp"] for plan in plans} == {1, 2}
+    assert {(plan["pp"], plan["zero"]) for plan in plans} == {(1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tpp: 2", "unknown key 'tpp' - did you mean 'tp'?"),
+        ("fsdp: 3", "'fsdp' must be true or false, not 3"),
+        ("tp: true", "'tp' must be a value, not True"),
+        ("plan: other.yml", "unknown key 'plan'"),
+        ("- tp", "must be a mapping"),
+    ],
+)
+def test_a_wrong_plan_file_is_refused(tmp_path, text, message):
+    file = tmp_path / "plan.yml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        predicted("--plan", str(file), "--model", "mpt-125m")

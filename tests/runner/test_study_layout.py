@@ -367,7 +367,7 @@ def test_another_answer_to_the_same_experiment_is_refused(study):
 def test_the_answer_of_another_backend_is_refused(study):
     experiment = replace(study.experiment(PACKETS), backend="flow")
     with pytest.raises(
-        StudyError, match=r"answer of 'packet', and the experiment asks 'flow'.*backend='packet'"
+        StudyError, match=r"answer of 'packet', but the experiment asks 'flow'.*backend='packet'"
     ):
         study.add_run(experiment, study.result(PACKETS))
     assert {info.id for info in study.runs()} == set(MAKESPANS)

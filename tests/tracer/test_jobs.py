@@ -193,7 +193,7 @@ def test_a_model_that_is_called_once_is_captured(tmp_path, script, run_ranks):
 def test_a_script_without_a_model_is_captured_whole(tmp_path, script, run_trace):
     done = run_trace(sys.executable, script(NO_MODEL, start=""), warmup=0)
     assert captured(tmp_path, done) == ("script", None, [0])
-    assert "all that it does" in TraceSet.load(tmp_path / "out").notes[0]
+    assert "its whole run" in TraceSet.load(tmp_path / "out").notes[0]
     (graph,) = convert(tmp_path / "out").graphs
     assert graph.num_nodes > 3 * 9
 

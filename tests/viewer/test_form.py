@@ -234,7 +234,7 @@ def test_a_measurement_has_no_network_to_begin_from_and_says_so(imported):
     made, _ = imported
     begun = begun_from(made.study, made.run_a, Networks(made.study))
     assert begun.form.workload == "hand-made"
-    assert "being measured" in " ".join(begun.notes)
+    assert "was measured and has no network" in " ".join(begun.notes)
     assert begun_from(made.study, "gone", Networks(made.study)).of == ""
 
 

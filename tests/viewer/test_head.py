@@ -11,10 +11,12 @@ import pytest
 from studies import make_workload, run_in
 
 from chakrascope import support, viewer
+from chakrascope.errors import StudyError
 from chakrascope.runner import NetworkConfig, Study
 from chakrascope.runner.analysis import causes, edges_of, neighbourhood
 from chakrascope.viewer import _server, create_app
 from chakrascope.viewer._access import require_token
+from chakrascope.viewer._shell import _headed
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.pages._graph_drawing import draw
 from chakrascope.viewer.queries import edge_kinds, opened_nodes
@@ -333,3 +335,14 @@ def test_a_page_of_one_rank_opens_quietly(page, alone, path):
     text = page.locator("body").inner_text()
     assert "2 ranks" not in text
     assert "rank 1" not in text.lower()
+
+
+@pytest.mark.parametrize(
+    ("message", "title", "text"),
+    [
+        ("a.yml cannot be read. Next: check it.", "a.yml cannot be read", "Next: check it."),
+        ("There is no run 'x'", "A study folder is missing, damaged, or lacks a requested item", None),
+    ],
+)
+def test_the_title_of_an_error_names_the_problem(message, title, text):
+    assert _headed(StudyError(message)) == (title, text or message)

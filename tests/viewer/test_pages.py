@@ -196,7 +196,7 @@ def test_error_of_a_click_is_told(visit, made):
     page.evaluate("window.dash_clientside.set_props({option: 'times', default: '2'}, {value: -3})")
     page.wait_for_selector("#what-if-go[disabled]")
     page.evaluate("window.dash_clientside.set_props('what-if-go', {n_clicks: 1})")
-    page.wait_for_selector("text='-3' is not a number from 0 on")
+    page.wait_for_selector("text='-3' is not a number of 0 or more")
 
 
 @pytest.mark.browser

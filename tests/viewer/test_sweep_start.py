@@ -440,8 +440,8 @@ def test_any_column_becomes_an_axis(values):
     ("state", "total", "words"),
     [
         ("running", 59, "2 of 59 points so far: a better one may be among the others."),
-        ("cancelled", 59, "been cancelled; started again, it goes on."),
-        ("done", 59, "is under way on the command line; the same command goes on."),
+        ("cancelled", 59, "been cancelled; start it again to resume."),
+        ("done", 59, "is running on the command line; the same command resumes it."),
         ("cancelled", 2, ""),
     ],
 )

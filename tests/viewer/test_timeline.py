@@ -296,7 +296,7 @@ def test_equal_ranks_are_one_until_taken_apart(timeline, made):
 
 def test_who_came_when_is_drawn_and_leads_to_the_slice(timeline):
     page = timeline()
-    page.get_by_role("tab", name="Who came when").click()
+    page.get_by_role("tab", name="Arrivals").click()
     page.wait_for_selector("#timeline-arrivals svg")
     assert page.locator("#timeline-arrivals circle").count() == 12
     page.locator("#timeline-arrivals circle.last").first.click()

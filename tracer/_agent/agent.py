@@ -25,7 +25,7 @@ from .sigterm import SaveOnSigterm
 
 OTHER_THREAD_NOTE = "another thread began to train during the capture; only the first one's steps are in it"
 MANY_OPTIMIZERS_NOTE = "a step has several optimizers, as the second step shows: the capture begins after it"
-WHOLE_SCRIPT_NOTE = "the script takes no step that repeats: all that it does was captured as one"
+WHOLE_SCRIPT_NOTE = "the script has no repeated steps: its whole run was captured as one"
 OWN_PROFILER_REASON = (
     "the script's own torch.profiler was recording until its end; what it wrote itself can be converted "
     "(`chakrascope convert STUDY --device-trace FOLDER`)"
@@ -298,7 +298,7 @@ class Agent:
     def _may_record(self, recorder: Recorder) -> bool:
         """Return whether to keep the recording of *recorder*; if not, store the reason."""
         if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
-            self._add_reason("several threads train at once, and which of them takes a step is not known")
+            self._add_reason("several threads train at once, so steps cannot be attributed to a thread")
             return False
         others = peers.of_rank(self.out, recorder.rank, self.trigger)
         complete = any(entry["complete"] for entry in others)

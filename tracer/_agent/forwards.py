@@ -15,7 +15,7 @@ class ForwardCounter:
 
     The outermost module is the first with parameters or buffers that is called twice outside any other
     module. Until it is detected, ``Module.__call__`` is wrapped for outermost calls; then only that of its
-    own class. Neither hooks (they warn and recompile under torch.compile) nor attributes of the module (they
+    class. Neither hooks (they warn and recompile under torch.compile) nor attributes of the module (they
     would be pickled with it) are used, and code that is being compiled sees the original calls.
     """
 

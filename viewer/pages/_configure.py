@@ -138,8 +138,8 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
             align="end",
             mt="xs",
         ),
-        note="A preset, or a network file of your own (our YAML, an InfraGraph, XML of lstopo or NCCL) that "
-        "the study keeps, is a starting point: change below what differs. The address holds it all.",
+        note="A preset, or your own network file (YAML, InfraGraph, XML of lstopo or NCCL), which the study "
+            "stores, is a starting point: change it below. The address contains all settings.",
     )  # fmt: skip
 
 
@@ -262,7 +262,7 @@ def _register_upload(app: Dash, view: StudyView) -> None:
             return no_update, no_update, error.message
         except ValueError:
             return no_update, no_update, "The file did not arrive whole; add it again."
-        return _platforms(Networks(view.study)), name, f"The study keeps it as {name}."
+        return _platforms(Networks(view.study)), name, f"The study stores it as {name}."
 
 
 def _register_system_upload(app: Dash) -> None:

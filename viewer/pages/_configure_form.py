@@ -26,7 +26,7 @@ from ..queries import (
 )
 
 Row = dict[str, Any]
-"""What the fields of one dimension hold, by their names; numbers as they were typed."""
+"""The contents of the fields of one dimension, by name; numbers as typed."""
 
 # key of the system file -> unit of a number alone, help
 _NUMBERS: dict[str, tuple[str, str]] = {
@@ -78,10 +78,10 @@ _MEANINGS = (
     ("direct", "Each rank sends to every other at once: best for small messages on a switch."),
     ("halvingDoubling", "Pairs at doubling distances: log₂ n steps; sizes must be powers of two."),
     ("doubleBinaryTree", "Two trees at once: log₂ n steps; sizes must be powers of two."),
-    ("Chunks", "A collective is cut into so many pieces, so that one is in the second dimension while the "
-     "next is in the first. More chunks overlap more, and take longer to simulate."),
+    ("Chunks", "A collective is split into this many pieces, so that one is in the second dimension while "
+        "the next is in the first. More chunks overlap more, and take longer to simulate."),
     ("Roofline", "The time of a compute node is its operations over the peak, or its bytes over the memory "
-     "bandwidth, whichever is longer, in place of the time that was measured: for chips you do not have."),
+     "bandwidth, whichever is longer, instead of the measured time: for chips you do not have."),
 )  # fmt: skip
 
 

@@ -147,7 +147,7 @@ def _step_input() -> dmc.Autocomplete:
 
 def _findings(found: Sequence[Finding] | None) -> Any:
     if found is None:
-        return empty("Not checked yet. A check converts it once and reports what is wrong with it.")
+        return empty("Not checked yet. A check converts it once and reports errors.")
     if not found:
         return dmc.Alert("No problems found.", color="green", variant="light", mt="sm")
     lines = [

@@ -233,8 +233,8 @@ def register(app: Dash, view: StudyView) -> None:
 
 _MOST_SAID = 20
 _NOTE = (
-    "What the network of this run was fitted to. Points: medians of the measurements. Lines: what the "
-    "network says of them; dotted: its messages alone, without what the library needs beside them."
+    "The measurements to which the network of this run was fitted. Points: medians of the measurements. "
+    "Lines: the network; dotted: its messages alone, without library overhead."
 )
 _COLUMNS = [
     {"field": "operation", "headerName": "Operation", "minWidth": 116},

@@ -46,7 +46,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     del selection
     table = TABLES["operators"](run)
     if table.empty:
-        text = "The workload was not converted from traces with operators, so nothing is known of their work."
+        text = "The workload was not converted from traces with operators, so their work is unknown."
         return dmc.Stack([dmc.Title(TITLE, order=2), card("Roofline", empty(text))], gap="md")
     rows = joined_operators(table)
     points = roofline_points(rows)

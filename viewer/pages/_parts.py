@@ -62,7 +62,7 @@ def ignored_notice(ignored: Sequence[str]) -> Any:
     """Return a notice on *ignored* parts of an address, if any."""
     if not ignored:
         return None
-    text = " ".join(ignored) + " What is shown has the presets' values there, not those of the link."
+    text = " ".join(ignored) + " Those values are replaced by the presets'."
     return dmc.Alert(text, title="Part of the address could not be read", color="yellow", variant="light")
 
 
@@ -166,7 +166,7 @@ def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def wrapped_column(field: str, name: str, **more: Any) -> dict[str, Any]:
-    """Return a column of names that wrap to as many lines as they need."""
+    """Return a column of names that wrap."""
     return text_column(field, name, wrapText=True, autoHeight=True, cellClass="wrapped", **more)
 
 

@@ -112,7 +112,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
     points = answered(found.points)
     goal = known_goal(found.points, aim_goal(decode_aim(selection.option("aim"))))
     if points.empty:
-        return card("No point of this sweep has an answer yet", _points(found, goal, scheme))
+        return card("No point of this sweep has a result yet", _points(found, goal, scheme))
     settings = swept_settings(found.points)
     parts: list[Any] = [*_unfinished(view, found), _best(view, name, points, settings, goal)]
     if len(settings) > 1:
@@ -136,10 +136,10 @@ def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
     text = f"{done:,} of {points} so far: a better one may be among the others."
     jobs = [job for job in JobStore(view.study).jobs() if job.kind == "sweep" and job.label == found.name]
     if not jobs or jobs[-1].state == "done":
-        text += " The sweep was interrupted, or is under way on the command line; the same command goes on."
+        text += " The sweep was interrupted, or is running on the command line; the same command resumes it."
     elif not jobs[-1].is_active:
         ended = "failed" if jobs[-1].state == "failed" else "been cancelled"
-        text += f" The sweep has {ended}; started again, it goes on."
+        text += f" The sweep has {ended}; start it again to resume."
     return [dmc.Alert(text, color="yellow", variant="light", id="sweep-unfinished")]
 
 
@@ -231,7 +231,7 @@ def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
     """Return the actions for the point in *row* of the table."""
     identity = str(row.get("id") or "")
     if row.get("state") != "done" or not identity:
-        return empty("This point has no answer, so it cannot be opened as a run.")
+        return empty("This point has no result, so it cannot be opened as a run.")
     query = urlencode({"sweep": name, "point": identity})
     zipped = html.A("Files as a zip", href=page_address("/export/point.zip", f"?{query}"),
                     className="text-link", download="point.zip")  # fmt: skip

@@ -121,7 +121,7 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
     ranks, window = [int(rank) for rank in asked["ranks"]], (int(asked["t0"]), int(asked["t1"]))
     stacks = host_stack_table(run, ranks[:_MOST_RANKS], window)
     if not stacks["total_ns"].any():
-        return empty("No host thread of these ranks called anything then.")
+        return empty("No host thread of these ranks made a call in this window.")
     more = f" The first {_MOST_RANKS} of {len(ranks)} ranks." if len(ranks) > _MOST_RANKS else ""
     text = (
         f"Calls of the host threads from {duration_text(window[0])} to {duration_text(window[1])} of the "

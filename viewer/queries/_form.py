@@ -116,7 +116,7 @@ def decode_form(
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        return replace(first, ignored=("The setup in the address is broken off or not one.",))
+        return replace(first, ignored=("The setup in the address is incomplete or invalid.",))
     for key in fields.keys() - _PARTS:
         ignored.append(f"'{key[:40]}' is not part of a setup.")
     network = ignored.one_of("network", fields, networks.names, first.setup.network_preset)
@@ -132,7 +132,7 @@ def decode_form(
         if isinstance(rows, list) and 0 < len(rows) <= _MOST_DIMENSIONS and all(map(_is_row, rows)):
             setup = replace(setup, dimensions=tuple(_dimension(row) for row in rows))
         else:
-            ignored.append("Its network dimensions are not written as they should be.")
+            ignored.append("Its network dimensions are malformed.")
     setup = replace(setup, system=_with_keys(setup.system, fields.get("keys", {}), ignored))
     setup = replace(setup, failed=_failures(fields, ignored))
     chosen = _backends(fields, first.backends, ignored)
@@ -158,7 +158,7 @@ class _Ignored(list[str]):
 def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _Ignored) -> tuple[str, ...]:
     named = fields.get("backends", [*otherwise])
     if not isinstance(named, list):
-        ignored.append("Its backends are no list.")
+        ignored.append("Its backends are not a list.")
         return otherwise
     known: dict[str, str] = {}
     for name in named:
@@ -173,7 +173,7 @@ def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
     """Return the failures that an address names, all of them or none."""
     named = fields.get("failures", [])
     if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
-        ignored.append("Its failures are no list of texts.")
+        ignored.append("Its failures are not a list of texts.")
         return ()
     try:
         for text in named:
@@ -218,11 +218,11 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
     """Return *system* with the changed *keys*; None takes a key away."""
     changed = dict(system)
     if not isinstance(keys, dict):
-        ignored.append("The keys of its system are no object.")
+        ignored.append("The keys of its system are not an object.")
         return changed
     for key, value in keys.items():
         if key not in SYSTEM_FIELDS or not (value is None or isinstance(value, str) or _is_number(value)):
-            ignored.append(f"The key '{key[:40]}' of the system cannot be set so.")
+            ignored.append(f"The key '{key[:40]}' of the system has an invalid value.")
         elif value is None:
             changed.pop(key, None)
         else:
@@ -385,11 +385,11 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
     workload = info.workload if info.workload in names else first.workload
     lost = () if info.workload in names else (f"Its workload '{info.workload[:80]}' is not in the study.",)
     if about_backend(info.backend).replays:
-        note = "It has no network, being measured: the network is a preset."
+        note = "It was measured and has no network: the network is a preset."
         return Begun(replace(first, workload=workload), of, (*lost, note))
     backends = (plain_name(info.backend),) if is_offered(info.backend) else first.backends
     if not is_offered(info.backend):
-        note = f"Its backend '{info.backend[:80]}' cannot be chosen here: {backends[0]} stands in its place."
+        note = f"Its backend '{info.backend[:80]}' cannot be chosen here: {backends[0]} is used instead."
         lost = (*lost, note)
     begun = replace(first, workload=workload, backends=backends)
     try:
@@ -398,8 +398,8 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
         return Begun(begun, of, (*lost, f"Its configuration cannot be taken over: {error.message}"))
     if setup is None:
         note = (
-            f"Its network '{info.network[:80]}' is none of the presets and files here, and not of dimensions "
-            "only, so that a preset stands in its place; add its file below."
+            f"Its network '{info.network[:80]}' is neither a preset or file here nor made of dimensions, so "
+            "a preset is used instead; add its file below."
         )
         return Begun(begun, of, (*lost, note))
     return Begun(replace(begun, setup=setup), of, (*lost, *notes))

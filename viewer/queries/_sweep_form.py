@@ -41,7 +41,7 @@ _CHOICES: Mapping[str, Sequence[str]] = {
 Over = Mapping[str, Sequence[Any] | Range]
 """The values, or for a search a range of numbers, of each key."""
 Axes = Sequence[tuple[str, str]]
-"""Pairs of a key, such as ``network.bandwidth[0]``, and its values as somebody typed them."""
+"""Pairs of a key, such as ``network.bandwidth[0]``, and its values as typed."""
 
 
 LEAST: Mapping[str, str] = {

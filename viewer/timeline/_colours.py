@@ -14,7 +14,7 @@ from .._theme import KIND_COLOURS, NAME_COLOURS
 
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
-"""What slices can be coloured by."""
+"""The properties by which slices can be coloured."""
 # What lies above nodes where colours say something that holds for these alone.
 _ABOVE = "#b4bec9"
 _MOST_MODULE_LENGTH = 60

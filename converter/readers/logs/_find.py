@@ -167,16 +167,16 @@ def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int,
             if comm.ranks:
                 if listed.setdefault(group, comm.ranks) != comm.ranks:
                     raise TraceError(
-                        f"{place}: by the log of rank {rank}, '{(labels[group] or group)[:80]}' has the "
-                        f"{ranks_text(comm.ranks)}, by another the {ranks_text(listed[group])}: the logs are "
-                        "of different jobs."
+                        f"{place}: the log of rank {rank} lists the {ranks_text(comm.ranks)} in "
+                        f"'{(labels[group] or group)[:80]}', another the {ranks_text(listed[group])}: the "
+                        "logs are of different jobs."
                     )
                 continue
             spot = comm.place if comm.place != UNKNOWN else rank
             other = members[group].setdefault(spot, rank)
             if other != rank:
                 raise TraceError(
-                    f"{place}: ranks {other} and {rank} both have the number {spot} of "
+                    f"{place}: ranks {other} and {rank} both have number {spot} in "
                     f"'{(labels[group] or group)[:80]}': the logs are of different jobs, or two groups have "
                     "one name."
                 )

@@ -236,7 +236,7 @@ def _ranks_of(process: _Process) -> list[tuple[_Process, dict[str, Comm], list[L
     if any(comm.keys() != places for comm in process.comms.values()):
         raise TraceError(
             f"{process.path}: process {process.pid} drives several devices, and its communicators do not "
-            "tell which is which. Such logs can be read of a job with one process for each device."
+            "identify them. Logs can be read of jobs with one process per device."
         )
     by_place: dict[int, list[LoggedOp]] = defaultdict(list)
     for place, op in process.ops:

@@ -69,8 +69,8 @@ def _with_faster_link(network: NetworkConfig, backend: str, target: Target, time
         return _with_packet_link(network, ends, times)
     if not traits.links or not network.links:
         raise UsageError(
-            f"'{backend}' does not know single links of the network '{network.name}', which is described by "
-            f"its dimensions; change one of them (bandwidth:0), or ask a run on {backends_that('buffers')}."
+            f"'{backend}' does not model the links of the network '{network.name}', which is described by "
+            f"its dimensions; change one of them (bandwidth:0), or use a run on {backends_that('buffers')}."
         )
     changed = tuple(
         link._replace(bandwidth=link.bandwidth * (times if {link.a, link.b} == ends else 1.0))
@@ -124,8 +124,8 @@ def with_faster_nodes(
 ) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
-    Of communication it is the data that gets less, unless it takes its *measured* time anyway, of which the
-    waits by *sync* stay. A stall is shortened to the typical host node, a fusible chain to the time
+    Communication has less data instead. If it takes its *measured* time, that is divided, without the waits
+    by *sync*. A stall is shortened to the typical host node, a fusible chain to the time
     of the fused kernel, and removed synchronisations do not wait. Raises `UsageError` if there are no such
     nodes, or if only the network determines their duration.
     """
@@ -159,8 +159,8 @@ def with_faster_nodes(
         )
     if not changed:
         raise UsageError(
-            f"How long the {target.what} '{target.name[:60]}' takes is up to the network; change that "
-            "(bandwidth:0), or the collective (collective:all_reduce)."
+            f"The time of the {target.what} '{target.name[:60]}' depends on the network; change the network "
+            "(bandwidth:0) or the collective (collective:all_reduce)."
         )
     return dataclasses.replace(workload, graphs=tuple(graphs))
 
@@ -218,8 +218,8 @@ def _with_less_data(graph: Graph, chosen: Flags, times: float) -> Graph:
 def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the power of two, at most 1024, that divides each size.
 
-    Of a size that cannot be cut into equal chunks, ASTRA-sim makes one chunk more out of the rest, which can
-    take longer than the whole of a larger size.
+    ASTRA-sim puts the remainder of a size that cannot be cut into equal chunks into an additional chunk,
+    which can take longer than a larger size in total.
     """
     units: npt.NDArray[np.int64] = np.minimum(sizes & -sizes, 1024)
     return units

@@ -64,8 +64,7 @@ class _Unchanged:
 def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
     """Return where the ranks of a replay wait for each other, and how long a step takes if they do (ns).
 
-    There are no points of one rank, or of ranks that are all the same; the time is 0 if it is far from the
-    measured one.
+    One rank, or equal ranks, have no points; the time is 0 if it is far from the measured one.
     """
     experiment, progress = asked.experiment, asked.progress
     source = experiment.workload
@@ -135,7 +134,7 @@ def sensitivity(
 def _with_faster_machine(experiment: Experiment, target: Target, times: float) -> Experiment:
     if experiment.gpu_machine is None:
         raise UsageError(
-            f"A run of '{experiment.backend}' has no machine whose figures could change; ask a run of 'gpu', "
+            f"A run of '{experiment.backend}' has no machine; use a run of 'gpu', "
             "or change the network (bandwidth:0)."
         )
     machine = faster_machine(experiment.gpu_machine, target.name, times)
@@ -153,13 +152,13 @@ def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoi
     if target.what in NETWORK:
         if measured:
             raise UsageError(
-                f"A run of '{experiment.backend}' has no network that could change; simulate the workload on "
-                "one, and ask that run."
+                f"A run of '{experiment.backend}' has no network; simulate the workload on one, and use that "
+                "run."
             )
         if experiment.gpu_machine is not None:
             raise UsageError(
-                f"A run of '{experiment.backend}' has the links of a machine, and nothing else of a network "
-                "has an effect; change machine:scale_up.bytes_per_ns or machine:scale_up.latency_ns."
+                f"A run of '{experiment.backend}' uses the links of its machine, not those of the network; "
+                "change machine:scale_up.bytes_per_ns or machine:scale_up.latency_ns."
             )
         network = with_faster_network(experiment.network, experiment.backend, target, times)
         return dataclasses.replace(experiment, network=network)

@@ -44,7 +44,8 @@ class Excess:
 def late_ranks(workload: Workload) -> list[Excess]:
     """Return the ranks that do more than the median of their peers in most steps, the largest excess first.
 
-    Of ranks that run one program it is the lowest; empty where all do, and of too large workloads. Shorter
+    Of ranks with one program, only the lowest is listed. Empty if all ranks have one program, or if the
+    workload is too large. Shorter
     work offsets longer work.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
@@ -74,7 +75,7 @@ def without_skew(workload: Workload, rank: int) -> Workload:
     programs = np.asarray(workload.program_of_rank)
     late, distinct = int(programs[rank]), np.unique(programs).tolist()
     if len(distinct) < _LEAST_PROGRAMS:
-        raise UsageError(f"Rank {rank} runs the same program as all others: it has no skew to take away.")
+        raise UsageError(f"Rank {rank} runs the same program as all others: it has no skew to remove.")
     sums = {program: _work_ns(workload.graphs[program]) for program in distinct}
     graphs = list(workload.graphs)
     graphs[late] = _scaled(graphs[late], sums[late], _excess(sums, programs, late))

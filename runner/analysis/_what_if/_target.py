@@ -107,7 +107,7 @@ class Target:
         """Return the target written as *key*; raises `UsageError` for anything else."""
         what, _, name = key.partition(":")
         if what not in (*COLUMNS, *NODES, *NETWORK, "machine", "collective", "edge", "skew") or not name:
-            raise UsageError(f"'{key[:60]}' is nothing that could change; write {_WAYS}.")
+            raise UsageError(f"'{key[:60]}' cannot be changed; write {_WAYS}.")
         if what == "edge":
             _read_edge(name)
         if what == "skew" and not name.isdecimal():
@@ -130,7 +130,7 @@ def targets(
 ) -> list[Target]:
     """Return the possible targets: the *path*'s largest contributors, and the network.
 
-    On the GPU model, that is the machine, of which the job takes so many *nodes*.
+    On the GPU model, that is the machine; the job uses *nodes* of its nodes.
     """
     traits = about_backend(backend)
     # Only a replay takes the duration of a communication from the workload.

@@ -87,7 +87,7 @@ def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 VERDICTS = ("more", "less", "same", "within noise", "undecided")
-"""What is said of a difference; ``undecided`` where too little is known of the noise."""
+"""Verdicts on a difference; ``undecided`` if the noise is unknown."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
 """How each verdict is drawn: grey is what may be noise."""
 # One operator of these classes does a whole layer, so that another one of the class is in its place.
@@ -310,8 +310,8 @@ class StepDiff:
         if layout.decides:
             return f"{text}."
         return (
-            f"{text}. How much starts of the job differ is unknown, so a change cannot be distinguished "
-            f"from noise: capture {LEAST_STARTS} starts on each side, or give their variation "
+            f"{text}. The variation between starts of the job is unknown, so a change cannot be "
+            f"distinguished from noise: capture {LEAST_STARTS} starts on each side, or give their variation "
             "(--between-starts)."
         )
 
@@ -426,8 +426,8 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
     if len(covered) > 1:
         counts = " and ".join(f"{count_text(number, 'step')} ({name})" for number, name in covered.items())
         raise ConfigError(
-            f"The sides have different numbers of training steps: {counts}. Compare runs with as "
-            "many steps as each other, or captures, whose steps are compared one by one."
+            f"The sides have different numbers of training steps: {counts}. Compare runs of equally many "
+            "steps, or captures, whose steps are compared one by one."
         )
     return StepDiff(base, other, between_starts)
 

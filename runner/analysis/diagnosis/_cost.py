@@ -33,7 +33,7 @@ class Cost:
 class Replay:
     """The messages and computations of a run in order of their start, with their dependencies.
 
-    *began_ns* and *took_ns* are of all of them, messages first; *cause* is the index, among the
+    *began_ns* and *took_ns* cover all of them, messages first; *cause* is the index, among the
     time-ordered *events* of its rank (arrivals and ends), of the event after which each began (-1: none);
     *before* is the previous message on the same path behind which it queued (-1: none).
     """

@@ -27,7 +27,7 @@ class Messages:
     *row* is the row of each in the table ``flows``. *src* and *dst* are indices of NICs with names *nics*,
     which belong to the hosts *host_of* with names *hosts*. Times are ns. *begun_ns* is *start_ns*, or the
     later arrival of the previous message on the same path: from then on it had the path for itself.
-    *arriving_ns* is when its first byte came after that, by the receiver's clock, where that is recorded.
+    *arriving_ns* is the later arrival of its first byte, by the receiver's clock, if recorded.
     """
 
     row: Ints

@@ -200,7 +200,7 @@ def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float
     """Return the factors of *slow* NICs, and the logarithms of their errors in draws of intervals.
 
     With the factors, messages through one slow NIC are as fast as those through none. Messages through
-    none gain bandwidth that slow NICs leave unused, so that the first factors are too low.
+    healthy NICs gain the bandwidth that slow NICs leave unused, so the first factors are too low.
     """
     ons = np.array([one.on for one in slow])
     crossed = ons.sum(axis=0)

@@ -64,10 +64,10 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
         ends = tuple(dict.fromkeys(messages.hosts[messages.host_of[nic]] for nic in (a, b)))
         on = np.arange(len(ways)) == way
         suspects.append(Suspect("link", f"{messages.nics[a]} to {messages.nics[b]}", ends, on, way=way))
-    return _told_apart(suspects)
+    return _distinguishable(suspects)
 
 
-def _told_apart(suspects: Sequence[Suspect]) -> list[Suspect]:
+def _distinguishable(suspects: Sequence[Suspect]) -> list[Suspect]:
     """Return *suspects* without those with no paths, all paths, or the same paths as another.
 
     If a NIC's direction has a single path, the path is named, as only that was observed.

@@ -106,7 +106,7 @@ FROM collectives c GROUP BY ALL ORDER BY size_bytes DESC""",
 SELECT src, dst, bytes, busy_ns, queue_ns FROM links ORDER BY busy_ns DESC LIMIT 20""",
     "Kinds of dependencies": "SELECT kind, count(*) AS edges FROM edges GROUP BY kind ORDER BY edges DESC",
 }
-"""What each asks -> the query."""
+"""Question -> query."""
 _UNITS = {
     "_bytes_per_ns": "bytes/ns (GB/s)",
     "_ns": "ns",

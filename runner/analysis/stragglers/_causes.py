@@ -45,8 +45,8 @@ class StragglerCause:
     *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
     ``host``. *slowdown* is that of the ideal step with this cause alone, on average over *steps*, those that
     it makes slow; *without_ns* is the mean of all steps of the job without it. *when* describes the steps,
-    and *evidence* says why it is this cause. *replica*, *stage* and *rank* are -1 where it has no such place;
-    *is_regular* tells whether *steps* are all, or have a pattern.
+    and *evidence* says why it is this cause. *replica*, *stage* and *rank* are -1 if it has none;
+    *is_regular* means that *steps* are all steps, or have a pattern.
     """
 
     kind: str

@@ -67,7 +67,7 @@ class Layout:
 
 
 def lay_out(table: OperationTable) -> Layout:
-    """Return the steps of *table* that most steps are like; raises `TraceError` where there are none."""
+    """Return the steps of *table* with the most common operations; raises `TraceError` if there are none."""
     columns = table.columns
     steps, step_of = np.unique(columns["step"], return_inverse=True)
     kinds, width = len(OPERATION_TYPES), int(columns["number"].max()) + 1

@@ -72,8 +72,8 @@ def stage_factors(layout: Layout, work_ns: _Floats) -> _Floats:
     """Return how much longer the computations of each stage take than those of the other stages.
 
     The shape is (operations, stages); entries of other stages, and of operations that are not computation,
-    are 1. Of each stage and type the lower median over the replicas counts, so that one slow worker is no
-    long stage, and the lowest tenth of the steps, as a stage is long in all of them.
+    are 1. The factor of a stage and type is the lower median over replicas, so that one slow worker does not
+    count as a long stage, and the lowest tenth of the steps, as a long stage is long in all of them.
     """
     factors = np.ones((len(layout.operations), layout.stages))
     for kind in COMPUTE_TYPES:

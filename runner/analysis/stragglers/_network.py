@@ -20,8 +20,8 @@ _MOST_PLACES = 16
 class Transfers:
     """The communication between the same workers, selected by *measured* (operations, replicas).
 
-    *name* describes its place. *replica* and *stage* are -1 if it is of all of them; a link leads from
-    *stage* to the next. *ratio* is the mean transfer over the median of its type.
+    *name* describes its place. *replica* and *stage* are -1 if the transfers span all of them; a link leads
+    from *stage* to the next. *ratio* is the mean transfer over the median of its type.
     """
 
     name: str
@@ -54,7 +54,7 @@ def joined(places: Sequence[Transfers]) -> list[Transfers]:
 
 
 def _union(places: Sequence[Transfers]) -> Transfers:
-    """Return *places*, which are of one type, as one."""
+    """Return the union of *places*, which have one type."""
     replicas, stages = {one.replica for one in places}, {one.stage for one in places}
     return Transfers(
         ", ".join(one.name for one in places),

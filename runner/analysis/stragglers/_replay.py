@@ -81,7 +81,7 @@ class Replay:
         return results
 
     def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """Return the end of each step, from its begin; *durations* are of (what-ifs, steps, replicas)."""
+        """Return the end of each step, from its begin; *durations* are (what-ifs, steps, replicas)."""
         ends: dict[int, npt.NDArray[np.int64]] = {}
         finish: npt.NDArray[np.int64] | None = None
         for unit in self.rules.order:
@@ -102,9 +102,9 @@ class Replay:
     def delays_ns(self) -> npt.NDArray[np.int64]:
         """Return how long each operation began after all that it waits for (operations, steps, replicas).
 
-        Time that no operation explains: the host was late, or work ran that is not in the table. Of
-        communication only the last member counts, for which the others wait; a receive may begin as late as
-        the computation before its own ends.
+        Time that no operation explains: the host was late, or work ran that is not in the table. For
+        communication only the last member counts, as the others wait for it; a receive may begin as late as
+        the previous computation ends.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
@@ -145,7 +145,7 @@ class _Mixed:
 
 
 def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[np.int64], int]:
-    """Return how long operations took from when all members had begun, and how many ended before that."""
+    """Return the time of operations after all members had begun, and how many ended earlier."""
     work, end, backward = layout.duration_ns.copy(), layout.end_ns, 0
     for unit in rules.order:
         if not rules.communication[unit[0]]:

@@ -75,7 +75,7 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
 
 
 def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
-    """Return from or to which of *steps*, or at which period, they are *slow*; "" without a pattern.
+    """Return the pattern of the *slow* steps: from or until one of *steps*, or a period; "" without one.
 
     A side has few exceptions; if the longer one has more than a short one may, the change must be certain.
     """

@@ -32,8 +32,8 @@ class Slowdowns:
     operation accounts for; *ideal_ns*, the same for all steps, with every operation at the average
     (computation) or median (communication) of its type. *by_type*, *by_replica* and *by_stage* are step
     times over the ideal if only those operations have measured times. *worker_share* is the share of the
-    slowdown that goes where the slowest 3 % of workers become ideal (M_W), *last_stage_share* where the
-    last of several stages does (M_S); None without a slowdown.
+    slowdown that disappears if the slowest 3 % of workers become ideal (M_W), *last_stage_share* if the last
+    of several stages does (M_S); None without a slowdown.
     """
 
     recorded_ns: npt.NDArray[np.int64]

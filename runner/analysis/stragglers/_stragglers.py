@@ -158,7 +158,7 @@ def _refuse_unfinished(folder: Path) -> None:
     for file in sorted(folder.glob("*/rank*.steps.json.gz")):
         raise TraceError(
             f"{file.parent} has no manifest yet: its job is running, or `chakrascope trace` was killed. "
-            "Next: ask again when the job has ended."
+            "Next: repeat the command when the job has ended."
         )
 
 

@@ -95,4 +95,4 @@ STRAGGLER_TABLES = {
     "steps": step_table,
     "heat-map": heat_map,
 }
-"""What makes each table of `Stragglers`, by the name of its view."""
+"""The function that makes each table of `Stragglers`, by the name of its view."""

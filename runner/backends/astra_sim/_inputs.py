@@ -42,7 +42,7 @@ OUTPUTS = {
 }
 
 NETWORK_FORMATS = ("ns3", "yaml")
-"""What `write_network` writes."""
+"""The kinds of files that `write_network` writes."""
 
 
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:
@@ -131,9 +131,7 @@ def _write_ns3(network: NetworkConfig, folder: Path) -> tuple[list[Path], list[s
     fine = sum(link.delay_ps % 1000 > 0 for link in fabric.links)
     remarks = parallel_warning(fabric)
     if fine:
-        remarks.append(
-            f"ASTRA-sim's ns-3 counts whole ns, and {fine} links have a latency between two of them."
-        )
+        remarks.append(f"ASTRA-sim's ns-3 rounds latencies to whole ns, which changes {fine} links.")
     return files, remarks + _without_efficiency(network)
 
 
@@ -290,6 +288,6 @@ def refuse_links(network: NetworkConfig) -> None:
     check_failures(network.failures, f"The network '{network.name}'")
     if network.has_links:
         raise ConfigError(
-            f"The network '{network.name}' is a graph of links, of which ASTRA-sim's analytical backend "
-            "would see the dimensions alone; use our 'analytical-aware', or ASTRA-sim's ns-3."
+            f"The network '{network.name}' is a graph of links, but ASTRA-sim's analytical backend only "
+            "reads dimensions; use our 'analytical-aware', or ASTRA-sim's ns-3."
         )

@@ -47,8 +47,8 @@ class Ns3Install:
         path = self.library.with_name(self.library.name.replace("-core", f"-{module}", 1))
         if not path.is_file():
             raise BackendUnavailable(
-                f"The ns-3 in {self.library.parent} has no module '{module}' ({path.name}); install a whole "
-                f"one with {_REMEDY}."
+                f"The ns-3 in {self.library.parent} has no module '{module}' ({path.name}); install a "
+                f"complete one with {_REMEDY}."
             )
         return path
 
@@ -108,7 +108,7 @@ def find_compiler(
             return _checked(path, keep_going)
     raise BackendUnavailable(
         f"The backend 'ns3' compiles its model on first use, but there is no C++ compiler "
-        f"({', '.join(names)}); what it needs comes with {_REMEDY}."
+        f"({', '.join(names)}); install it with {_REMEDY}."
     )
 
 

@@ -224,7 +224,7 @@ def _arrival(line: str) -> Arrival:
         return int(message), -(-int(time_ps) // 1000)
     except ValueError as error:
         raise BackendError(
-            f"The answer of the model of TCP cannot be understood ('{line[:80]}'); delete the folder "
+            f"The TCP model gave an invalid answer ('{line[:80]}'); delete the folder "
             "chakrascope/ns3 in your cache, and it is compiled again."
         ) from error
 

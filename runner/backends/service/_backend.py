@@ -177,7 +177,7 @@ def _complaints(lines: list[str]) -> list[str]:
 
 
 def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> None:
-    """Wait until the service is idle, after stopping the simulation that was *left behind* there."""
+    """Wait until the service is idle, after stopping a simulation that an earlier process *left behind*."""
     if left_behind and client.status() == "running" and client.holds(left_behind):
         client.stop(_STOP_S)
     # An upload would delete the files that another client's simulation needs.

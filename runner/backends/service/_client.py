@@ -104,7 +104,7 @@ class Turn:
         self._file = file
         file.seek(0)
         self.left_behind = file.read(100).decode("ascii", "replace")
-        """What may still run at the service, as nobody saw it end; ``""`` if nothing does."""
+        """The simulation that may still run at the service; ``""`` for none."""
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
@@ -132,7 +132,7 @@ def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
         file = (folder / place.strip("[]").replace(":", "-")).open("a+b")
     except OSError as error:
         raise BackendError(
-            f"The folder {folder}, where clients of one service agree on their turns, cannot be used "
+            f"The folder {folder}, which coordinates the clients of a service, cannot be used "
             f"({error.strerror}); set XDG_CACHE_HOME to another folder."
         ) from error
     with file:
@@ -211,7 +211,7 @@ class ServiceClient:
         if not number.startswith("1."):
             raise BackendError(
                 f"The service at {self._place} speaks version '{plain(number)[:40]}' of the interface, but "
-                "only 1.x is known; use a service of that version, or a newer chakrascope."
+                "only 1.x is supported; use a service of that version, or a newer chakrascope."
             )
         return plain(number)[:40]
 
@@ -320,7 +320,7 @@ class ServiceClient:
     def _status_name(self, number: int) -> str:
         if number not in _STATUS:
             raise BackendError(
-                f"The ASTRA-sim Service at {self._place} reports a status {number} that is not known; use a "
+                f"The ASTRA-sim Service at {self._place} reports an unknown status {number}; use a "
                 "service of version 1.x."
             )
         return _STATUS[number]
@@ -331,7 +331,7 @@ def _import_grpc() -> Any:
         import grpc  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise BackendUnavailable(
-            f"A service is spoken to with gRPC, which is missing ({error}); install it with "
+            f"ASTRA-sim Service needs gRPC, which is missing ({error}); install it with "
             "`pip install 'chakrascope[service]'` or `pip install grpcio`."
         ) from error
     return grpc

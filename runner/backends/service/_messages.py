@@ -123,7 +123,7 @@ def _classes() -> dict[str, Any]:
         from google.protobuf import descriptor_pool, message_factory  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise BackendUnavailable(
-            f"A service is spoken to with Protocol Buffers, which are missing ({error}); install them with "
+            f"ASTRA-sim Service needs Protocol Buffers, which are missing ({error}); install them with "
             "`pip install 'chakrascope[service]'` or `pip install protobuf`."
         ) from error
 

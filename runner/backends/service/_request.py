@@ -82,7 +82,7 @@ def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool
         return message("SetConfigRequest", {"config": content}), warnings
     except ValueError as error:
         raise ConfigError(
-            f"A number of the experiment is too large for ASTRA-sim Service, which keeps 32 bits ({error}); "
+            f"A number of the experiment is too large for ASTRA-sim Service, which stores 32 bits ({error}); "
             "use the backends 'astra-sim:...' or ours."
         ) from error
 
@@ -116,8 +116,8 @@ def _refuse_custom(system: SystemConfig) -> None:
     given = [key for key, value in vars(system).items() if "custom" in key and value is not None]
     if given:
         raise ConfigError(
-            f"'{given[0].replace('_', '-')}' cannot be used with ASTRA-sim Service, which drops all other "
-            "algorithms beside a custom one; use the backends 'astra-sim:...' or ours."
+            f"'{given[0].replace('_', '-')}' cannot be used with ASTRA-sim Service, which ignores all other "
+            "algorithms if one is custom; use the backends 'astra-sim:...' or ours."
         )
 
 
@@ -192,7 +192,7 @@ def _single(value: float, what: str, warnings: list[str]) -> float:
     """Return *value*, with a warning if the service will store another number."""
     stored = float(str(np.float32(value)))
     if stored != value:
-        warnings.append(f"The service keeps 32 bits of {what}: {stored!r} for {value!r}.")
+        warnings.append(f"The service stores 32 bits of {what}: {stored!r} for {value!r}.")
     return value
 
 
@@ -231,8 +231,8 @@ def _refuse_flood(fabric: Fabric) -> None:
     rates = {link.rate_bps for link in fabric.links} - _HPCC_RATES_BPS
     if fabric.settings["CC_MODE"] == _HPCC and rates:
         raise ConfigError(
-            f"ASTRA-sim's HPCC (CC_MODE 3) does not know links of {min(rates)} bit/s and complains at every "
-            "packet, until a service hangs; give them 25, 50, 100, 200, 400 or 2400 Gbit/s, or use the "
+            f"ASTRA-sim's HPCC (CC_MODE 3) does not support links of {min(rates)} bit/s, and its warnings "
+            "hang a service; give them 25, 50, 100, 200, 400 or 2400 Gbit/s, or use the "
             "backend 'packet'."
         )
 
@@ -245,5 +245,5 @@ def _setting(text: str, name: str, kind: str, warnings: list[str]) -> Any:
         return _single(float(text), name.upper(), warnings)
     number = float(text)
     if not number.is_integer():
-        warnings.append(f"The service keeps whole numbers of {name.upper()}: {int(number)} for {text}.")
+        warnings.append(f"The service stores whole numbers of {name.upper()}: {int(number)} for {text}.")
     return int(number)

@@ -119,8 +119,8 @@ def _package(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise ConfigError(
-            "Blueprints, and the XML of lstopo and NCCL, need the package 'infragraph', of which "
-            f"'{error.name}' is not there. Next: pip install 'chakrascope[infragraph]', or write the network "
+            f"Blueprints, and the XML of lstopo and NCCL, need the package 'infragraph', which is missing "
+            f"('{error.name}'). Next: pip install 'chakrascope[infragraph]', or write the network "
             "as a file."
         ) from error
 

@@ -90,8 +90,8 @@ class _Expansion:
             total += self._layout(device, ()).size * instance.count
             if total > _MOST_NODES:
                 raise ConfigError(
-                    f"{self._where}: with the instance '{instance.name}' there are {total:,} components, and "
-                    f"{_MOST_NODES:,} is the most; correct its 'count', or describe fewer."
+                    f"{self._where}: with the instance '{instance.name}' there are {total:,} components, but "
+                    f"the maximum is {_MOST_NODES:,}; correct its 'count', or describe fewer."
                 )
         for instance in self._whole.instances.values():
             device = self._device(instance.device, self._where)
@@ -128,8 +128,8 @@ class _Expansion:
     def _add(self, graph: Graph, lines: list[Line], base: int) -> None:
         if len(graph.lines) + len(lines) > _MOST_LINES:
             raise ConfigError(
-                f"{self._where}: the edges make more than {_MOST_LINES:,} links, which is the most; correct "
-                "the counts and slices."
+                f"{self._where}: the edges make more than {_MOST_LINES:,} links, the maximum; correct the "
+                "counts and slices."
             )
         graph.lines += [
             Line(line.a + base, line.b + base, line.kind, line.device, line.place) for line in lines
@@ -273,7 +273,8 @@ class _Expansion:
     def _limit(self, count: int, edge: Edge) -> None:
         if count > _MOST_LINES:
             raise ConfigError(
-                f"{edge.place}: the edge makes {count:,} links, and {_MOST_LINES:,} is the most; correct the "
+                f"{edge.place}: the edge makes {count:,} links, but the maximum is {_MOST_LINES:,}; correct "
+                "the "
                 "counts or slices."
             )
 

@@ -198,5 +198,5 @@ def check_names(names: Iterable[str], known: Iterable[str], what: str, where: st
     for name in names:
         if name not in allowed:
             raise ConfigError(
-                f"{where}: '{what}' names {name!r}, which there is not{did_you_mean(name, allowed)}"
+                f"{where}: '{what}' names {name!r}, which does not exist{did_you_mean(name, allowed)}"
             )

@@ -58,8 +58,8 @@ class _Network:
         wires, names, forwarding = self._connected(wires, names)
         if len(names) > _MOST_DEVICES:
             raise ConfigError(
-                f"{self._where}: {len(names):,} devices take part, and {_MOST_DEVICES:,} is the most; leave "
-                "out what ranks do not need with 'without: [NAME]', or describe fewer hosts."
+                f"{self._where}: {len(names):,} devices are used, but at most {_MOST_DEVICES:,} are "
+                "supported; leave out what ranks do not need with 'without: [NAME]', or describe fewer hosts."
             )
         self._remarks += assumptions
         self._remark_ways(wires, names)
@@ -233,9 +233,9 @@ class _Network:
         if uneven:
             source, rank, slow, fast = uneven
             self._remarks.append(
-                f"Between {names[source]} and {names[rank]} ways with equally many links differ in speed "
-                f"({bandwidth_text(slow / 8e9)} and {bandwidth_text(fast / 8e9)}), and both are used as if "
-                "they were equal; leave out the slow ones with 'without: [NAME]' if messages never take them."
+                f"Between {names[source]} and {names[rank]} paths with equally many links differ in speed "
+                f"({bandwidth_text(slow / 8e9)} and {bandwidth_text(fast / 8e9)}), and are used equally; if "
+                "messages never take the slow ones, leave these out with 'without: [NAME]'."
             )
 
     def _dimensions(self, wires: Sequence[FabricLink], own_hops: int) -> dict[str, Any]:
@@ -257,7 +257,7 @@ class _Network:
         self._remarks.append(
             f"All {ranks} ranks are one dimension, for collectives alone: {reason}. 'topology', "
             "'npus_count', "
-            "'bandwidth' and 'latency' in a network YAML with 'infragraph: FILE' arrange them otherwise."
+            "'bandwidth' and 'latency' in a network YAML with 'infragraph: FILE' arrange them differently."
         )
         first = min((wire for wire in wires if 0 in (wire.a, wire.b)), key=lambda w: w.rate_bps, default=None)
         return {

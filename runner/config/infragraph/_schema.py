@@ -117,7 +117,9 @@ def _named(data: Mapping[str, Any], key: str, where: str, parse: Any) -> dict[st
     for place, entry in _entries(data, key, where):
         item = parse(entry, place)
         if item.name in items:
-            raise ConfigError(f"{place}: the name '{item.name}' is there twice; give every entry its own.")
+            raise ConfigError(
+                f"{place}: the name '{item.name}' occurs twice; give every entry a different one."
+            )
         items[item.name] = item
     return items
 

@@ -145,7 +145,7 @@ void bind_config(nb::module_& module) {
         });
 }
 
-// The fields that every unfinished operation has, whichever way it stalled.
+// The fields that every unfinished operation has, however it stalled.
 template <class Operation>
 nb::dict facts_of(const Operation& operation) {
     nb::dict item;

@@ -83,8 +83,8 @@ enum class InterDimensionPolicy { Ascending, Greedy, RoundRobin };
 enum class MemoryType { Pool, None, PerNode, PerNpu };
 
 // Where the value of a field comes from: keys of the system or memory configuration, the network, the
-// experiment, or what is computed for a run. All of these decide how a rank runs its program, in whichever
-// process; Local fields concern the process alone that simulates.
+// experiment, or what is computed for a run. All of these determine how a rank runs its program, in any
+// process; Local fields concern only the simulating process.
 enum class FieldOrigin { System, Memory, Network, Experiment, Run, Local };
 
 struct Config {

@@ -61,7 +61,7 @@ def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, 
         reason = f"'model_type: {kind}' means {misread[kind]}"
     if reason:
         raise UsageError(
-            f"{file}: {reason}. Predictions by sizes know one stack of layers of attention and a "
+            f"{file}: {reason}. Predictions by sizes support one stack of layers of attention and a "
             f"feed-forward part. {_NEXT}"
         )
 
@@ -251,7 +251,7 @@ def _one_value(key: str, value: Any, file: Path) -> Any:
         return value
     if not value or any(each != value[0] for each in value):
         raise UsageError(
-            f"{file}: '{key}' differs between layers, and predictions by sizes know one size for all. Next: "
+            f"{file}: '{key}' differs between layers, but predictions by sizes need one size for all. Next: "
             "predict its script with `chakrascope predict --script`."
         )
     return value[0]
@@ -271,7 +271,7 @@ def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks:
     if kind not in _UNTIED + _TIED:
         unread = ", ".join(_unread_sizes(data))
         remarks.append(
-            f"The model type '{kind}' is not known; its layers are taken for attention and a feed-forward "
+            f"The model type '{kind}' is unknown; its layers are assumed to be attention and a feed-forward "
             f"part of {3 if found['gated'] else 2} matrices{unread and f', without the keys {unread}'}"
         )
 
@@ -410,7 +410,7 @@ def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) ->
     dense = sparse.index(True) if any(sparse) else len(sparse)
     if not all(sparse[dense:]):
         raise UsageError(
-            f"{file}: '{key}' has layers without experts behind some that have them. Next: write the sizes "
+            f"{file}: '{key}' has layers without experts after layers with experts. Next: write the sizes "
             "into a YAML with 'dense_layers' and 'expert_every'."
         )
     found |= {"dense_layers": dense, "expert_every": 1}

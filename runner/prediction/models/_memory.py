@@ -101,9 +101,9 @@ def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[fl
     *ends* and *layer* are the parameters of the embedding and the output, and of the largest layer, *sharded*
     the bytes of the gradients of a rank.
 
-    As `torch.distributed.fsdp.fully_shard` does it: an all-gather has a buffer on a stream of its own, which
-    is released when the next one is read. The ends and the last layer are whole at the loss. A reduce-scatter
-    copies the gradients of a layer in single precision, while those of the one before are on their way.
+    As in `torch.distributed.fsdp.fully_shard`: an all-gather has a buffer on a separate stream, which is
+    released when the next one is read. The ends and the last layer are whole at the loss. A reduce-scatter
+    copies the gradients of a layer in single precision, while those of the previous layer are in flight.
     The caching allocator never uses the memory of one stream for another.
     """
     size = plan.element_bytes
@@ -127,8 +127,8 @@ def _pipeline_buffers(model: Transformer, plan: Plan, stage: int) -> float:
     """Return the bytes that `torch.distributed.pipelining` holds for messages and outputs of *stage*.
 
     Each micro-batch has buffers of its own for the input and the gradient that a part receives, and the
-    logits of all are held until the step ends. The outputs in flight are as many as the inputs in flight that
-    are also activations of a layer.
+    logits of all are held until the step ends. As many outputs are in flight as inputs that are also
+    activations of a layer.
     """
     if plan.pp == 1 or not plan.eager:
         return 0.0
@@ -194,7 +194,7 @@ class _Layers(NamedTuple):
     def recomputed(self) -> float:
         """The bytes that a unit of layers needs while it is recomputed, beyond those that it keeps.
 
-        Activations from the host come a layer ahead. Layers that keep everything come behind them, and have
+        Activations from the host come a layer ahead. Layers that keep everything follow them, and have
         released it by then.
         """
         if self.recomputation.mode == "none":

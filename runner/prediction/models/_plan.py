@@ -47,7 +47,7 @@ def recomputation_of(text: str) -> Recomputation:
     if not (is_method and count.isascii() and count.isdecimal() and len(count) < 10 and int(count)):
         raise UsageError(
             f"--recompute can be {', '.join(RECOMPUTATIONS)}, {OFFLOAD}, a number of layers, uniform:N or "
-            f"{OFFLOAD}:N, and not '{text}'."
+            f"{OFFLOAD}:N, not '{text}'."
         )
     if method == _UNIFORM:
         return Recomputation("full", unit=int(count))
@@ -83,8 +83,8 @@ class Plan:
     values are of rank *lora*, or too small to count (0). With *tensor_overlap* the collectives of tensor
     parallelism overlap the products they belong to. *recompute* is read by `recomputation_of`; under full
     recomputation, *saved* names the products that are not computed again. *expert_tp* ranks share an expert,
-    neighbours along ``tp`` (0: all of them). Where they are fewer than *tp*, the *ep* ranks lie along ``tp``
-    too, and each group has tokens of its own. A token attends to at most *document* tokens, where sequences
+    neighbours along ``tp`` (0: all of them). If these are fewer than *tp*, the *ep* ranks also span ``tp``,
+    and each group has separate tokens. A token attends to at most *document* tokens, where sequences
     are packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank,
     whatever the number of its experts there; with *expert_overlap* that runs during the computation of
     another micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time. With
@@ -316,12 +316,12 @@ class Plan:
             )
         if self.chunks > 1 and self.pp == 1:
             raise UsageError(
-                f"--interleave {self.chunks} shares parts of the model out among pipeline stages, and there "
-                "is one stage. Next: --pp 2 or more, or leave out --interleave."
+                f"--interleave {self.chunks} distributes the model over pipeline stages, but there is only "
+                "one. Next: --pp 2 or more, or leave out --interleave."
             )
         if self.schedule == "interleaved" and self.micro_batches % self.pp:
             raise UsageError(
-                f"The interleaved schedule needs a multiple of --pp {self.pp} micro-batches, and there are "
+                f"The interleaved schedule needs a multiple of --pp {self.pp} micro-batches, but there are "
                 f"{self.micro_batches}. Next: change --global-batch, or leave out --interleave."
             )
 
@@ -387,14 +387,14 @@ class Plan:
             fitting = _divisor(math.gcd(model.experts, self.expert_ranks), self.ep)
             every = self._stage_ranks
             whole = (
-                f", or --expert-tp 1, which shares experts out over all {every} ranks of a stage"
+                f", or --expert-tp 1, which distributes experts over all {every} ranks of a stage"
                 if self.expert_split > 1 and every % self.ep == 0
                 else ""
             )
             over = " x ".join(f"--{axis} {getattr(self, axis)}" for axis in self._expert_plane)
             over += f" / --expert-tp {self.expert_tp}" if 1 < self.expert_split < self.tp else ""
             raise UsageError(
-                f"Experts are shared out over {over or '--dp 1'}, {self.expert_ranks} ranks, which --ep "
+                f"Experts are distributed over {over or '--dp 1'}, {self.expert_ranks} ranks, which --ep "
                 f"{self.ep} does not divide. Next: --ep {fitting}{whole}."
             )
         other_axes = [
@@ -403,8 +403,8 @@ class Plan:
         places = [place for place, axis in enumerate(self.placement) if axis in self._expert_plane]
         if any(places[0] < self.placement.index(axis) < places[-1] for axis in other_axes):
             raise UsageError(
-                f"Experts are shared out over {' and '.join(self._expert_plane)}, which --placement "
-                f"{'-'.join(self.placement)} does not put side by side. Next: --placement tp-cp-dp-pp."
+                f"Experts are distributed over {' and '.join(self._expert_plane)}, which are not adjacent in "
+                f"--placement {'-'.join(self.placement)}. Next: --placement tp-cp-dp-pp."
             )
 
     def _check_expert_split(self, model: Transformer) -> None:

@@ -17,13 +17,13 @@ class Transformer:
     *dense_layers* (of these, the last of each *expert_every*) have that many feed-forward parts of
     *expert_ffn*, *top_k* of which each token uses in addition to *shared_experts*, all of them in
     *top_groups* of *expert_groups* equal groups; outputs of experts may have biases (*expert_bias*). With
-    *kv_rank*, attention is latent (DeepSeek): keys and values come from so many numbers a token, queries from
-    *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
+    *kv_rank*, attention is latent (DeepSeek): keys and values come from that many numbers per token, queries
+    from *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
     transformer, which has none at the front. *loss_bytes* are the stored bytes of the loss per logit (0:
-    the framework's). *convolutions* are the layers instead, in front of a classifier of *hidden* numbers; a
-    token is an image then. A token attends to the last *window* ones, or to those before it in its *chunk*
-    of so many tokens, but for each layer whose number *full_every* divides (0: none), which counts as so
-    large a share of every layer. *remarks* list the parts that the sizes leave out. Raises `UsageError` for
+    the framework's). With *convolutions*, these are the layers, before a classifier of *hidden* units; a
+    token is an image. A token attends to the last *window* ones, or to those before it in its *chunk* of
+    tokens. Layers whose number *full_every* divides (0: none) have full attention, counted as a share of
+    every layer. *remarks* list the parts that the sizes leave out. Raises `UsageError` for
     sizes that cannot be.
     """
 
@@ -66,7 +66,7 @@ class Transformer:
         if not self.head_size:
             if self.heads > 0 and self.hidden % self.heads:
                 raise UsageError(
-                    f"The model '{self.name}' has {self.hidden} hidden numbers and {self.heads} heads, which "
+                    f"The model '{self.name}' has {self.hidden} hidden units and {self.heads} heads, which "
                     "do not divide them. Correct 'heads', or give 'head_size'."
                 )
             object.__setattr__(self, "head_size", self.hidden // max(self.heads, 1))
@@ -81,7 +81,7 @@ class Transformer:
         if self.window and self.chunk:
             raise UsageError(
                 f"The model '{self.name}' has 'window' and 'chunk'; tokens attend within one of them. Leave "
-                "the other one out."
+                "one of them out."
             )
         if self.experts and min(self.expert_ffn, self.expert_every) < 1:
             raise UsageError(

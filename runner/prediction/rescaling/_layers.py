@@ -83,8 +83,8 @@ def _periods(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]
     periods = alike(graph, cuts, name_of)
     if periods is None:
         raise WorkloadError(
-            f"No two layers of rank {graph.rank} do the same one after the other in the {phase} pass, so "
-            f"what one more adds is not known. {_INSTEAD}"
+            f"No two layers of rank {graph.rank} in a row are equal in the {phase} pass, so the cost of "
+            f"another one is unknown. {_INSTEAD}"
         )
     return periods
 
@@ -151,8 +151,8 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
     graphs = tuple(_timed(graph, operations_per_ns, bytes_per_ns, on_host) for graph in workload.graphs)
     if not any((graph.node_columns["num_ops"] > 1).any() for graph in workload.graphs):
         raise WorkloadError(
-            "No operator of the workload says how much it computes, so another chip's time is not known. "
-            "Convert it from traces with shapes, or capture it anew."
+            "No operator of the workload has FLOPs or bytes, so its time on another chip is unknown. Convert "
+            "it from traces with shapes, or capture it again."
         )
     assumption = (
         f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
@@ -225,7 +225,7 @@ def with_micro_batches(workload: Workload, count: int) -> Workload:
     if len(now) != 1 or 0 in now:
         raise WorkloadError(
             "The ranks of the workload do not exchange the same number of messages in each direction, so its "
-            "schedule is none of one forward and one backward pass in turn (1F1B). Capture the job with the "
+            "schedule is not 1F1B (one forward, then one backward pass). Capture the job with the "
             "number of micro-batches you want."
         )
     (present,) = now
@@ -254,7 +254,7 @@ def _recut(workload: Workload, count: int) -> Workload:
         return with_stages(workload, micro_batches=count)
     except WorkloadError as error:
         raise WorkloadError(
-            "What other micro-batches add is not known: its stages do not repeat one forward and one "
+            "The cost of other micro-batches is unknown: its stages do not repeat one forward and one "
             "backward pass in the middle of a step (1F1B), and passes cannot be distinguished. "
             f"{error.message}"
         ) from error

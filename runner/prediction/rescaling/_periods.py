@@ -211,8 +211,8 @@ class Layers:
                 weight[prefix] = weight.get(prefix, 0) + times
         if not weight:
             raise WorkloadError(
-                f"No module of rank {graph.rank} has a number in its path, so its layers are not known. "
-                "Capture with the names of modules, which torch.compile takes away."
+                f"No module of rank {graph.rank} has a number in its path, so its layers are unknown. "
+                "Capture without torch.compile, which removes the names of modules."
             )
         chosen = max(weight, key=lambda prefix: weight[prefix])
         numbers = np.array([number if prefix == chosen else -1 for prefix, number in parts])

@@ -76,8 +76,8 @@ def check_reductions(stage: Stage, *, alone: bool) -> None:
     whole = round(weights_of(stage))
     if alone and any(size == whole for _, size in _reductions(stage)):
         raise WorkloadError(
-            f"Rank {stage.graph.rank} reduces all gradients at once, and when each stage of a pipeline would "
-            "reduce its own is not in a capture without stages. Capture the job with two stages."
+            f"Rank {stage.graph.rank} reduces all gradients at once, so the capture does not show when each "
+            "stage would reduce its own. Capture the job with two stages."
         )
     ordinary = sorted(size for _, size in _reductions(stage, stage.depth - 1))
     for key, size in _reductions(stage):
@@ -189,8 +189,8 @@ class _Pipeline:
             if [stage.turns for stage in self.stages] == wanted:
                 return schedule
         raise WorkloadError(
-            "The passes of the pipeline come neither in the order of 1F1B nor in that of GPipe, so in which "
-            f"other stages would run them is not known. {INSTEAD}"
+            f"The passes of the pipeline come neither in the order of 1F1B nor in that of GPipe, so the "
+            f"order in other stages is unknown. {INSTEAD}"
         )
 
     @cached_property
@@ -225,9 +225,8 @@ class _Pipeline:
             and has_reductions(self.stages)
         ):
             raise WorkloadError(
-                f"The capture has {count_text(self.micro_batches, 'micro-batch', 'micro-batches')}, and what "
-                "one in the middle of a step does, which reduces no gradients, is not in it. Capture the job "
-                "with three at least."
+                f"The capture has {count_text(self.micro_batches, 'micro-batch', 'micro-batches')}, and none "
+                "in the middle of a step, which reduces no gradients. Capture the job with at least three."
             )
 
     def _check_alike(self, kind: str, number: int) -> None:
@@ -240,8 +239,8 @@ class _Pipeline:
             if done != wanted:
                 graph = self.stages[at].graph
                 raise WorkloadError(
-                    f"Layer {layer} of rank {graph.rank} does not do what the others do, so what another "
-                    f"stage would hand on is not known. {INSTEAD}"
+                    f"Layer {layer} of rank {graph.rank} differs from the others, so the activations between "
+                    f"other stages are unknown. {INSTEAD}"
                 )
 
     def recut(self, shape: Shape, number: int, ranks: Sequence[int], message_bytes: int) -> NewStage:
@@ -328,7 +327,7 @@ def _check_captured(
             if _messages(made.graph()) != _messages(stage.graph):
                 raise WorkloadError(
                     f"Rank {stage.graph.rank} does not wait for its messages as the schedules of "
-                    f"torch.distributed.pipelining do, so when other stages would is not known. {INSTEAD}"
+                    f"torch.distributed.pipelining do, so the waits of other stages are unknown. {INSTEAD}"
                 )
 
 
@@ -385,8 +384,8 @@ def handed_bytes(stage: Stage) -> int:
         sizes.add(moved // _TENSORS if is_tensor else 0)
     if len(sizes) != 1 or 0 in sizes:
         raise WorkloadError(
-            "What a layer hands on to the next one is not in a capture without stages, unless it ends with a "
-            "sum of two tensors (a residual). Say its size for a micro-batch: --activation 16MiB."
+            "A capture without stages lacks the size of activations between layers, unless a layer ends with "
+            "a sum of two tensors (a residual). Give the size per micro-batch: --activation 16MiB."
         )
     return sizes.pop()
 

@@ -86,7 +86,7 @@ def regrouped(
             if key in used:
                 raise WorkloadError(
                     f"Group {key} of the workload joins some stages of a pipeline and not others (as tied "
-                    f"embeddings do), and which ones of other stages it would join is not known. {INSTEAD}"
+                    f"embeddings do), so the ones that it would join after the change are unknown. {INSTEAD}"
                 )
             continue
         for stage in range(new.stages):
@@ -360,5 +360,5 @@ class _Reader:
 
     def _refusal(self, what: str) -> WorkloadError:
         return WorkloadError(
-            f"Rank {self.graph.rank} {what}, so it is not known what other stages would do. {INSTEAD}"
+            f"Rank {self.graph.rank} {what}, so the work of other stages is unknown. {INSTEAD}"
         )

@@ -126,6 +126,6 @@ def _imported(system: str, what: str) -> tuple[Any, Any]:
     if command is not None and shutil.which(str(command).split()[0]) is None:
         raise BackendUnavailable(
             f"The batch system '{system}' has no command '{str(command).split()[0]}' here; start the {what} "
-            "on a machine from where jobs are submitted."
+            "on a machine that can submit jobs."
         )
     return dask, kind

@@ -84,7 +84,7 @@ def test_a_backend_of_one_file_simulates_and_its_traits_are_asked():
         "toy",
     )
     found = check_setup(failing, SystemConfig.preset("default"), communication_of(JOB), ["toy"])
-    assert any("'toy' knows no links" in finding.text for finding in found)
+    assert any("'toy' does not model links" in finding.text for finding in found)
 
 
 @pytest.mark.usefixtures("toy")

@@ -362,7 +362,7 @@ def test_flows_take_the_rate_that_links_have_at_the_time(hop, at_us, times):
     assert result.flows["end_ns"].max() * 1000 == pytest.approx(
         tandem_ps(1000, hop, at_us * US, times), rel=5e-3
     )
-    assert told(result, f"Links changed at {at_us * 1000} ns: 0 packets lost, 0 messages took another way.")
+    assert told(result, f"Links changed at {at_us * 1000} ns: 0 packets lost, 0 messages were rerouted.")
 
 
 @pytest.mark.parametrize(

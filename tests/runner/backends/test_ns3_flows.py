@@ -67,7 +67,7 @@ def test_a_driver_that_answers_nonsense_or_nothing_is_an_error(tmp_path):
     )
     with (
         TcpDriver(odd, packet, TcpPart()) as driver,
-        pytest.raises(BackendError, match=r"cannot be understood.*what\?"),
+        pytest.raises(BackendError, match=r"gave an invalid answer.*what\?"),
     ):
         driver.advance([], -1)
     with pytest.raises(BackendUnavailable, match="cannot be started"):

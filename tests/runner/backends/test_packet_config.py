@@ -205,7 +205,7 @@ def test_odd_settings_are_named():
     part = PacketPart.from_mapping({"CC_MODE": 2, "KMIN_MAP": {10**9: 5}})
     network = NetworkConfig(("Switch",), (2,), (1.0,), (1.0,), packet=part)
     first, second = fabric_of(network).warnings()
-    assert "CC_MODE 2 is no congestion control" in first
+    assert "CC_MODE 2 selects no congestion control" in first
     assert "KMIN_MAP has no entry for 8589934592 bit/s" in second
 
 

@@ -135,7 +135,7 @@ def test_a_bandwidth_that_the_service_rounds_is_named():
     network = NetworkConfig(("Ring",), (4,), (100 / 3,), (500.0,))
     _, warnings = configuration(experiment(network=network), "analytical-aware", "folder", trace=False)
     assert warnings == [
-        "The service keeps 32 bits of the network's bandwidth: 33.333332 for 33.333333333333336."
+        "The service stores 32 bits of the network's bandwidth: 33.333332 for 33.333333333333336."
     ]
 
 
@@ -168,7 +168,7 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
     ).read_text().splitlines()
     assert list(sent.logical_topology.logical_dimensions) == [4]
     assert [text.split(":")[0] for text in warnings] == [
-        "The service keeps whole numbers of RP_TIMER",
+        "The service stores whole numbers of RP_TIMER",
         "'PAUSE_TIME' has no effect",
     ]
 
@@ -178,11 +178,14 @@ def test_packet_networks_are_told_as_astra_sims_files_have_them(tmp_path):
     [
         ({"system": SystemConfig(all_reduce_implementation=("halvingDoubling",) * 2)}, "'halvingDoubling'"),
         ({"system": SystemConfig(all_gather_implementation=("doubleBinaryTree",) * 2)}, "'doubleBinaryTree'"),
-        ({"system": SystemConfig(all_reduce_implementation_custom=("mine",))}, "drops all other algorithms"),
+        (
+            {"system": SystemConfig(all_reduce_implementation_custom=("mine",))},
+            "ignores all other algorithms",
+        ),
         ({"system": SystemConfig(per_node_custom_implementation="a.yml")}, "per-node-custom"),
-        ({"memory": MemoryConfig("MEMORY_POOL", remote_mem_latency=1 << 31)}, "keeps 32 bits"),
+        ({"memory": MemoryConfig("MEMORY_POOL", remote_mem_latency=1 << 31)}, "stores 32 bits"),
         ({"network": LINKED, "kind": "analytical-aware"}, "graph of links"),
-        ({"network": HPCC, "kind": "ns3"}, "complains at every packet"),
+        ({"network": HPCC, "kind": "ns3"}, "its warnings hang a service"),
     ],
 )
 def test_what_the_service_cannot_be_told_is_an_error_before_anything_is_sent(service, options, words):

@@ -116,7 +116,7 @@ def test_an_agent_that_dies_takes_its_ranks_along():
 def test_an_agent_that_says_nothing_is_lost():
     running, process, ranks = started(endless())
     os.kill(process, signal.SIGSTOP)
-    assert "Nothing was heard of it for 5 s" in running.end().message
+    assert "It was silent for 5 s" in running.end().message
     wait_for(lambda: not any(map(is_running, [process, *ranks])))
 
 
@@ -448,8 +448,8 @@ def test_a_lost_agent_is_named_and_the_others_end(failed):
 
 def test_a_host_that_cannot_be_reached_any_more_is_named_and_cleans_up(failed):
     told, agent = ended(failed, "host")
-    assert "The agent of two (10.77.0.3) is lost: Nothing was heard of it for 5 s." in told
-    assert "Nothing was heard of the coordinator for 10 s." in agent
+    assert "The agent of two (10.77.0.3) is lost: It was silent for 5 s." in told
+    assert "The coordinator was silent for 10 s." in agent
 
 
 def test_an_interface_that_carries_nothing_any_more_is_named(failed):

@@ -150,7 +150,7 @@ def test_ranks_must_fit_the_hosts(written):
 
 def test_a_token_is_needed_and_long(monkeypatch, tmp_path):
     monkeypatch.delenv("CHAKRASCOPE_EMULATION_TOKEN", raising=False)
-    with pytest.raises(ConfigError, match=r"need a token .* the environment's CHAKRASCOPE_EMULATION_TOKEN"):
+    with pytest.raises(ConfigError, match=r"need a shared token .*environment's CHAKRASCOPE_EMULATION_TOKEN"):
         read_token(None)
     monkeypatch.setenv("CHAKRASCOPE_EMULATION_TOKEN", TOKEN)
     assert read_token(None) == TOKEN.encode()

@@ -285,7 +285,7 @@ def test_two_runs_of_a_program_keep_their_messages_apart(ring):
     assert (len(runs), counts.tolist()) == (2, [12, 12])
 
 
-# Channels: both ends prove that they know the secret, and take nothing that was changed on its way.
+# Channels: both ends prove that they know the secret, and take nothing that was modified in transit.
 
 
 SECRET = b"0123456789abcdef"
@@ -405,7 +405,7 @@ def test_a_changed_byte_is_noticed(place):
     third.sendall(sent)
     third.close()
     receiver = Channel(fourth, b"key", b"key")
-    with pytest.raises(BackendError, match=r"changed on its way|not a message|closed"):
+    with pytest.raises(BackendError, match=r"modified in transit|not a message|closed"):
         receiver.receive(1)
 
 
@@ -415,7 +415,7 @@ def test_a_repeated_message_is_noticed():
     sent = other.recv(10_000)
     third, fourth = socket.socketpair()
     third.sendall(sent + sent)
-    with pytest.raises(BackendError, match="changed on its way"):
+    with pytest.raises(BackendError, match="modified in transit"):
         list(Channel(fourth, b"key", b"key").pump())
 
 

@@ -357,9 +357,9 @@ BAD = [
     ("devices.0.components.0.count", "two", r"'count' of 'gpu'"),
     ("devices.0.components.0.count", True, r"'count' of 'gpu'"),
     ("instances.0.count", 10**9, r"'count' of 'node' must be a whole number from 0 to 1,000,000"),
-    ("instances.0.count", 900000, r"there are 1,800,000 components, and 500,000 is the most"),
+    ("instances.0.count", 900000, r"there are 1,800,000 components, but the maximum is 500,000"),
     ("instances.0.device", "hots", r"instance 'node' is of the device 'hots' - did you mean 'host'"),
-    ("devices.+", pair()["devices"][0], r"the name 'host' is there twice"),
+    ("devices.+", pair()["devices"][0], r"the name 'host' occurs twice"),
     (
         "edges.0.ep1.component",
         "nik[0]",

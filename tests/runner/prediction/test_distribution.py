@@ -133,13 +133,13 @@ def test_replays_without_a_spread_are_refused():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("kernels", "'kernels' is no spread"),
-        ("hosts=5%", "'hosts=5%' is no spread"),
-        ("kernels=-5%", "is no spread"),
-        ("kernels=fast", "is no spread"),
+        ("kernels", "'kernels' is not a spread"),
+        ("hosts=5%", "'hosts=5%' is not a spread"),
+        ("kernels=-5%", "is not a spread"),
+        ("kernels=fast", "is not a spread"),
         ("kernels=200%", "not between 0 and 100 %"),
         ("kernels=0", "nothing that varies"),
-        ("", "is no spread"),
+        ("", "is not a spread"),
     ],
 )
 def test_a_spread_that_cannot_be_drawn_is_refused(text: str, words: str):

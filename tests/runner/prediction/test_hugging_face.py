@@ -146,7 +146,7 @@ def test_models_have_the_parameters_of_their_own_code(name: str, tmp_path: Path)
         (
             {**sizes("mixtral", 4, 64, 4, 4, 128, 100), **EXPERTS, "num_local_experts": 8,
              "moe_layer_freq": [0, 1, 0, 1]},
-            "'moe_layer_freq' has layers without experts behind",
+            "'moe_layer_freq' has layers without experts after",
         ),
     ],
 )  # fmt: skip
@@ -206,7 +206,7 @@ def test_what_is_not_predicted_is_said(tmp_path: Path):
         "num_experts": 4, "num_experts_per_tok": 2,
     }  # fmt: skip
     said = "; ".join(read(tmp_path, **config).remarks)
-    for words in ("text part", "'new' is not known", "further tokens", "quantized", "mlp_only_layers"):
+    for words in ("text part", "'new' is unknown", "further tokens", "quantized", "mlp_only_layers"):
         assert words in said
     assert read(tmp_path, **sizes("llama", 4, 64, 4, 4, 128, 100)).remarks == ()
 

@@ -427,7 +427,7 @@ def test_a_calibrated_network_is_not_slowed_down_once_more():
         (["--world", "8", "--mesh", "dp=8"], "--world, --mesh: only for --script"),
         (["--schedule", "zero-bubble"], "changes nothing without --pp"),
         (["--tensor-overlap"], "changes nothing without --tp"),
-        (["--interleave", "2"], "there is one stage"),
+        (["--interleave", "2"], "there is only one"),
         (["--expert-tp", "1", "--tp", "2"], "has no experts"),
         (["--precision", "bf8"], "did you mean 'bf16'"),
         (["--precision", "nvfp4"], "no peak for the precision"),

@@ -116,7 +116,7 @@ def test_stages_of_a_pipeline_stand_for_those_of_the_others():
 
 
 def test_a_rank_that_does_otherwise_than_its_stand_in_is_refused():
-    with pytest.raises(TraceError, match=r"rank 3 .* communicates otherwise"):
+    with pytest.raises(TraceError, match=r"rank 3 .* communicates differently"):
         script_workload([sends(0, (0, 2)), receives(2, (0, 2)), receives(3, (1, 3), size=8)])
 
 

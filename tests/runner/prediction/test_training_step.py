@@ -482,9 +482,9 @@ def test_experts_are_shared_out_over_context_parallelism_as_in_megatron():
         ),
         (
             Plan(tp=8, dp=8, ep=64),
-            "Next: --ep 8, or --expert-tp 1, which shares experts out over all 64 ranks of a stage.",
+            "Next: --ep 8, or --expert-tp 1, which distributes experts over all 64 ranks of a stage.",
         ),
-        (Plan(cp=2, pp=2, dp=4, ep=4, placement=("tp", "cp", "pp", "dp")), "does not put side by side"),
+        (Plan(cp=2, pp=2, dp=4, ep=4, placement=("tp", "cp", "pp", "dp")), "which are not adjacent"),
     ],
 )
 def test_experts_that_ranks_cannot_share_out_say_what_divides_them(plan: Plan, words: str):

@@ -121,7 +121,7 @@ def test_other_simulators_do_not_know_programs(files):
     system = replace(SystemConfig.preset("default"), all_reduce_programs=(str(files["small"]),))
     from chakrascope.runner.config import refuse_programs
 
-    with pytest.raises(ConfigError, match=r"'all-reduce-programs' is a key of ours.*algorithm export"):
+    with pytest.raises(ConfigError, match=r"'all-reduce-programs' is an extension.*algorithm export"):
         refuse_programs(system, "astra-sim:analytical")
 
 

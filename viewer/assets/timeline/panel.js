@@ -5,7 +5,7 @@ import { ranksText } from "./ranks.js";
 import { ORDERS } from "./rows.js";
 
 const { durationText } = window.chakrascopeUnits;
-const TABS = { details: "Details", ranks: "Ranks", arrivals: "Who came when", stacks: "Host calls", notes: "Notes" };
+const TABS = { details: "Details", ranks: "Ranks", arrivals: "Arrivals", stacks: "Host calls", notes: "Notes" };
 const MOST_GROUPS = 300;
 
 export class Panel {

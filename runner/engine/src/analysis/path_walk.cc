@@ -35,7 +35,7 @@ void PathWalk::advance(const RankRecords& records) {
 // Read the node at which the walk has arrived, and the origin of the events that ended it.
 void PathWalk::visit(const RankRecords& records) {
     const std::size_t row = find(records, node_);
-    // The clocks of measured ranks agree only about.
+    // The clocks of measured ranks only agree approximately.
     const std::int64_t end = std::min(records.end[row], until_);
     if (end < until_) steps_.push_back({rank_, -1, end, until_, rank_, -1, end, -1, false});
     open_ = {rank_, node_, 0, end, records.origin_rank[row], records.origin_node[row], records.start[row],

@@ -38,7 +38,7 @@ class Custom final : public Algorithm {
     }
 
   private:
-    // A receive of data that has arrived completes before it returns; only the outermost call may
+    // If its data has already arrived, a receive completes before it returns; only the outermost call may
     // finish the phase.
     void issue_ready() {
         ++depth_;

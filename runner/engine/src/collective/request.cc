@@ -49,7 +49,7 @@ std::optional<CollectiveRequest> request_of(const Node& node, const Config& conf
     request.node_id = node.id;
     request.kind = *kind;
     request.group = node.group;
-    // A barrier is an all-reduce of the smallest size there is.
+    // A barrier is an all-reduce of the smallest possible size.
     request.size = node.comm_type == CommType::Barrier ? 0 : node.comm_size;
     request.involved = node.involved_dims;
     request.priority = node.comm_priority;

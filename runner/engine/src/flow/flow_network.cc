@@ -253,8 +253,8 @@ void FlowNetwork::step(double time) {
     if (next_change() <= time) change_links(time);
 }
 
-// The fraction of their time by which flows may be added or removed late, as they hardly affect
-// many others.
+// Among many flows, each may be added or removed late by this fraction of its time, as it hardly affects
+// the others.
 double FlowNetwork::together() const {
     return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
 }

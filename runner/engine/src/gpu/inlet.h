@@ -75,7 +75,7 @@ class Inlet {
     Owner* owner_;
     packet::Clock* clock_;
     Server server_;
-    Fs turn_ = 0;    // the time that an item would have been served if it had been waiting from the start
+    Fs turn_ = 0;    // how long an item would have been served if it had waited from the start
     Fs looked_ = 0;  // when `turn_` was computed
     Fs due_ = -1;    // the next wake-up; -1: none
     std::uint64_t joined_ = 0;

@@ -43,7 +43,7 @@ class Hpcc final : public CongestionControl {
 // How busy a port is, averaged over a round trip, for HPCC-PINT.
 class PortLoad {
   public:
-    // The load when a data packet leaves; the previous packet is the traffic since then.
+    // The load when a data packet leaves: its traffic is the previous packet.
     double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
     void sent(Ticks now, std::uint32_t bytes) {
         last_sent_ = now;

@@ -41,7 +41,7 @@ struct Path {
 };
 
 // As large as a cache line: on large fabrics, fetching packets takes most of the time. One object
-// may stand for a train: consecutive packets of a message, all full except the last, or their
+// may represent a train: consecutive packets of a message, all full except the last, or their
 // acknowledgements.
 struct alignas(64) Packet {
     Packet* next = nullptr;

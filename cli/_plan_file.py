@@ -1,0 +1,88 @@
+"""Plan files: options of `predict` and `predict search` in YAML, such as ``tp: 2``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import yaml
+from click.core import ParameterSource
+
+from ..errors import ConfigError, did_you_mean
+from ..support import write_file, writing
+from ..support.documents import read_yaml
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+GIVEN = (ParameterSource.COMMANDLINE, ParameterSource.DEFAULT_MAP)
+_ELSEWHERE = {"plan", "save-plan", "output", "format", "list-models", "help"}
+
+
+def plan_file_options(command: Command) -> Command:
+    """Add ``--plan``, which sets other options, and ``--save-plan``."""
+    read = click.option(
+        "--plan",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        is_eager=True,
+        expose_value=False,
+        callback=_read,
+        help="YAML file of options, such as `tp: 2`; the command line takes precedence.",
+    )
+    write = click.option(
+        "--save-plan",
+        "plan_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Write the plan (of a search: the best) to this file, for `predict --plan`.",
+    )
+    return read(write(command))
+
+
+def given_options(ctx: click.Context) -> dict[str, Any]:
+    """Return the options that the command line or a plan file gave to the command of *ctx*, by name."""
+    given = {
+        name: ctx.params[str(option.name)]
+        for name, option in _options(ctx.command).items()
+        if ctx.get_parameter_source(str(option.name)) in GIVEN
+    }
+    return {name: _plain(value) for name, value in given.items()}
+
+
+def save_plan(options: Mapping[str, Any], file: Path) -> None:
+    """Write *options* to *file* as a plan file."""
+    with writing(file, ConfigError):
+        write_file(file, yaml.safe_dump(dict(options), sort_keys=False))
+
+
+def _plain(value: Any) -> Any:
+    """Return *value* as YAML can hold it."""
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    """Return the options that a plan file may have, by name."""
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    named = {next(name for name in option.opts if name.startswith("--"))[2:]: option for option in options}
+    return {name: option for name, option in named.items() if name not in _ELSEWHERE}
+
+
+def _read(ctx: click.Context, _param: click.Parameter, file: Path | None) -> None:
+    """Take the values in *file* as those of options that the command line leaves out."""
+    if file is None:
+        return
+    options = _options(ctx.command)
+    ctx.default_map = {}
+    for name, value in read_yaml(file, "plan").items():
+        if name not in options:
+            raise ConfigError(f"{file}: unknown key '{name}'{did_you_mean(str(name), options)}")
+        option = options[name]
+        if isinstance(value, bool) != option.is_flag or value is None or isinstance(value, dict):
+            wanted = "true or false" if option.is_flag else "a value"
+            raise ConfigError(f"{file}: '{name}' must be {wanted}, not {value}.")
+        texts = list(map(str, value)) if isinstance(value, list) else [str(value)]
+        text: Any = texts if option.multiple else ",".join(texts)
+        ctx.default_map[str(option.name)] = value if option.is_flag else text
