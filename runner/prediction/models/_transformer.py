@@ -18,9 +18,9 @@ class Transformer:
     *expert_ffn*, *top_k* of which each token uses in addition to *shared_experts*, all of them in
     *top_groups* of *expert_groups* equal groups; outputs of experts may have biases (*expert_bias*). With
     *kv_rank*, attention is latent (DeepSeek): keys and values come from that many numbers per token, queries
-    from *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a vision
-    transformer, which has none at the front. *loss_bytes* are the stored bytes of the loss per logit (0:
-    the framework's). With *convolutions*, these are the layers, before a classifier of *hidden* units; a
+    from *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a
+    vision transformer, which has none at the front. *loss_bytes* are the stored bytes of the loss per logit
+    (0: the framework's). With *convolutions*, these are the layers, before a classifier of *hidden* units; a
     token is an image. A token attends to the last *window* ones, or to those before it in its *chunk* of
     tokens. Layers whose number *full_every* divides (0: none) have full attention, counted as a share of
     every layer. *remarks* list the parts that the sizes leave out. Raises `UsageError` for
