@@ -52,7 +52,9 @@ class Block:
 
     *first* and *last* are the ends of its computation, *receive* is the node that waits for another stage,
     *late* is where its last layer begins, *early* are nodes that wait for that of the block before, *open*
-    those that the end of the step waits for. *stored* are the layers' copies to the host.
+    those that the end of the step waits for. *exchanged* is the last exchange of experts during computation,
+    for which the end of the next block waits, of another micro-batch. *stored* are the layers' copies to the
+    host.
     """
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -61,6 +63,7 @@ class Block:
     last: int = -1
     receive: int = -1
     late: int = -1
+    exchanged: int = -1
     early: list[int] = field(default_factory=list)
     open: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
@@ -114,7 +117,7 @@ class Stage:
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
         """Append *items* to *block* in sequence, except collectives that overlap matrix products."""
         first = before = block.last
-        overlapped, exchanged = -1, -1
+        overlapped = -1
         for item in items:
             if isinstance(item, Operator):
                 is_product = item.kind in PRODUCTS
@@ -124,7 +127,7 @@ class Stage:
                     block.nodes[-1]["hides"] = overlapped >= 0
                 overlapped = overlapped if is_product else -1
             elif item.overlapped and item.kind is CollectiveType.ALL_TO_ALL:
-                exchanged = self.exchange(block, item, [first, exchanged], AXIS_LANES["experts"])
+                block.exchanged = self.exchange(block, item, [first, block.exchanged], AXIS_LANES["experts"])
             elif item.overlapped:
                 gathers = item.kind is CollectiveType.ALL_GATHER
                 waits = [block.last if gathers else before, overlapped]
@@ -134,9 +137,6 @@ class Stage:
             else:
                 block.last = self.exchange(block, item, [block.last, overlapped], AXIS_LANES[item.axes[0]])
                 overlapped = -1
-        if exchanged >= 0:
-            block.compute("experts exchanged", 1, [exchanged], operator="end", phase=phase, kind="compute",
-                          num_ops=1, tensor_size_bytes=1)  # fmt: skip
 
     def _operator(self, block: Block, operator: Operator, phase: str, waits_for: int) -> None:
         duration = self.prices.operator_ns(operator)

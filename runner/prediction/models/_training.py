@@ -170,7 +170,7 @@ class _Assembly:
         self.open: list[int] = []
         self.count = 0
         self.spans: list[Span] = []
-        self._last, self._late, self._begin = -1, -1, -1
+        self._last, self._late, self._begin, self._exchanged = -1, -1, -1, -1
 
     def append(self, block: Block, start: int, edges: np.ndarray, tags: tuple[int, int] = (0, 0)) -> None:
         """Append a copy of *block*, whose nodes are at *start* of the pool.
@@ -192,7 +192,10 @@ class _Assembly:
                 self.between.append((self._begin, base + block.receive, int(EdgeKind.COMM_ISSUE)))
         if self._late >= 0:
             self.between += [(self._late, base + node, int(EdgeKind.COMM_ISSUE)) for node in block.early]
-        self.open += [base + node for node in block.open if node >= 0]
+        if self._exchanged >= 0 and block.last >= 0:
+            self.between.append((self._exchanged, base + block.last, int(EdgeKind.COMM_WAIT)))
+        self._exchanged = base + block.exchanged if block.exchanged >= 0 else -1
+        self.open += [base + node for node in (*block.open, block.exchanged) if node >= 0]
         if block.last >= 0:
             self._last, self._begin = base + block.last, base + block.first
             self._late = base + max(block.late, block.first)

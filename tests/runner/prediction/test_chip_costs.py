@@ -118,6 +118,18 @@ def test_overlapped_experts_cost_the_share_of_any_collective_and_not_that_of_ten
         assert predict(both).step_ns == pytest.approx(estimated_ns(both), rel=0.03)
 
 
+def test_the_exchange_of_experts_overlaps_the_passes_of_another_micro_batch():
+    """A forward pass is shorter than its exchange between nodes here, and a backward pass is longer."""
+    model = replace(MIXTRAL, experts=16)
+    base = setting(model, dp=16, ep=16, overlap=False, cuda_graphs=True, global_batch=256)
+    costs = replace(base.costs, exposed=0.0)
+    chip = replace(base.chip, costs={"megatron": costs})
+    alone = replace(base, chip=chip, network=NetworkConfig.preset("hgx-h100-2x8"))
+    overlapped = replace(alone, plan=replace(base.plan, expert_overlap=True))
+    assert predict(overlapped).step_ns == pytest.approx(estimated_ns(overlapped), rel=0.03)
+    assert predict(overlapped).step_ns < predict(alone).step_ns * 0.85
+
+
 @pytest.mark.parametrize(
     ("name", "speed"), [("a100-80", 0.97), ("h100", 0.80), ("b200", 0.62), ("gb200", 0.60)]
 )
