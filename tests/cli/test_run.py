@@ -249,6 +249,22 @@ def test_what_is_no_machine_is_refused(command, machine_study, tmp_path, capsys)
     assert "Next: add --backend gpu" in err
 
 
+def test_the_figures_of_a_workload_are_whole_numbers(tmp_path, capsys):
+    node = {"node_id": 0, "name": "one", "type": NodeType.COMP, "duration_ns": 5}
+    graphs = [Graph.build(rank, [node | {"phase": phase}], []) for rank, phase in enumerate(("a", "b"))]
+    Workload(tuple(graphs), np.arange(2, dtype=np.int32), {}, {}).save(tmp_path / "job")
+    _, out, _ = run_and_read(capsys, "inspect", tmp_path / "job", "--format", "csv")
+    assert {"nodes,1,1", "by_phase a,1,0", "by_phase b,0,1"} <= set(out.splitlines())
+
+
+def test_two_backends_are_one_table(machine_study, capsys):
+    backends = ("--backend", "analytical-unaware", "--backend", "analytical-aware", "--format", "csv")
+    code, out, _ = machine_run(capsys, "run", machine_study, "--network", "hgx-h100-8", *backends)
+    assert code == 0
+    names = [line.rpartition(",")[2] for line in out.splitlines()]
+    assert names == ["backend", *["analytical-unaware"] * 8, *["analytical-aware"] * 8]
+
+
 def test_sweep_runs_on_the_machine(machine_study, tmp_path, capsys):
     axes = ("--workers", "0", "--keep", "0", "--format", "json", "--over", "algorithm.all-reduce=ring,direct")
     times = []
