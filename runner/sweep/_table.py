@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...errors import StudyError
+from ...errors import ChakrascopeError, StudyError
 from ...support import new_file, writing
 from ...support.table import ParquetFile, frame_bytes
 from ..study import Study
@@ -64,7 +64,7 @@ class PointTable:
             ) from error
         try:
             self._load()
-        except StudyError:
+        except ChakrascopeError:
             self._lock.close()
             raise
         return self
