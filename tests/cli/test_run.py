@@ -181,6 +181,8 @@ def test_one_rank_is_simulated_on_its_own(one_rank_study, tmp_path, capsys, back
     NetworkConfig(("Ring",), (1,), (50.0,), (500.0,)).save(network)
     alone = answer(capsys, "run", str(one_rank_study.path), "--network", str(network), "--backend", backend)
     assert (len(alone["ranks"]), alone["makespan_ns"]) == (1, COMPUTE_NS)
+    _, _, err = command_line.run_and_read(capsys, "summary", one_rank_study.path, "--view", "links")
+    assert ("such as 'analytical-aware'" in err) == (backend != "analytical-aware")
 
 
 # ``--machine``: the machine of the backend ``gpu``, by name or by file.
