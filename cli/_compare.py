@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ..support import count_text, duration_text, new_file
+from ..support import change_text, count_text, duration_text, new_file, share_text
 from ..support.table import frame_bytes
 from ._output import (
     console,
@@ -53,7 +53,7 @@ _NAMES = {
     "segments_in_common": "common",
 }
 _MOST_SHOWN = 10
-_SHARES = ("median", "worst", "on_both")
+_TEXTS = {"median": change_text, "worst": change_text, "on_both": share_text}
 # Tables that fit on one screen; --view prints the others.
 _FIRST = ("settings", "overview", "kinds")
 
@@ -248,6 +248,6 @@ def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
         return
     several = name == "overview" or table["result"].nunique() > 1
     shown = table[[*["result"] * several, *_SHOWN[name]]].rename(columns=_NAMES)
-    shares = [column for column in _SHARES if column in shown]
-    shown = shown.assign(**{column: shown[column].map("{:+.1%}".format) for column in shares})
+    texts = {column: text for column, text in _TEXTS.items() if column in shown}
+    shown = shown.assign(**{column: shown[column].map(text) for column, text in texts.items()})
     print_frame(shown, "table", title=name.capitalize(), limit=_MOST_SHOWN, count=count)

@@ -111,9 +111,12 @@ def _print_workload(facts: dict[str, Any], output_format: str) -> None:
 
     figures = {rank: _figures(found) for rank, found in facts["ranks"].items()}
     if output_format == "csv":
-        rows = [pd.Series(found, name=f"rank {rank}") for rank, found in figures.items()]
-        table = pd.DataFrame(rows).T.rename_axis("figure").reset_index()
-        print_frame(table.fillna(""), output_format, title="Workload")
+        names = dict.fromkeys(name for found in figures.values() for name in found)
+        rows = [
+            {"figure": name} | {f"rank {rank}": found.get(name, 0) for rank, found in figures.items()}
+            for name in names
+        ]
+        print_frame(pd.DataFrame(rows), output_format)
         return
     print_frame(_folded(facts["ranks"], figures), "table", title="Workload")
     print_findings([Finding(**finding) for finding in facts["findings"]], "the graphs")

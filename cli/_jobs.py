@@ -43,7 +43,7 @@ def jobs_command(
             "progress": f"{job.done} of {job.total}" if job.is_active else "",
             "simulated_ns": job.simulated_ns,
             "message": job.message,
-            "run": job.experiment if job.state == "done" else "",
+            "run": job.experiment if job.kind == "simulation" and job.state == "done" else "",
         }
         for job in store.jobs()
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,7 +80,10 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
     if show is not None and output_format != "table":
         print_frame(_views()[show](matched), output_format)
     elif output_format == "json":
-        tables = {name: table(matched).to_dict("records") for name, table in _views().items()}
+        tables = {
+            name: json.loads(table(matched).to_json(orient="records", double_precision=15))
+            for name, table in _views().items()
+        }
         print_json({**_facts(matched), "findings": [found.to_dict() for found in findings], **tables})
     else:
         _print_for_people(matched, findings, targets[0], show)

@@ -289,8 +289,8 @@ def _longest_word(text: str) -> int:
 
 
 def _cell(column: str, value: Any) -> str:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "" if math.isnan(value) else str(value)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "" if value is None or math.isnan(value) else str(value)
     if column.endswith("_ns"):
         return duration_text(float(value))
     if column in {"bytes", "size_bytes"} and isinstance(value, int):

@@ -492,10 +492,13 @@ def print_results(results: list[Result], output_format: str, *, ranks: bool) -> 
     if output_format == "json":
         print_json(results[0].to_json() if len(results) == 1 else [result.to_json() for result in results])
         return
+    if output_format == "csv":
+        import pandas as pd
+
+        print_frame(pd.concat([result.ranks.assign(backend=result.backend) for result in results]), "csv")
+        return
     for result in results:
-        if output_format == "csv":
-            print_frame(result.ranks.assign(backend=result.backend), "csv")
-        elif ranks:
+        if ranks:
             console.print(f"{result.backend}: makespan {duration_text(result.makespan_ns)}")
             print_frame(result.ranks, "table", limit=32)
             _print_remarks([result])

@@ -86,13 +86,15 @@ def summary_command(
     if view is None and (rank is not None or node is not None):
         raise UsageError("--rank and --node select rows of a table. Next: add --view, such as --view slack.")
     run = open_run(paths, run_id, output_format)
-    if view is not None and (view != "steps" or output_format != "table"):
+    if view == "steps" and output_format == "table" and rank is None and node is None:
+        steps = step_rows(run.workload)
+        if steps:
+            _print_steps(steps)
+            return
+    if view is not None:
         from ._views import print_view
 
         print_view(run, view, output_format, rank=rank, node=node)
-        return
-    if view == "steps":
-        _print_steps(step_rows(run.workload))
         return
     if output_format == "csv":
         print_frame(run.advice, "csv")
@@ -126,11 +128,6 @@ def _print_steps(steps: list[dict[str, Any]]) -> None:
     """Print the measured captured steps for people, and the differences between steps of one kind."""
     from ..converter.checks import step_kinds
 
-    if not steps:
-        raise UsageError(
-            "The workload of this run has no captured steps: it was not converted from traces, or by an "
-            "earlier version. Convert the traces again."
-        )
     kinds = [
         {name: row[name] for name in _KIND_COLUMNS} | {"kind": row["kind"] or "step"}
         for row in step_kinds(steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,7 +133,7 @@ def sweep_command(
     Points that were simulated before are not simulated again, so the same command resumes a sweep.
     """
     from ..runner import DEFAULT_BACKEND, Study, read_sweep, run_sweep
-    from ..runner.sweep import Goal, Prices, multiply, pair_table, parse_limits, read_points
+    from ..runner.sweep import Goal, Prices, known_goal, multiply, pair_table, parse_limits, read_points
 
     if (shown is None) == (not axes and points_file is None):
         raise UsageError(
@@ -143,6 +144,8 @@ def sweep_command(
     at_most = parse_limits(limits)
     if shown is not None:
         found = read_sweep(study, shown)
+        goal = known_goal(found.points, Goal(least, at_most))
+        found = replace(found, points=goal.best_first(found.points))
     else:
         backends = on_machine(machine, backends)
         over = _axes(axes, backends)

@@ -229,6 +229,8 @@ def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
         table.empty if name in ("link-use", "flows", "packets") else _records_none(run, view.needs[0])
     ):
         what, other = view.needs
+        if run.result.backend == other:
+            raise BackendError(f"This run has no {what}: its ranks send nothing to each other.")
         raise BackendError(
             f"The backend '{run.result.backend}' records no {what}. Next: run the study with another "
             f"backend, such as '{other}'."

@@ -43,9 +43,8 @@ def layer_table(result: Result, workload: Workload, path: CriticalPath, most: in
     critical path. Work outside modules is omitted.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
-    ranks, weights = 0, ranks_stood_for(result).to_dict()
+    ranks, weights = len(result.columns("ranks")["rank"]), ranks_stood_for(result).to_dict()
     for rank, nodes in result.table("nodes").by_rank(["start_ns", "end_ns"]):
-        ranks += weights[rank]
         facts = NodeFacts(workload, np.full(len(nodes["node_id"]), rank), nodes["node_id"])
         for module, times in _of_rank(facts, nodes["end_ns"] - nodes["start_ns"]):
             sums[module] = sums.get(module, 0.0) + weights[rank] * times

@@ -85,20 +85,48 @@ def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
-    """Return the dimension (from 1) of each link: the one in which the coordinates of its ends differ.
+    """Return the dimension (from 1) of each link: the one in which the ranks that it joins differ.
 
-    Links of a switch count as the first dimension; 0 is for networks of unknown shape.
+    Links of a rank to itself count as the first dimension. 0 is for links that dimensions share, such as
+    that of a rank to its NIC, and for networks of unknown shape.
     """
     links = result.links
-    sizes = [int(size) for size in result.provenance.get("network", {}).get("npus_count", [])]
-    if not sizes:
-        return np.zeros(len(links), np.int64)
-    source, target = links["src"].to_numpy(np.int64), links["dst"].to_numpy(np.int64)
-    dimensions = np.ones(len(links), np.int64)
-    for dimension, size in enumerate(sizes, start=1):
-        dimensions = np.where(source % size != target % size, dimension, dimensions)
-        source, target = source // size, target // size
+    sizes = np.array(result.provenance.get("network", {}).get("npus_count", []), np.int64)
+    if len(sizes) < 2:
+        return np.full(len(links), len(sizes), np.int64)
+    ends = links[["src", "dst"]].to_numpy(np.int64).T
+    low, high = _joined_ranks(ends, len(result.ranks), sizes)
+    source, target = ends
+    differs = np.maximum(high[source], high[target]) > np.minimum(low[source], low[target])
+    is_switch = (low != high).any(axis=1)
+    single = (differs.sum(axis=1) == 1) & ~(is_switch[source] & is_switch[target])
+    dimensions: npt.NDArray[np.int64] = np.where(single, differs.argmax(axis=1) + 1, source == target)
     return dimensions
+
+
+def _joined_ranks(
+    ends: npt.NDArray[np.int64], ranks: int, sizes: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the least and greatest coordinates of the ranks that each device joins.
+
+    A rank, and a device that is linked to one rank alone, joins that rank.
+    """
+    devices = max(ranks, int(ends.max(initial=-1)) + 1)
+    first, last = np.full(devices, devices), np.full(devices, -1)
+    first[:ranks] = last[:ranks] = np.arange(ranks)
+    for device, rank in (ends, ends[::-1]):
+        own = (device >= ranks) & (rank < ranks)
+        np.minimum.at(first, device[own], rank[own])
+        np.maximum.at(last, device[own], rank[own])
+    is_known = first == last
+    places = first[:, None] // np.cumprod([1, *sizes[:-1]]) % sizes
+    low = np.where(is_known[:, None], places, devices)
+    high = np.where(is_known[:, None], places, -1)
+    for device, other in (ends, ends[::-1]):
+        own = ~is_known[device] & is_known[other]
+        np.minimum.at(low, device[own], places[other[own]])
+        np.maximum.at(high, device[own], places[other[own]])
+    return low, high
 
 
 def switch_loads(result: Result) -> pd.DataFrame | None:

@@ -85,7 +85,8 @@ def csv_text(table: pd.DataFrame) -> str:
     shown = table.rename(columns=_cell)
     for place, kind in enumerate(shown.dtypes):
         if kind.kind not in "biufcmM":
-            shown.isetitem(place, shown.iloc[:, place].astype(object).map(_cell))
+            cells = [_cell(value) for value in shown.iloc[:, place]]
+            shown.isetitem(place, pd.Series(cells, shown.index, dtype=object))
     text: str = shown.to_csv(index=False)
     return text
 

@@ -135,7 +135,7 @@ def study_info(study: Study) -> StudyInfo:
     """Return *study* in one line; raises `StudyError` if it is damaged."""
     folder = study.path.resolve()
     runs, names = study.runs(), study.workloads()
-    simulated = [run.makespan_ns for run in runs if not about_backend(run.backend).replays]
+    simulated = [round(run.makespan_ns / run.steps) for run in runs if not about_backend(run.backend).replays]
     about = read_note(folder)
     return StudyInfo(
         name=folder.name,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...errors import StudyError
+from ...errors import ChakrascopeError, StudyError
 from ...support import new_file, writing
 from ...support.table import ParquetFile, frame_bytes
 from .._checksums import refuse_damaged
@@ -65,7 +65,7 @@ class PointTable:
             ) from error
         try:
             self._load()
-        except StudyError:
+        except ChakrascopeError:
             self._lock.close()
             raise
         return self

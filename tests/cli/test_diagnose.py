@@ -254,6 +254,14 @@ def test_inspect_as_json_and_csv(logs, capfd):
     assert "CSV holds one table" in err
 
 
+def test_json_has_no_rate_of_collectives_that_take_no_time(tmp_path, capfd):
+    job = Job(2)
+    job.collective(floats=4, transfer_us=0)
+    _, out, _ = run_and_read(capfd, "diagnose", job.write(tmp_path / "logs"), "--format", "json")
+    (speed,) = json.loads(out, parse_constant=pytest.fail)["speeds"]
+    assert (speed["transfer_ns"], speed["bus_bytes_per_ns"]) == (0, None)
+
+
 def test_a_hang_is_named_by_every_command(hang, capfd, tmp_path):
     said = "did not complete: rank 0 issued it, rank 1 never did."
     out = run_and_read(capfd, "diagnose", hang)[1]

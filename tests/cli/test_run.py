@@ -181,6 +181,8 @@ def test_one_rank_is_simulated_on_its_own(one_rank_study, tmp_path, capsys, back
     NetworkConfig(("Ring",), (1,), (50.0,), (500.0,)).save(network)
     alone = answer(capsys, "run", str(one_rank_study.path), "--network", str(network), "--backend", backend)
     assert (len(alone["ranks"]), alone["makespan_ns"]) == (1, COMPUTE_NS)
+    _, _, err = command_line.run_and_read(capsys, "summary", one_rank_study.path, "--view", "links")
+    assert ("such as 'analytical-aware'" in err) == (backend != "analytical-aware")
 
 
 # ``--machine``: the machine of the backend ``gpu``, by name or by file.
@@ -247,6 +249,22 @@ def test_what_is_no_machine_is_refused(command, machine_study, tmp_path, capsys)
     )
     assert code == 2
     assert "Next: add --backend gpu" in err
+
+
+def test_the_figures_of_a_workload_are_whole_numbers(tmp_path, capsys):
+    node = {"node_id": 0, "name": "one", "type": NodeType.COMP, "duration_ns": 5}
+    graphs = [Graph.build(rank, [node | {"phase": phase}], []) for rank, phase in enumerate(("a", "b"))]
+    Workload(tuple(graphs), np.arange(2, dtype=np.int32), {}, {}).save(tmp_path / "job")
+    _, out, _ = run_and_read(capsys, "inspect", tmp_path / "job", "--format", "csv")
+    assert {"nodes,1,1", "by_phase a,1,0", "by_phase b,0,1"} <= set(out.splitlines())
+
+
+def test_two_backends_are_one_table(machine_study, capsys):
+    backends = ("--backend", "analytical-unaware", "--backend", "analytical-aware", "--format", "csv")
+    code, out, _ = machine_run(capsys, "run", machine_study, "--network", "hgx-h100-8", *backends)
+    assert code == 0
+    names = [line.rpartition(",")[2] for line in out.splitlines()]
+    assert names == ["backend", *["analytical-unaware"] * 8, *["analytical-aware"] * 8]
 
 
 def test_sweep_runs_on_the_machine(machine_study, tmp_path, capsys):

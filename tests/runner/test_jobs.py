@@ -1,6 +1,7 @@
 """The job store: any interleaving of submit, cancel, crash and resume, and processes that are killed."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import run_and_read
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -309,6 +311,14 @@ def test_a_request_of_any_backend_is_the_experiment_again(study, backend):
     asked = prepare(study.workload_prefix(), "default", "ring-2", backend=backend)
     again = read_request(study, request_of(study, asked, "job"))
     assert (again.backend, again.content_hash) == (backend, asked.content_hash)
+
+
+def test_only_simulations_are_listed_with_a_run(tmp_path, capfd, monkeypatch):
+    store = JobStore(small_study(tmp_path), slots=0)
+    job = replace(store.submit(experiment_of(store.study, 500)), state="done")
+    monkeypatch.setattr(JobStore, "jobs", lambda _store: [job, replace(job, kind="sweep")])
+    _, out, _ = run_and_read(capfd, "jobs", store.study.path, "--format", "json")
+    assert [row["run"] for row in json.loads(out)] == [job.experiment, ""]
 
 
 def test_a_changed_workload_is_not_simulated_in_its_place(study):

@@ -376,6 +376,9 @@ def test_studies_of_a_folder_are_listed_by_name(folder):
         ("beta", 2, 0, False),
     ]
     assert all(info.changed for info in infos)
+    two_steps = workload([comp(0, 5)], [comp(0, 9)], metadata={"steps": [{}, {}]})
+    run_in(Study.create(folder / "gamma"), two_steps, "ring-2", backend="fake")
+    assert Workspace(folder).infos()[-1].shortest_ns == infos[0].shortest_ns // 2
 
 
 def test_studies_of_one_name_are_told_apart(folder, tmp_path):

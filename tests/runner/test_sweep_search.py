@@ -226,14 +226,17 @@ def test_the_command_takes_prices(sweep_cost_study, capfd):
 
 
 def test_a_sweep_is_shown_again_and_only_what_no_point_beats(sweep_cost_study, capfd):
-    prices = Prices(of={"ring-2": 1.0, "ring-8": 1.0})
+    prices = Prices(of={"ring-2": 40.0, "ring-8": 1.0})
     found = run_sweep(sweep_cost_study, OVER, prices=prices, workers=0)
-    for options, expected in (([], 4), (["--front"], None)):
+    assert not found.points["cost"].is_monotonic_increasing
+    for options, expected in (([], 4), (["--least", "cost"], 4), (["--front"], None)):
         with pytest.raises(SystemExit) as stop:
             main(["sweep", str(sweep_cost_study.path), "--show", found.name, *options, "--format", "json"])
         rows = json.loads(capfd.readouterr().out)
         assert stop.value.code == 0
         assert expected is None or len(rows) == expected
+        if options[:1] == ["--least"]:
+            assert [row["cost"] for row in rows] == pytest.approx(sorted(found.points["cost"]))
     points = found.points.set_index("id")
     for row in points.loc[[row["id"] for row in rows]].to_dict("records"):
         beaten = (found.points["cost"] <= row["cost"]) & (found.points["makespan_ns"] <= row["makespan_ns"])

@@ -162,6 +162,14 @@ def test_a_link_that_is_down_cannot_be_faster():
         ("bandwidth:3", "no dimension.*from bandwidth:0\\."),
         ("bandwidth:-1", "no dimension"),
         ("bandwidth:x", "no dimension"),
+        *(
+            pytest.param(f"{key}{'9' * 5_000}", message, id=f"{key}9...")
+            for key, message in (
+                ("skew:", "not a rank"),
+                ("edge:0/1-", "not an edge"),
+                ("link:0-", "not a link"),
+            )
+        ),
     ],
 )
 def test_what_is_not_there_cannot_change(key, message):

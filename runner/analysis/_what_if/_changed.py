@@ -24,7 +24,7 @@ from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
 from ._target import Target
 
-_LINK = re.compile(r"(\d+)-(\d+)")
+_LINK = re.compile(r"(\d{1,18})-(\d{1,18})")
 
 
 def with_faster_network(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:

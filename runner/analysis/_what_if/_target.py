@@ -20,7 +20,7 @@ _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
 NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "repeated")
 """Nodes of one kind by name; see `Target`."""
-_EDGE = re.compile(r"(\d+)/(\d+)-(\d+)")
+_EDGE = re.compile(r"(\d{1,18})/(\d{1,18})-(\d{1,18})")
 _WAYS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
     "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, "
@@ -110,7 +110,7 @@ class Target:
             raise UsageError(f"'{key[:60]}' cannot be changed; write {_WAYS}.")
         if what == "edge":
             _read_edge(name)
-        if what == "skew" and not name.isdecimal():
+        if what == "skew" and not (name.isdecimal() and len(name) < 19):
             raise UsageError(f"'{name[:60]}' is not a rank; write skew:RANK with its number, such as skew:1.")
         return cls(what, name)
 

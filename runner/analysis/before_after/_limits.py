@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ def parse_limit(text: str) -> Limit:
         raise UsageError(f"'{text}' is not a limit; {_HELP}.")
     quantity, sign, value = match["quantity"], match["sign"], match["value"]
     signed = value[0] in "+-"
-    size, factor = value.lstrip("+-"), -1 if value[0] == "-" else 1
+    size, factor = value[signed:], -1 if value[0] == "-" else 1
     if size.endswith("%") and not signed:
         raise UsageError(f"'{text}': {value} of what? For a change write +{value} or -{value}.")
     try:
@@ -94,8 +95,9 @@ def _reader(quantity: str) -> Callable[[str], Fraction | int]:
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
     """Return the outcome of each of *limits* for the difference *found*.
 
-    A limit fails if the medians exceed it and the difference is not within the noise. Raises `UsageError`
-    for a quantity that neither side has.
+    A limit fails if the medians exceed it and the difference is not within the noise. Where a
+    difference of 0 exceeds it as well, it fails if the whole interval does. Raises `UsageError` for a
+    quantity that neither side has.
     """
     return [_judged(found, limit) for limit in limits]
 
@@ -104,23 +106,28 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     row = _row(found, limit.quantity)
     base, other = int(row["base"]), int(row["other"])
     passes = _COMPARE[limit.sign]
-    measure: Fraction | float
-    if limit.change == "relative":
-        measure = Fraction(other - base, base) if base else float("inf") if other else Fraction(0)
-    else:
-        measure = Fraction(other - base if limit.change == "difference" else other)
     change = _change(limit.quantity, base, other)
-    if not passes(measure, limit.value):
+    if not passes(other if limit.change == "value" else _measure(limit, base, other - base), limit.value):
         return Judgement(limit.text, "kept", f"{change}.")
     if limit.change == "value":
         return _by_value(found, limit, change)
     verdict = str(row["verdict"])
+    if verdict == "within noise" and passes(0, limit.value):  # a difference of 0 exceeds the limit, too
+        ends = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
+        verdict = "" if all(passes(end, limit.value) for end in ends) else verdict
     if verdict in _UNSURE:
         outcome: Literal["within noise", "undecided"] = "within noise"
         if verdict == "undecided":
             outcome = "undecided"
         return Judgement(limit.text, outcome, f"{change}: past the limit, but {_UNSURE[verdict]}.")
     return Judgement(limit.text, "failed", f"{change}.")
+
+
+def _measure(limit: Limit, base: int, delta: int) -> Fraction | float:
+    """Return *delta* as *limit* counts it: the difference itself, or its share of *base*."""
+    if limit.change == "difference":
+        return Fraction(delta)
+    return Fraction(delta, base) if base else delta and math.copysign(math.inf, delta)
 
 
 def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
@@ -157,7 +164,8 @@ def _summed(table: pd.DataFrame, name: str, absent: str) -> dict[str, Any]:
     if rows.empty:
         raise UsageError(f"{absent}{did_you_mean(name, set(table['key']))}")
     verdict = rows["verdict"].iloc[0]
-    return {"base": rows["base_ns"].sum(), "other": rows["other_ns"].sum(), "verdict": verdict}
+    sums = {name: rows[f"{name}_ns"].sum() for name in ("base", "other", "low", "high")}
+    return sums | {"verdict": verdict}
 
 
 def _change(quantity: str, base: int, other: int) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....support import duration_text, instant_text
 from ._messages import Floats, Ints
 from ._rates import Rates
 from ._suspects import Flags, Suspect, suspects_of
@@ -160,8 +161,8 @@ def _explained(held: Floats, moved: Floats, on: Flags) -> float:
 
 
 def _everything(late: Floats, group: Ints, window: tuple[int, int]) -> str:
-    lost = float(np.median(late[group])) / 1e6
+    lost = duration_text(round(float(np.median(late[group]))))
     return (
-        f"Around {window[0] / 1e6:.1f} ms, {len(group)} messages on ways without anything in common were "
-        f"late by {lost:.1f} ms: everything paused, and no single link."
+        f"Around {instant_text(window[0])}, {len(group)} messages on ways without anything in common were "
+        f"late by {lost}: everything paused, and no single link."
     )

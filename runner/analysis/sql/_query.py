@@ -75,6 +75,10 @@ def query_run(
         raise UsageError(_explained(str(answer["error"])))
     rows_found = answer["rows"]
     table = pd.DataFrame(rows_found[:rows], columns=_distinct(answer["columns"]))
+    for place, dtype in enumerate(table.dtypes):
+        values = [row[place] for row in rows_found[:rows]]
+        if dtype.kind == "f" and not any(isinstance(value, float) for value in values):
+            table.isetitem(place, pd.Series(values, dtype=object))  # NULL makes no integer a float
     return Answer(table, len(rows_found) > rows)
 
 

@@ -78,6 +78,7 @@ class Stragglers:
     def sentences(self) -> list[str]:
         """The answer, step times, then a sentence for each cause, and how exact the replay is."""
         slowdowns, layout = self.slowdowns, self.layout
+        of_recorded = 1 / (1 + slowdowns.replay_error) - 1
         times = {"mean": round(float(slowdowns.recorded_ns.mean())), **self.quantiles_ns}
         texts = ", ".join(f"{name} {duration_text(ns)}" for name, ns in times.items())
         sentences = [
@@ -100,8 +101,8 @@ class Stragglers:
         if not self.causes:
             sentences.append("No worker, stage, link or host makes steps 3 % longer.")
         sentences.append(
-            f"The replay without changes is {share_text(abs(slowdowns.replay_error))} "
-            f"{'shorter' if slowdowns.replay_error >= 0 else 'longer'} than the recorded steps."
+            f"The replay without changes is {share_text(abs(of_recorded))} "
+            f"{'longer' if of_recorded > 0 else 'shorter'} than the recorded steps."
         )
         return sentences
 

@@ -219,6 +219,15 @@ def test_a_change_beyond_the_noise_is_found():
     ]
 
 
+def test_a_gain_that_is_demanded_is_missing_even_within_the_noise():
+    base, other = (side(*(plain(1_000 + 9 * i, start=f"{name}{i}") for i in range(4))) for name in "ab")
+    limits = [parse_limit(f"{what} > -{least}%") for what in ("step", "module:layers.1") for least in (50, 0)]
+    outcomes = [one.outcome for one in judge(diff_steps(base, other), limits)]
+    assert outcomes == ["failed", "kept"] * 2
+    limits = [parse_limit("step > -0.1%"), parse_limit("step < +50%")]
+    assert [one.outcome for one in judge(diff_steps(base, other), limits)] == ["within noise", "failed"]
+
+
 def test_one_start_decides_nothing_until_one_says_what_starts_differ_by():
     sides = [side(*(plain(layer + i) for i in range(5))) for layer in (1_000, 1_300)]
     limit = [parse_limit("step > +3%")]
@@ -256,6 +265,7 @@ def test_limits(doubled, text, outcome):
     [
         ("step", "not a limit"),
         ("step > 3%", "+3%"),
+        ("step > +-3%", "cannot be read"),
         ("step > +3 miles", "cannot be read"),
         ("bytes > +3ms", "cannot be read"),
         ("steps > +3%", "did you mean 'step'"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from studies import LAYERS, ring_links
 from workloads import coll, comp, workload
 
-from chakrascope.converter import CollectiveType
+from chakrascope.converter import CollectiveType, microbenchmark
 from chakrascope.errors import ConfigError
 from chakrascope.runner import (
     NetworkConfig,
@@ -109,6 +109,20 @@ def test_links_belong_to_the_dimension_in_which_their_ends_differ(other):
     found = link_table(result).set_index(["src", "dst"])["dimension"]
     assert found.to_dict() == {(0, 1): 1, (0, 2): 2, (3, 3): 1}
     assert link_dimensions(link_table(result))["links"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("backend", "links"),
+    [("analytical-aware", {1: 16, 2: 16}), ("flow", {0: 16, 1: 16, 2: 16})],
+)
+def test_links_of_switches_belong_to_the_dimension_of_their_switch(backend, links):
+    """On ``flow`` each rank has a NIC, whose link to the rank is that of both dimensions."""
+    network = NetworkConfig(("Switch", "Switch"), (2, 4), (50.0, 25.0), (500.0, 1000.0))
+    job = microbenchmark("all-reduce", 8, 1 << 20)
+    table = link_table(simulate(job, "default", network, backend=backend))
+    assert table["dimension"].value_counts().to_dict() == links
+    # A ring of 2, then one of 4 with half of the data: as many bytes on each link of a dimension.
+    assert (table.groupby("dimension")["bytes"].nunique() == 1).all()
 
 
 def test_loads_of_a_switch_are_given_by_rank_and_of_a_ring_are_not(other):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -197,7 +198,9 @@ def test_a_pause_of_everything_is_no_link():
     found = run.diagnosis()
     assert len(hit) > 6
     assert found.anomalies == ()
-    assert any("everything paused" in remark for remark in found.remarks)
+    (remark,) = (remark for remark in found.remarks if "everything paused" in remark)
+    late = float(re.search(r"late by ([\d.]+) ms", remark)[1])
+    assert late == pytest.approx(50, rel=0.2)
 
 
 @given(seeds, st.floats(1.25, 2.0), st.integers(0, 3))

@@ -87,6 +87,9 @@ def test_layers_hold_all_work_in_modules(run):
     assert set(table["communication_ns"]) == {300_000}
     assert table["on_path_ns"].sum() == run.path.makespan_ns
     assert table["share"].sum() == pytest.approx(1)
+    ranks = run.result.ranks
+    with_idle_one = dataclasses.replace(run.result, ranks=pd.concat([ranks, ranks.tail(1).assign(rank=2)]))
+    assert set(layer_table(with_idle_one, run.workload, run.path)["forward_ns"]) == {300_000}
 
 
 @given(st.lists(st.text(alphabet="ab.", max_size=8), min_size=1, max_size=30), st.integers(1, 10))

@@ -10,7 +10,14 @@ import pytest
 from studies import make_study
 
 from chakrascope.errors import BackendTimeout, BackendUnavailable, Cancelled, UsageError
-from chakrascope.runner.analysis import SQL_EXAMPLES, SQL_TABLES, analyse_run, query_run, sql_columns
+from chakrascope.runner.analysis import (
+    SQL_EXAMPLES,
+    SQL_TABLES,
+    analyse_run,
+    csv_text,
+    query_run,
+    sql_columns,
+)
 from chakrascope.runner.analysis.sql import _query
 
 # Looked for, not imported: only the process that answers needs it.
@@ -32,6 +39,8 @@ def test_answers_are_those_of_the_tables(run):
         "ORDER BY r.rank",
     ).table
     assert joined.to_dict("list") == {"rank": [0, 1], "edges": [len(g.edges) for g in run.workload.graphs]}
+    some = query_run(run, "SELECT unnest([9007199254740993, NULL]) AS some_ns, 'x' AS text").table
+    assert csv_text(some) == "some_ns,text\n9007199254740993,x\n,x\n"
     assert query_run(run, "SELECT 1 AS a, 2 AS a").table.columns.tolist() == ["a", "a_2"]
     assert query_run(run, "SELECT 9223372036854775807::HUGEINT * 4 AS big").table["big"][0] == 4 * (2**63 - 1)
 

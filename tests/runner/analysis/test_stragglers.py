@@ -97,6 +97,14 @@ jobs = st.fixed_dictionaries(
 )
 
 
+def test_the_replay_is_compared_with_the_recorded_steps(answer):
+    job = answer(replicas=1, stages=1, micro_batches=2, steps=3)
+    for times, told in ((2, "50.0 % shorter"), (0.5, "100.0 % longer")):
+        recorded = np.rint(job.slowdowns.replayed_ns * times).astype(np.int64)
+        changed = dataclasses.replace(job.slowdowns, recorded_ns=recorded)
+        assert f"changes is {told} than" in dataclasses.replace(job, slowdowns=changed).sentences[-1]
+
+
 @MODEST
 @given(jobs)
 def test_an_even_job_has_no_straggler(tmp_path_factory, job):
