@@ -145,7 +145,8 @@ def _stronger(lower: Span, upper: Span) -> Span:
     """Return the span with the stronger cause, and the place of either."""
     ranked = sorted((upper, lower), key=_strength)
     strong, weak = ranked
-    return strong._replace(place=strong.place or weak.place, under=weak.under or weak.cause)
+    under = weak.under if weak.cause == _DELAYED else weak.cause
+    return strong._replace(place=strong.place or weak.place, under=under)
 
 
 def _strength(span: Span) -> int:

@@ -54,6 +54,7 @@ from ._overhead import cost_of_recording, costs_by_phase, without_recording
 from ._rank_graph import Group, OpenRank, RankGraph, arrivals, flights_of
 from ._repeated import of_records, repeated_copies
 from ._sampled_causes import host_causes
+from ._sections import clock_phases
 from ._shared_inputs import shared_inputs
 from ._steps import Window
 
@@ -105,7 +106,8 @@ def host_graph(
     )
     events = trace.events.take(own)
     cost_ns = cost_of_recording(evidence, events, window.steps)
-    costs = costs_by_phase(cost_ns, evidence, events, ops, window.steps)
+    phases = clock_phases(ops, events.start_ns, window.steps)
+    costs = costs_by_phase(cost_ns, evidence, phases, window.steps)
     return without_recording(result, {0: events}, window, {0: costs})
 
 

@@ -15,11 +15,10 @@ from ...errors import UsageError
 from ...support import duration_text
 from .._columns import which
 from ..chakra import COMM_LANE, Graph, NodeType, Workload
-from ._sections import CLOCK_PHASES, clock_phases
 
 if TYPE_CHECKING:  # answers need no traces
     from ...tracer import Evidence, RankEntry, StepRange
-    from ..readers import Events, Ops
+    from ..readers import Events
     from ._rank_graph import RankGraph
     from ._steps import Window
 
@@ -46,6 +45,8 @@ _MOST_NS = 10_000
 # block costs much more than the others.
 _BLOCK = 512
 _WAITS = ("sync", "wait", "idle")
+CLOCK_PHASES = ("loader", "forward", "backward", "optimizer")
+"""Phases that the tracer times in every step; the last is all that follows the backward pass."""
 
 
 class ProfilerOverhead(NamedTuple):
@@ -268,17 +269,16 @@ def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequ
 
 
 def costs_by_phase(
-    cost_ns: float, evidence: Evidence | None, events: Events, ops: Ops, converted: Sequence[StepRange]
+    cost_ns: float, evidence: Evidence | None, phases: np.ndarray, converted: Sequence[StepRange]
 ) -> np.ndarray:
-    """Return the cost of recording each of *events*, which is *cost_ns* on average in the *converted* steps.
+    """Return the cost of recording each event, which is *cost_ns* on average in the *converted* steps.
 
-    Some cost more than others. Each phase of the thread's *ops* bears as much of the sum as it took longer
-    than in the median unprofiled step.
+    *phases* are those of the events among `CLOCK_PHASES`, -1 outside the steps. Some events cost more than
+    others: each phase bears as much of the sum as it took longer than in the median unprofiled step.
     """
-    costs = np.full(len(events.start_ns), cost_ns)
+    costs = np.full(len(phases), cost_ns)
     if evidence is None or not cost_ns or not evidence.steps.forward_ns:
         return costs
-    phases = clock_phases(ops, events.start_ns, converted)
     counts = np.bincount(phases[phases >= 0], minlength=len(CLOCK_PHASES))
     longer = np.where(counts > 0, _longer_phases(evidence, {step.index for step in converted}), 0.0)
     if not longer.any():

@@ -49,7 +49,7 @@ _NO_HOOKS = frozenset({"backward", "recompute_fn"})
 # The causes and the module of data loaders, whose ranges the profiler marks.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
 # Activities whose every range the tracer marks, so that samples do not extend them.
-_MARKED = frozenset({"recomputation", "anomaly_detection"})
+_MARKED = frozenset({"recomputation", "anomaly_detection", "sampler"})
 
 
 def host_causes(

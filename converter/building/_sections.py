@@ -11,11 +11,10 @@ import numpy as np
 
 from ...tracer import StepRange
 from ..readers import PHASES, Ops
+from ._overhead import CLOCK_PHASES
 from ._steps import Window
 
-CLOCK_PHASES = ("loader", "forward", "backward", "optimizer")
-"""Phases that the tracer times in every step; the last is all that follows the backward pass."""
-_LOADER, _FORWARD, _BACKWARD, _OPTIMIZER = range(4)
+_LOADER, _FORWARD, _BACKWARD, _OPTIMIZER = range(len(CLOCK_PHASES))
 
 
 class Elements(NamedTuple):

@@ -72,12 +72,17 @@ def test_operators_inside_a_data_loader_are_part_of_it(tmp_path):
     assert set(computed["name"]) == {"aten::mm", "aten::add_"}
 
 
-def test_a_sampler_is_its_part_of_the_data_loader(tmp_path):
-    thread = training_thread()
+@pytest.mark.parametrize("is_sampled", [False, True])
+def test_a_sampler_is_its_part_of_the_data_loader(tmp_path, is_sampled):
+    """Also where the thread had no processor for half of the time."""
+    thread, evidence = training_thread(), EvidenceFile()
     thread.mark("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 12_000, 82_000)
     thread.mark("chakrascope::sampler", 15_000, 55_000, "cpu_op")
     thread.op("aten::randperm", 20_000, 50_000, 3)
-    times = host_us(converted(tmp_path, thread))
+    for time in range(START, 90_000, 5_000):
+        frames = (DRAWING, NEXT, STEP) if 15_000 <= time < 55_000 else (STEP,)
+        evidence.sample(time, *frames, cpu=time // 2, delay=time // 2)
+    times = host_us(converted(tmp_path, thread, evidence if is_sampled else None))
     assert (times["sampler"], times["input_pipeline"]) == (40_000, 30_000)
 
 
