@@ -178,26 +178,29 @@ class CachedTokens(Regex):
 class AsynchronousCheckpoint(Checkpoint):
     """The model is saved at every third step; followed: by another process."""
 
-    def start(self) -> None:
-        """Start the process that saves."""
-        super().start()
-        if not self.slow:
-            context = torch.multiprocessing.get_context("fork")
-            self.states = context.SimpleQueue()
-            context.Process(target=self.save_all, daemon=True).start()
-
     def after_step(self, step: int, model: nn.Module, loss: torch.Tensor) -> None:
         """Save every third step."""
         if step % 3 == 2:
             if self.slow:
                 self.save(model.state_dict())
             else:
-                self.states.put({name: value.clone() for name, value in model.state_dict().items()})
+                self.hand_over(model.state_dict())
+
+    def hand_over(self, state: dict[str, Any]) -> None:
+        """Copy the model for the process that saves, which the first copy starts."""
+        if not hasattr(self, "shared"):
+            self.shared = {name: value.clone().share_memory_() for name, value in state.items()}
+            context = torch.multiprocessing.get_context("fork")
+            self.due = context.Semaphore(0)
+            context.Process(target=self.save_all, daemon=True).start()
+        for name, value in state.items():
+            self.shared[name].copy_(value)
+        self.due.release()
 
     def save_all(self) -> None:
-        """Write the models that the training process sends."""
-        while True:
-            self.save(self.states.get())
+        """Write each copy."""
+        while self.due.acquire():
+            self.save(self.shared)
 
     def save(self, state: dict[str, Any]) -> None:
         """Write the model."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import mean
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,8 +39,8 @@ class FreeCores(NamedTuple):
 def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:
     """Return the workload's metadata on the cores of each rank in unprofiled steps; {} if unknown.
 
-    Ranks of one host share its cores, with the workers of their data loaders. What else runs there is not
-    free either.
+    Ranks of one host share its cores, with the workers of their data loaders; those without *evidence* are
+    as busy as the others. What else runs there is not free either.
     """
     hosts = {entry.rank: entry.hostname for entry in entries}
     spans = {rank: list(_spans(own)) for rank, own in evidence.items()}
@@ -50,9 +51,10 @@ def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence
         for durations, *rest in [tuple(zip(*own, strict=True))]
         if sum(durations) >= _LEAST_NS
     }
-    used: Counter[str] = Counter()
-    for rank, (busy, _) in rates.items():
-        used[hosts[rank]] += busy + sum(loader.workers for loader in evidence[rank].loaders)
+    used: dict[str, float] = {}
+    for host, ranks in Counter(hosts.values()).items():
+        each = [busy + _workers(evidence[rank]) for rank, (busy, _) in rates.items() if hosts[rank] == host]
+        used[host] = ranks * mean(each or [0.0])
     cores = {}
     for rank, (_, idle) in rates.items():
         own = evidence[rank]
@@ -60,6 +62,10 @@ def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence
         usable = min(own.cores, own.quota_cores or math.inf)
         cores[str(rank)] = [usable, busy, max(0.0, min(idle, usable - busy))]
     return {_KEY: cores} if cores else {}
+
+
+def _workers(evidence: Evidence) -> int:
+    return sum(loader.workers for loader in evidence.loaders)
 
 
 def _spans(evidence: Evidence) -> Iterator[tuple[int, int, int]]:

@@ -186,7 +186,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         unsized.text if unsized else "",
         store_and_forward(result),
         contention(workload, result.makespan_ns),
-        "" if computed_on_host(workload) else without_shapes(workload.metadata),
+        without_shapes(workload.metadata) if bound_by == "compute" and not computed_on_host(workload) else "",
     ]
     if overhead is not None:
         texts = [line for line in texts if overhead.text not in line]

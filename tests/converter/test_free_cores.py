@@ -6,6 +6,8 @@ from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert
 from chakrascope.converter.building import FreeCores, free_cores
+from chakrascope.converter.building._free_cores import cores_of_ranks
+from chakrascope.tracer import RankEntry, read_evidence
 
 STEP = 20_000  # microseconds
 
@@ -54,6 +56,13 @@ def test_free_cores_are_idle_and_within_the_quota(tmp_path, busy, idle, facts, e
 def test_ranks_of_one_host_share_its_cores(tmp_path, hosts, busy):
     ranks = [(1, 2, {"cores": 4}), (1, 2, {"cores": 4})]
     assert cores_of(tmp_path, *ranks, hosts=hosts) == pytest.approx((4, busy, 2), abs=0.01)
+
+
+def test_ranks_without_evidence_are_as_busy_as_the_others(tmp_path):
+    assert cores_of(tmp_path, (1, 2, {"cores": 8})) == pytest.approx((8, 1, 2), abs=0.01)
+    evidence = {0: read_evidence(tmp_path / "rank0.evidence.json.gz")}
+    entries = [RankEntry(rank, hostname=host) for rank, host in enumerate("aaab")]
+    assert cores_of_ranks(entries, evidence)["cores"]["0"] == pytest.approx([8, 3, 2], abs=0.01)
 
 
 def test_captures_without_readings_have_no_free_cores(tmp_path):

@@ -69,8 +69,10 @@ class StepClock:
         """Return the idle time of the cores so far, -1 unless it is due."""
         if now < self._idle_due_ns:
             return -1
+        before = time.thread_time_ns()
         idle_ns = self.cores.idle_ns()
-        self._idle_due_ns = now + max(IDLE_APART_NS, int((time.time_ns() - now) / IDLE_SHARE))
+        cost_ns = time.thread_time_ns() - before
+        self._idle_due_ns = now + max(IDLE_APART_NS, int(cost_ns / IDLE_SHARE))
         return idle_ns
 
     def forget(self) -> None:

@@ -11,9 +11,12 @@ from workloads import comp, workload
 
 from chakrascope.converter import convert_files
 from chakrascope.errors import BackendError
+from chakrascope.runner import summarize
 from chakrascope.runner.analysis import TABLES, analyse_run, joined_operators, operators_text
 from chakrascope.runner.analysis._operator_rates import OperatorRate, operator_rates, reaches_of
 from chakrascope.runner.chips import chip_of_device, find_chip
+
+KINDS = ("compute", "host")
 
 
 def run_of(folder, program):
@@ -109,8 +112,11 @@ def test_a_note_asks_for_shapes_where_they_would_give_rates(bert, tmp_path, chan
         if row[0] == "aten::addmm":
             for column, value in changed.items():
                 row[column] = value
-    notes = [line for line in run_of(tmp_path, bert).summary.qualifiers if "record_shapes=True" in line]
-    assert len(notes) == noted
+    run = run_of(tmp_path, bert)
+    for kind in KINDS:
+        advised = dataclasses.replace(run._advised, half_kinds_ns=dict.fromkeys(KINDS, 1) | {kind: 1 << 40})
+        notes = summarize(run.result, run.workload, run.path, advised).qualifiers
+        assert any("record_shapes=True" in line for line in notes) == (noted and kind == "compute")
 
 
 def test_ranks_are_joined_for_people(bert, tmp_path):
