@@ -134,7 +134,7 @@ def test_a_run_of_another_study_is_chosen_and_aligned(two, page):
         page.goto(f"{address}/study/before/timeline?run={two.made.run_a}&rank=1&node=13&rows=flat")
         page.wait_for_selector("#timeline[data-selected='1:13']")
         page.select_option("#timeline-beside-run", f"after@{two.made.run_b}")
-        page.wait_for_selector("#timeline-details dt:text-is('Beside')")
+        page.wait_for_selector("#timeline-details dt:text-is('Compared')")
         page.wait_for_url("**beside=after%40**")
         page.locator("#timeline-align").click()
         places = "() => { const t = document.getElementById('timeline').timeline; return %s; }"
@@ -159,7 +159,7 @@ def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, page, sch
         tab_to(page, "timeline-beside-run")
         page.keyboard.type("after", delay=KEY_MS)
         page.wait_for_url("**beside=after%40**")
-        page.wait_for_selector("#timeline-details dt:text-is('Beside')")
+        page.wait_for_selector("#timeline-details dt:text-is('Compared')")
         tab_to(page, "timeline-align")
         page.keyboard.press("Enter")
         page.wait_for_function("() => document.getElementById('timeline').timeline.settings.align")

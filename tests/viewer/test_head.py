@@ -72,7 +72,7 @@ def test_search_says_when_it_finds_nothing_and_closes(visit, made):
     page = visit("/critical-path", f"?run={made.run_b}")
     page.locator("#node-search").focus()
     page.keyboard.type("nobody", delay=KEY_MS)
-    page.wait_for_selector("#search-hits:has-text('Nothing is called')")
+    page.wait_for_selector("#search-hits:has-text('No match for')")
     page.keyboard.press("Escape")
     assert page.locator("#search-hits").is_hidden()
     page.locator("#node-search").fill("")

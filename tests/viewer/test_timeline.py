@@ -269,7 +269,7 @@ def test_a_module_sums_up_what_is_in_it(timeline):
 def test_help_names_the_keys(timeline):
     page = timeline()
     page.keyboard.press("?")
-    page.wait_for_selector("#timeline-keys:has-text('fit what is selected')")
+    page.wait_for_selector("#timeline-keys:has-text('fit the selection or mark')")
     page.keyboard.press("Escape")
     page.wait_for_selector("#timeline-keys", state="detached")
     page.keyboard.press("w")
@@ -329,7 +329,7 @@ def test_another_run_lies_beside_on_the_same_clock(timeline, made):
     page.wait_for_selector("#timeline[data-selected='1:13']")
     page.select_option("#timeline-beside-run", made.run_b)
     wait_until(page, "t.sources.length === 2")
-    page.wait_for_selector("#timeline-details dt:text-is('Beside')")
+    page.wait_for_selector("#timeline-details dt:text-is('Compared')")
     page.locator("#timeline-align").click()
     assert state(page, "t.sources[1].counterpart.start_ns + t.sources[1].shift") == state(
         page, "t.selection.node.start_ns"

@@ -29,14 +29,14 @@
     let answer = null;
     while (!answer) {
       const seconds = Math.round((Date.now() - since) / 1000);
-      banner(`The viewer does not answer (for ${seconds} s): was it stopped? It is asked again until it does; `
-        + "start it at the same --port, and this page goes on.", "gone");
+      banner(`The viewer does not answer (for ${seconds} s): was it stopped? Retrying; `
+        + "start it with the same --port to continue here.", "gone");
       await wait(EVERY_MS);
       answer = await alive();
     }
     gone = null;
     if (answer.ok) {
-      banner("The viewer answers again.", "back");
+      banner("The viewer is available again.", "back");
       window.setTimeout(() => { if (!gone) { banner("", ""); } }, 3000);
     } else { refused(); }
     return answer.ok;
@@ -45,7 +45,7 @@
   const lost = () => { gone = gone || watchFor(); return gone; };
 
   function refused() {
-    banner("The viewer was started anew and does not know this browser: open the address it printed.", "refused");
+    banner("The viewer restarted: open the address that it printed.", "refused");
   }
 
   /* What a click began may have been done before the answer was lost, so it is never sent twice. */
@@ -66,7 +66,7 @@
         const back = await lost();
         if (!back) { throw error; }
         if (!mayRepeat(options)) {
-          banner("The viewer answers again, but what was pressed may not have been done: look, and press again.", "back");
+          banner("The viewer is available again. Check whether your last action took effect; repeat it if not.", "back");
           throw error;
         }
       }

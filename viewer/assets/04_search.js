@@ -64,7 +64,7 @@
       option.append(element("span", "search-name", hit.name.slice(0, 80)), " ", element("span", "search-facts", facts(hit)));
       group.appendChild(option);
     });
-    if (!hits.length) { box.appendChild(element("div", "search-group", `Nothing is called "${text.slice(0, 40)}".`)); }
+    if (!hits.length) { box.appendChild(element("div", "search-group", `No match for "${text.slice(0, 40)}".`)); }
     byId("search-told").textContent = hits.length ? `${hits.length} found` : "Nothing found";
     show(true);
   }

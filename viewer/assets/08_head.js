@@ -55,7 +55,7 @@
         const told = document.getElementById("share-done");
         if (told) { told.textContent = done ? "Copied." : "Select it, and copy it."; }
       }, 150);
-      return [true, address.href, own ? "It works in browsers of this machine only: start the viewer with --host to let others reach it."
+      return [true, address.href, own ? "It works only in browsers on this machine; start the viewer with --host to share it."
         : ""];
     },
   });

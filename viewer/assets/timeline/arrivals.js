@@ -17,8 +17,8 @@ export async function showArrivals(timeline, out) {
   const late = (places) => Math.max(...places.map((i) => columns.late_ns[i]));
   const shown = [...calls].sort((a, b) => late(b) - late(a)).slice(0, MOST_COLLECTIVES);
   if (!shown.length) { out.replaceChildren(element("p", "No collective of several ranks is shown.")); return; }
-  const note = `Each dot is a rank, placed by how much later than the first it came; the last one is named.`
-    + (calls.length > shown.length ? ` The ${shown.length} of ${calls.length} collectives that ranks came to furthest apart.` : "");
+  const note = `Each dot is a rank, placed by its delay after the first; the last rank is named.`
+    + (calls.length > shown.length ? ` The ${shown.length} of ${calls.length} collectives with the largest skew.` : "");
   const wide = Math.max(400, document.getElementById("timeline-panel").clientWidth - LEFT - RIGHT - 24), scale = wide / Math.max(1, late(shown[0]));
   out.replaceChildren(exportLinks("arrivals", new URLSearchParams({ run })), element("p", note, "figure-note"), picture(timeline, columns, shown, wide, scale));
 }
@@ -36,7 +36,7 @@ function callsOf(columns, ranks) {
 
 function picture(timeline, columns, calls, wide, scale) {
   const made = svg("svg", {
-    width: LEFT + wide + RIGHT, height: calls.length * ROW + HEAD, class: "arrivals", role: "img", "aria-label": "How much later than the first each rank came to each collective",
+    width: LEFT + wide + RIGHT, height: calls.length * ROW + HEAD, class: "arrivals", role: "img", "aria-label": "Delay of each rank after the first at each collective",
   });
   for (const [part, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
     made.append(svg("text", { x: LEFT + part * wide, y: 11, "text-anchor": anchor, class: "soft" }, part ? `+${durationText(Math.round((part * wide) / scale))}` : "first"));
@@ -52,7 +52,7 @@ function callParts(timeline, columns, places, y, scale) {
   const name = `${operation[last]} ${collective[last]}${module[last] ? ` · ${module[last]}` : ""}`;
   const dots = ordered.filter((i, place) => place % every === 0 || i === last).map((i) => {
     const dot = svg("circle", { cx: x(i), cy: y, r: i === last ? 5 : 4, class: i === last ? "last" : "came", "data-rank": rank[i] });
-    dot.append(svg("title", {}, `rank ${rank[i]} came ${late[i] ? `${durationText(late[i])} after the first` : "first"}, at ${durationText(start[i])}`));
+    dot.append(svg("title", {}, `rank ${rank[i]} arrived ${late[i] ? `${durationText(late[i])} after the first` : "first"}, at ${durationText(start[i])}`));
     dot.addEventListener("click", () => timeline.selection.choose(rank[i], node[i]));
     return dot;
   });

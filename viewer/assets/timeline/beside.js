@@ -12,7 +12,7 @@ export class Beside {
     this.buttons = [
       button("Align slices", () => this.alignSlices(), { id: "timeline-align" }), button("Align starts", () => this.align(""), { id: "timeline-starts" }),
     ];
-    document.getElementById("timeline-beside").replaceChildren(labelled("Beside", this.select), " ", this.buttons[0], " ", this.buttons[1]);
+    document.getElementById("timeline-beside").replaceChildren(labelled("Compare with", this.select), " ", this.buttons[0], " ", this.buttons[1]);
     this.offer([]);
   }
 
@@ -36,7 +36,7 @@ export class Beside {
     const study = wanted.includes("@") ? wanted.slice(0, wanted.lastIndexOf("@")) : "";
     const name = study.length > MOST_NAME ? `${study.slice(0, MOST_NAME - 1)}…` : study || "beside";
     const other = await timeline.source(wanted, main.nested ? 1 : 0);
-    return other ? [Object.assign(other, { name, title: study ? `Beside, in ${study}` : "Beside" })] : [];
+    return other ? [Object.assign(other, { name, title: study ? `Compared, in ${study}` : "Compared" })] : [];
   }
 
   async choose(value) {
@@ -55,9 +55,9 @@ export class Beside {
   offer(steps) {
     const { wanted, select } = this, groups = [...this.stepGroups(steps.slice(1).map(({ step }) => step)), ...JSON.parse(this.timeline.holder.dataset.beside || "[]")];
     const isOffered = groups.some(({ items }) => items.some(({ value }) => value === wanted));
-    if (wanted && !isOffered) { groups.push({ group: "Of the address", items: [{ value: wanted, label: wanted }] }); }
+    if (wanted && !isOffered) { groups.push({ group: "From the address", items: [{ value: wanted, label: wanted }] }); }
     const option = ({ value, label }) => element("option", label, "", { value });
-    select.replaceChildren(option({ value: "", label: "nothing" }), ...groups.map(({ group, items }) => {
+    select.replaceChildren(option({ value: "", label: "none" }), ...groups.map(({ group, items }) => {
       const made = element("optgroup", null, "", { label: group });
       made.append(...items.map(option));
       return made;
@@ -107,7 +107,7 @@ export class Beside {
     if (!out) { return; }
     const length = node.end_ns - node.start_ns, other = found.end_ns - found.start_ns, pair = element("div");
     const change = length > 0 ? ` (${changeText((other - length) / length) || "the same"})` : "";
-    pair.append(element("dt", source.step === undefined ? "Beside" : source.title), element("dd", found.node < 0 ? "nothing does the same there" : `${durationText(other)}${change} from ${instantText(found.start_ns)}, node ${found.node}`));
+    pair.append(element("dt", source.step === undefined ? "Compared" : source.title), element("dd", found.node < 0 ? "no equal node" : `${durationText(other)}${change} from ${instantText(found.start_ns)}, node ${found.node}`));
     out.append(pair);
   }
 }

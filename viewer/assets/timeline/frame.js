@@ -33,7 +33,7 @@ export function paintLabels(timeline, pinned) {
 function rankFacts({ settings, sources }, row) {
   const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
   const texts = [`${pin}rank${many ? "s" : ""} ${ranksText(ranks)}${star ? "*" : ""}`];
-  if (many) { texts.push(`${ranks.length} did the same`); }
+  if (many) { texts.push(`${ranks.length} equal ranks`); }
   const column = ORDERS[settings.order];
   if (column) { texts.push(`${ORDER_WORDS[settings.order]} ${durationText(facts[column])}`); }
   if (sources.length > 1) { texts.push(row.source.name); }

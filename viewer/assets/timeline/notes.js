@@ -3,7 +3,7 @@ import { button, element } from "./dom.js";
 
 const { durationText, instantText } = window.chakrascopeUnits;
 const MOST_CHARACTERS = 4000;
-const EMPTY = "No notes yet: mark a range or select a slice, and press T. They are kept with the run, and stand in its report.";
+const EMPTY = "No notes yet: mark a range or select a slice, and press T. They are stored with the run, and appear in its report.";
 
 export class Notes {
   constructor(timeline) { Object.assign(this, { timeline, all: [], problem: "" }); }
@@ -20,7 +20,7 @@ export class Notes {
     const headers = { "Content-Type": "application/json" };
     const reply = await fetch(this.url, { method: "POST", headers, body: JSON.stringify(change) });
     const isAnswer = reply.ok || reply.status === 409;
-    this.take(isAnswer ? await reply.json() : { problem: `The server answered ${reply.status}; nothing was kept.` });
+    this.take(isAnswer ? await reply.json() : { problem: `The server answered ${reply.status}; nothing was saved.` });
     return reply.ok;
   }
 

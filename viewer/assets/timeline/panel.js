@@ -118,5 +118,5 @@ export class Panel {
 }
 
 function rankWords({ ranks, apart }) {
-  return `${ranksText(ranks)}${ranks.length > 1 ? `: ${ranks.length} did the same${apart ? `, within ${durationText(apart)}` : ""}` : ""}`;
+  return `${ranksText(ranks)}${ranks.length > 1 ? `: ${ranks.length} equal ranks${apart ? `, within ${durationText(apart)}` : ""}` : ""}`;
 }

@@ -71,7 +71,7 @@ export class Search {
     const { count, at, ranks } = hits, where = ranks ? ` in ${ranks} ranks` : "", number = (value) => value.toLocaleString("en");
     this.hits = hits;
     this.count.textContent = (count ? (at < 0 ? `${number(count)} found` : `${number(at + 1)} of ${number(count)}`) : "nothing found") + where;
-    this.count.title = where ? "So many nodes are searched a few ranks at a time: name ranks under Ranks to search these." : "";
+    this.count.title = where ? "Large runs are searched a few ranks at a time: enter ranks under Ranks to search these." : "";
     this.timeline.holder.dataset.found = `${at + 1}/${count}`;
   }
 

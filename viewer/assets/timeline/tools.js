@@ -3,7 +3,7 @@ import { element, labelled } from "./dom.js";
 import { ranksOf } from "./ranks.js";
 
 const CHOICES = {
-  rows: ["Rows", { "": "as fits", nested: "nested", flat: "streams" }],
+  rows: ["Rows", { "": "auto", nested: "nested", flat: "streams" }],
   colour: ["Colour", { kind: "kind", operator: "operator", module: "module", stream: "stream" }],
   order: ["Ranks by", { rank: "number", finish: "finish", exposed: "exposed comm.", waiting: "waiting" }],
 };
@@ -16,8 +16,8 @@ export class Tools {
     const choices = Object.entries(CHOICES).map(([name, [title, options]]) => this.choice(name, title, options));
     const fold = this.box("same", "timeline-same", "equal ranks", { on: "", off: "apart" });
     const foldEmpty = this.box("empty", "timeline-empty", "empty rows", { on: "folded", off: "" });
-    fold.title = "one row for ranks that do the same";
-    foldEmpty.title = "fold rows with nothing in the window";
+    fold.title = "one row for equal ranks";
+    foldEmpty.title = "fold rows without slices in the window";
     document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty);
     const measured = this.box("measured", "timeline-measured", "Measured, with host calls", { on: "1", off: "" });
     this.controls.measured.disabled = !timeline.isMeasured;
