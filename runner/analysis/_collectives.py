@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 
 
-def _arrivals(result: Result, calls: Columns) -> Ints:
+def arrivals_of(result: Result, calls: Columns) -> Ints:
     """Return when each of *calls*, collectives of *result*, started; in a replay on a clock of all ranks."""
     if about_backend(result.backend).network:
         starts: Ints = calls["start_ns"].astype(np.int64)
@@ -115,7 +115,7 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
     sizes = np.ones(int(calls["rank"].max(initial=0)) + 1, np.int64)
     if distinct is not table:
         sizes = np.bincount(result.columns("ranks")["representative"])
-    return {**calls, "arrival_ns": _arrivals(result, calls)}, sizes
+    return {**calls, "arrival_ns": arrivals_of(result, calls)}, sizes
 
 
 def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, int]) -> Ints:
@@ -186,7 +186,7 @@ def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
     calls = result.collectives[
         ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]
     ].reset_index(drop=True)
-    arrivals = pd.Series(_arrivals(result, result.columns("collectives")))
+    arrivals = pd.Series(arrivals_of(result, result.columns("collectives")))
     of_one = arrivals.groupby(calls["collective"])
     calls = calls.assign(late_ns=arrivals - of_one.transform("min"), ranks=of_one.transform("size"))
     calls = calls[calls["ranks"] > 1].assign(operation=calls["comm_type"].map(operation_name))

@@ -12,6 +12,7 @@ from ...converter import Workload
 from ...support import duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
+from ._collectives import arrivals_of
 from ._summary import rank_times
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def slowest_rank(result: Result) -> SlowestRank | None:
     if len(numbers) < 2:
         return None
     calls = result.columns("collectives")
-    late, last_at, collectives = _lateness(calls, len(numbers))
+    arrived = calls | {"start_ns": arrivals_of(result, calls)}
+    late, last_at, collectives = _lateness(arrived, len(numbers))
     work = ranks["finish_ns"].astype(np.int64) - ranks["exposed_comm_ns"]
     slowest = int(np.argmax(late)) if late.any() else int(np.argmax(work))
     peers = np.delete(work, slowest)

@@ -91,8 +91,7 @@ def _facts(workload: Workload) -> pd.DataFrame:
 def _calls(result: Result) -> pd.DataFrame:
     """Return every call of a collective with its ``key``, which is valid across captures.
 
-    A group's number is not, so groups are named by their members. ``wait_ns`` is the time until the
-    last of them arrived.
+    A group's number is not, so groups are named by their members.
     """
     calls = result.collectives
     recorded = calls.groupby("collective").agg(ranks=("rank", tuple), group=("group", "first"))
@@ -100,7 +99,6 @@ def _calls(result: Result) -> pd.DataFrame:
     members = pd.Series(
         [tuple(whole[group] or ranks) for ranks, group in recorded.itertuples(index=False)], recorded.index
     )
-    last = calls.groupby("collective")["start_ns"].transform("max")
     every = len(result.ranks)
     names = {
         ranks: "all ranks" if len(ranks) == every else f"ranks {ranks_text(ranks)}" for ranks in set(members)
@@ -109,9 +107,7 @@ def _calls(result: Result) -> pd.DataFrame:
         operation=calls["comm_type"].map(operation_name).astype(object),
         group=calls["collective"].map(members.map(names)).astype(object),
         size_bytes=calls["size_bytes"].clip(lower=0),
-        wait_ns=np.minimum(last, calls["end_ns"]) - calls["start_ns"],
     )
-    table["transfer_ns"] = table["end_ns"] - table["start_ns"] - table["wait_ns"]
     sizes = table["size_bytes"].map(bytes_text).astype(object)
     keyed: pd.DataFrame = table.assign(key=table["operation"] + " of " + sizes + ", " + table["group"])
     return keyed

@@ -287,6 +287,11 @@ def test_sides_are_read_from_studies(tmp_path):
     assert newest.median.makespan_ns == made.study.run_info(made.run_b).makespan_ns
     measured = read_side(f"{name}@{made.run_a[:8]}")
     assert not measured.steps[0].exact
+    # Ranks have clocks of their own, on which no wait can be read.
+    calls = made.study.result(made.run_a).collectives
+    for figure in ("wait", "transfer"):
+        assert measured.steps[0].figures[figure] == round(calls[f"{figure}_ns"].sum() / 2)
+    assert measured.steps[0].collectives["transfer_ns"].sum() == calls["transfer_ns"].sum() / 2
     assert len(side_of(made.study, f"{made.run_a},{made.run_b}").steps) == 2
     for what, hint in (("capture-1", "hand-made"), ("all", "chakrascope trace")):
         with pytest.raises(StudyError) as error:

@@ -22,6 +22,7 @@ MS = 1_000_000
 class Recorded:
     """The columns of a result that the answer reads."""
 
+    backend = "analytical-aware"
     makespan_ns = 10_000
 
     def __init__(self, works, arrivals):
@@ -54,6 +55,13 @@ def test_the_rank_that_the_others_wait_for_is_the_slowest():
 def test_a_rank_that_is_waited_for_may_work_less():
     found = slowest_rank(Recorded([8_000, 5_000], [[10, 900]]))
     assert "rank 1 works 5.00 µs, 37.5 % less than the median of its peers (8.00 µs)" in found.sentence
+
+
+def test_measured_ranks_are_waited_for_on_one_clock(run):
+    found, calls = slowest_rank(run.result), run.collectives
+    waited_ns = calls.groupby("rank")["skew_ns"].sum()
+    assert (found.rank, found.waited_ns) == (waited_ns.idxmax(), waited_ns.max())
+    assert found.last_at == (calls[calls["skew_ns"] > 0]["rank"] == found.rank).sum()
 
 
 def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
