@@ -183,4 +183,4 @@ def _page(view: StudyView, pathname: str, run: str | None, scheme: str, search: 
 
 
 def _notice(title: str, text: str, *more: Any) -> html.Div:
-    return html.Div(card(title, dmc.Text(text, mb="xs"), *more), id="notice")
+    return html.Div(card(title, dmc.Text(text, mb="xs"), *more, order=2), id="notice")

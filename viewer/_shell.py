@@ -99,7 +99,7 @@ def frame(
     """Return the shell of a page: *titles* after the product's name, *tools* at the right of the header."""
     name = [
         html.Span(className="logo-mark"),
-        dmc.Text("Chakrascope", fw=700, size="lg", className="logo-name"),
+        dmc.Title("Chakrascope", order=1, fw=700, size="lg", className="logo-name"),
     ]
     # Checked as the system or the user says (assets/01_scheme.js), before any page is drawn.
     switch = dmc.Switch(id="dark", label="Dark")

@@ -22,7 +22,7 @@ from chakrascope.viewer.timeline import TimelineIndex
 from chakrascope.viewer.timeline import _index as timeline
 
 from .conftest import follow, serving
-from .test_accessibility import KEY_MS, serious, tab_to
+from .test_accessibility import KEY_MS, tab_to, violations_on
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_what_lies_beside_is_chosen_and_aligned_by_keyboard_alone(two, page, sch
         page.keyboard.press("w")
         page.wait_for_function("t1 => document.getElementById('timeline').timeline.view.t1 !== t1", arg=shown)
         page.wait_for_load_state("networkidle")
-        assert serious(page) == []
+        assert violations_on(page) == []
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +209,7 @@ def test_several_steps_lie_side_by_side_and_slices_are_compared(stepped, page):
         page.wait_for_selector("#timeline-details dt:text-is('Step 6')")
         assert page.evaluate(state % aligned) == [start, start]
         page.wait_for_load_state("networkidle")
-        assert serious(page) == []
+        assert violations_on(page) == []
 
 
 @pytest.mark.browser

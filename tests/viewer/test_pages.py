@@ -209,7 +209,6 @@ def test_address_that_means_nothing_still_shows_a_page(page, served, address):
 
 
 @pytest.mark.browser
-@pytest.mark.browser
 def test_address_of_what_the_study_does_not_have_says_so(page, served, made):
     page.goto(f"{served}/?run=gone")
     page.wait_for_selector("#notice:has-text(\"no run 'gone'\")")
@@ -269,6 +268,15 @@ def test_no_page_is_wider_than_the_screen(visit, made):
                 "width => window.innerWidth === width && document.documentElement.scrollWidth <= width",
                 arg=width,
             )
+
+
+@pytest.mark.browser
+def test_long_names_break_in_headings(visit, made):
+    page = visit("/", f"?run={made.run_b}")
+    page.wait_for_selector("#ranks-table .ag-row", state="attached")
+    # As long as the path of a module five levels deep.
+    page.evaluate("document.querySelector('#headline').textContent += ` in ${'Attention_0.'.repeat(30)}`")
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 @pytest.mark.browser

@@ -36,7 +36,7 @@ from chakrascope.viewer.queries import _network as network
 from chakrascope.viewer.timeline import TimelineIndex
 
 from .conftest import serving
-from .test_accessibility import serious
+from .test_accessibility import violations_on
 
 
 def test_any_two_steps_of_a_capture_are_compared(tmp_path):
@@ -417,4 +417,4 @@ def test_picture_in_the_browser(with_programs, page):
         page.wait_for_selector("#program-chart .main-svg")
         page.wait_for_load_state("networkidle")
         page.wait_for_selector(".ag-delay-render", state="detached")
-        assert serious(page) == []
+        assert violations_on(page) == []

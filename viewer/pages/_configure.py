@@ -195,7 +195,7 @@ def _elsewhere() -> dmc.Paper:
             ],
             mb="xs",
         ),
-        dmc.Code(id="new-command", block=True, tabIndex=0),
+        dmc.Code(id="new-command", block=True),
         dcc.Download(id="new-download"),
         note="The files as ASTRA-sim reads them, in the zip with the workload, and the command that does the "
         "same; where nothing differs from the presets it names these.",

@@ -104,7 +104,7 @@ def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def dimension_rows(rows: Sequence[Row]) -> Any:
     """Return a table with a row of fields per dimension."""
-    head = ["", "Shape", "Size (ranks)", "Bandwidth (GiB/s)", "Latency (ns)", *COLLECTIVES]
+    head = ["#", "Shape", "Size (ranks)", "Bandwidth (GiB/s)", "Latency (ns)", *COLLECTIVES]
     body = [dmc.TableTr([dmc.TableTd(cell) for cell in _row(number, row)]) for number, row in enumerate(rows)]
     titles = dmc.TableThead(dmc.TableTr([dmc.TableTh(title) for title in head]))
     return dmc.Table([titles, dmc.TableTbody(body)], className="form-table", withRowBorders=False)

@@ -47,10 +47,18 @@ _MOST_NAME = 120
 
 
 def card(
-    title: str, *children: Any, note: str = "", exports: html.Span | None = None, **properties: Any
+    title: str,
+    *children: Any,
+    note: str = "",
+    exports: html.Span | None = None,
+    order: int = 3,
+    **properties: Any,
 ) -> dmc.Paper:
-    """Return a titled panel; *note* explains it in small print, *exports* are links to its data."""
-    heading: list[Any] = [dmc.Title(title, order=3, size="h5", mb=4)]
+    """Return a titled panel; *note* explains it in small print, *exports* are links to its data.
+
+    *order* is the level of its heading: 2 where it is all of a page.
+    """
+    heading: list[Any] = [dmc.Title(title, order=order, size="h5", mb=4)]
     if exports is not None:
         heading = [dmc.Group([*heading, exports], justify="space-between", align="start")]
     if note:
@@ -121,6 +129,7 @@ def no_workload(search: str) -> dmc.Paper:
         dmc.Text("Capture a training job and convert it, then reload this page:", mb="xs"),
         dmc.Code(code, block=True, mb="xs"),
         dmc.Text(["Or import traces or graphs that exist already: ", link_to("Import", "/import", search)]),
+        order=2,
     )
 
 

@@ -40,7 +40,7 @@ def layout(workspace: Workspace, pathname: str, search: str | None, scheme: str)
             height=fitting(len(rows), _TABLE_HEIGHT), getRowId="params.data.name",
             quickFilterText=_find_of(search),
             rowSelection={"mode": "singleRow", "enableClickSelection": True},
-            selectionColumnDef={"width": 46, "maxWidth": 46},
+            selectionColumnDef={"width": 46, "maxWidth": 46, "headerName": "✓"},
         )  # fmt: skip
         grid.rowData = rows
         note = "Click a name to open the study; tick one to describe it."

@@ -60,7 +60,7 @@ export class Panel {
         item.append(element("a", `${name}, node ${node}`, "text-link", { href: `./timeline?${query}`, onclick: (event) => this.follow(event, rank, node) }), ` (${why})`);
         return item;
       }));
-      return near.length ? [element("h4", title, "side-title"), items] : [];
+      return near.length ? [element("h3", title, "side-title"), items] : [];
     });
   }
 
