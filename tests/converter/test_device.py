@@ -262,9 +262,9 @@ def test_one_rank_of_a_job_with_several_groups_is_replayed_alone(tmp_path, rank,
     assert result.columns("collectives")["transfer_ns"].tolist() == [20_000]
     assert result.makespan_ns == replay(workload.graphs[0]).makespan_ns
     workload.save(tmp_path / "alone")
-    for given in (workload, tmp_path / "alone"):
+    for source in (workload, tmp_path / "alone"):
         with pytest.raises(WorkloadError, match=r"only some of the job's 4 ranks.*use 'replay'"):
-            simulate(given, "default", NetworkConfig(("Switch",), (4,), (1.0,), (0.0,)))
+            simulate(source, "default", NetworkConfig(("Switch",), (4,), (1.0,), (0.0,)))
 
 
 @pytest.mark.parametrize("metadata", [{}, {"measured_group_sizes": 3}, {"measured_group_sizes": {"a": 1}}])
