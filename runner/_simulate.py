@@ -105,8 +105,7 @@ def prepare(  # noqa: PLR0917 - as simulate
 
 def _check_ranks(workload: Workload | str | Path, backend: str) -> None:
     """Raise `WorkloadError` for a simulation of measured ranks whose peers are not in *workload*."""
-    metadata = workload.metadata if isinstance(workload, Workload) else _metadata(workload).get("metadata")
-    job = measured_world_size(metadata) if isinstance(metadata, Mapping) else 0
+    job = measured_world_size(workload.metadata if isinstance(workload, Workload) else _metadata(workload))
     if job and not about_backend(backend).replays:
         raise WorkloadError(
             f"The workload has only some of the job's {job:,} ranks, and they communicate in groups, so that "

@@ -261,8 +261,10 @@ def test_one_rank_of_a_job_with_several_groups_is_replayed_alone(tmp_path, rank,
     result = simulate(workload, "default", None, backend="replay")
     assert result.columns("collectives")["transfer_ns"].tolist() == [20_000]
     assert result.makespan_ns == replay(workload.graphs[0]).makespan_ns
-    with pytest.raises(WorkloadError, match=r"only some of the job's 4 ranks.*use 'replay'"):
-        simulate(workload, "default", NetworkConfig(("Switch",), (4,), (1.0,), (0.0,)))
+    workload.save(tmp_path / "alone")
+    for source in (workload, tmp_path / "alone"):
+        with pytest.raises(WorkloadError, match=r"only some of the job's 4 ranks.*use 'replay'"):
+            simulate(source, "default", NetworkConfig(("Switch",), (4,), (1.0,), (0.0,)))
 
 
 @pytest.mark.parametrize("metadata", [{}, {"measured_group_sizes": 3}, {"measured_group_sizes": {"a": 1}}])
