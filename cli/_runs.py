@@ -37,7 +37,7 @@ def runs_command(
 
     The first letters of an ID are enough if no other begins with them. A result itself never changes.
     """
-    from ..runner import Study
+    from ..runner import REPLAY, Study
     from ..runner.study import run_rows, run_table
 
     study = Study.open(study_folder)
@@ -57,6 +57,9 @@ def runs_command(
         print_json(rows)
     else:
         print_rows(_for_people(rows), title="Runs")
+        default = study.default_run()
+        if default is not None and default.backend == REPLAY:
+            console.print(f"Without --run, commands answer for {default.id[:8]}, the capture.", style="dim")
 
 
 def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

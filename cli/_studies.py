@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +24,8 @@ run_option = click.option(
     "--run",
     "run_id",
     metavar="ID",
-    help="The run to explain, by the start of its id, or `measured`: the capture. [default: the newest]",
+    help="The run to explain, by the start of its id, or `measured`: the capture, which is the default. "
+    "[default without a capture: the newest]",
 )
 MEASURED = "measured"
 """Names the capture where a run is named."""
@@ -57,22 +59,26 @@ def holds_traces(path: Path) -> bool:
 
 
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
-    """Return a run of a study, by default the newest, with every answer derived from it.
+    """Return a run of a study with every answer derived from it.
 
-    For traces, for a study without a run, and with ``measured``, it is the replay of the newest capture. A
-    table for people starts with the run's description.
+    For traces, with ``measured`` and by default, it is the replay of the newest capture; without a capture,
+    the newest run is the default. A table for people starts with the run's description.
     """
     from ..runner.analysis import analyse_run
 
     study = open_study(paths)
     runs = study.runs()
-    if run_id == MEASURED or (run_id is None and not runs and study.workloads()):
-        run_id = _measured(study)
-    run = analyse_run(study, run_id)
+    if run_id is None and runs and not os.access(study.path, os.W_OK):
+        chosen = None  # no replay can be added
+    elif run_id is None and (study.measured_workload() or not runs) and study.workloads():
+        chosen = _measured(study)
+    else:
+        chosen = _measured(study) if run_id == MEASURED else run_id
+    run = analyse_run(study, chosen)
     if output_format == "table":
         is_replay = run.info.backend == REPLAY
         measured = len(run.workload.metadata.get("measured_step_ns", ())) if is_replay else 0
-        print_run(run.info, newest_of=len(runs) if run_id is None else 0, measured=measured)
+        print_run(run.info, study.runs() if run_id is None else (), measured)
     return run
 
 
@@ -80,23 +86,25 @@ def _measured(study: Study) -> str:
     """Return the replay of the newest captured workload, simulated if the study has none yet."""
     from ._run import Target, simulate_study
 
-    newest = study.workload_prefix().parent.name
+    prefix = study.workload_prefix(study.measured_workload())
     for info in reversed(study.runs()):
-        if info.backend == REPLAY and info.workload == newest:
+        if info.backend == REPLAY and info.workload == prefix.parent.name:
             return info.id
     target = Target(system="default", network=None, memory=None, backends=(REPLAY,))
-    return simulate_study(study, target)[-1][0]
+    return simulate_study(study, target, prefix)[-1][0]
 
 
-def print_run(info: RunInfo, newest_of: int = 0, measured: int = 0) -> None:
+def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 0) -> None:
     """Print the subject of an answer: the run, its workload, ranks, backend and network.
 
-    For a replay, it has the number of *measured* ranks if others repeat them.
+    A default run is one of several *chosen_of*. For a replay, it has the number of *measured* ranks if others
+    repeat them.
     """
     ranks = count_text(info.num_ranks, "rank")
     if 0 < measured < info.num_ranks:
         ranks = f"{measured} of {ranks}"
     where = "as measured" if info.backend == REPLAY else f"{info.backend} on {info.network}"
-    newest = f" (the newest of {newest_of} runs)" if newest_of > 1 else ""
-    text = f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}{newest}"
+    which = "the newest" if chosen_of and info.id == chosen_of[-1].id else "one"
+    of_several = f" ({which} of {len(chosen_of)} runs)" if len(chosen_of) > 1 else ""
+    text = f"Run {info.id[:8]}: {info.workload}, {ranks}, {where}{of_several}"
     console.print(text, style="dim", markup=False, soft_wrap=True)

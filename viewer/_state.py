@@ -205,16 +205,16 @@ class StudyView:
         return list(self.study.runs())
 
     def warm(self) -> None:
-        """Read the newest run and the data of its pages, so that the first page opens at once.
+        """Read the default run and the data of its pages, so that the first page opens at once.
 
         Data of later pages waits until a page was :attr:`shown` and its charts were fetched, or until
         there was no request for a while, so as not to delay the first page. Errors of a damaged run are
         left to the page that shows it.
         """
         with contextlib.suppress(ChakrascopeError):
-            newest = self.resolve("")
-            if newest:
-                run = self.open(newest)
+            default = self.resolve("")
+            if default:
+                run = self.open(default)
                 run.collectives  # noqa: B018 - asked for only to have them made, as below
                 if not run.is_large:
                     run.layers  # noqa: B018
@@ -230,14 +230,14 @@ class StudyView:
                     run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
-        """Return *run_id*; without one the newest run, or "" if there is none.
+        """Return *run_id*; without one the study's default run, or "" if there is none.
 
         An unknown id is returned unchanged: opening it is an error, and no other run is shown.
         """
         if run_id:
             return run_id
-        known = self.runs()
-        return known[-1].id if known else ""
+        default = self.study.default_run()
+        return default.id if default else ""
 
     def annotate(self, run_id: str, label: str, note: str, tags: Sequence[str] = ()) -> None:
         """Store the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""

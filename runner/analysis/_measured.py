@@ -10,13 +10,12 @@ from ...support import duration_text, share_text
 from .._captured import is_captured
 from .._result import Result
 from .._simulate import prepare
-from .._traits import REPLAY, about_backend
+from .._traits import REPLAY
 from ..backends import get_backend
 from ._differences import collective_differences, of_measured_ranks, rank_differences
 from ._foreign_times import measured_ranks
-from ._summary import measured_step_ns
+from ._summary import DEVIATES
 
-_MATTERS = 0.1  # of the measured step
 _PARTS = {
     "compute_ns": "computation",
     "exposed_comm_ns": "exposed communication",
@@ -43,19 +42,13 @@ def measured_result(workload: Workload) -> Result:
 
 
 def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFrame) -> str:
-    """Return where the *simulated* step differs from the measured one, if by more than 10 %; else "".
+    """Return where the *simulated* step differs from the replay of the measured one; "" if not by over 10 %.
 
     *collectives* is the `collective_overview` of the simulation.
     """
-    step_ns, ranks = measured_step_ns(workload), len(simulated.columns("ranks")["rank"])
-    if not about_backend(simulated.backend).network or not step_ns or ranks != measured_ranks(workload):
-        return ""
-    if abs(simulated.makespan_ns - step_ns) <= _MATTERS * step_ns:
-        return ""
-    # The replay has the workload's times, from which the profiler's may be removed.
     measured = measured_result(workload)
     delta_ns = simulated.makespan_ns - measured.makespan_ns
-    if abs(delta_ns) <= _MATTERS * measured.makespan_ns:
+    if abs(delta_ns) <= DEVIATES * measured.makespan_ns:
         return ""
     sign, longer, more = (1, "longer", "more") if delta_ns > 0 else (-1, "shorter", "less")
     by_rank = rank_differences(measured, simulated).set_index("rank")

@@ -56,6 +56,7 @@ _PHRASES = {
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
+DEVIATES = 0.1  # of the measured step
 _BUSY = 0.9  # of the step: a device as busy as this is what bounds it, if nothing could be replayed
 _CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than this decides
 
@@ -212,6 +213,13 @@ def measured_step_ns(workload: Workload) -> int:
     measured = workload.metadata.get("measured_step_ns")
     values = measured.values() if isinstance(measured, Mapping) else [measured]
     return max((int(value) for value in values if isinstance(value, (int, float))), default=0)
+
+
+def deviates(result: Result, workload: Workload) -> bool:
+    """Return whether the simulated step differs by over 10 % from the measured one of as many ranks."""
+    step_ns, ranks = measured_step_ns(workload), len(result.columns("ranks")["rank"])
+    comparable = about_backend(result.backend).network and ranks == measured_ranks(workload)
+    return comparable and abs(result.makespan_ns - step_ns) > DEVIATES * step_ns > 0
 
 
 def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -> str:

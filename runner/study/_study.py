@@ -8,14 +8,14 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
 from .._checksums import refuse_damaged, write_checksums
-from .._traits import about_backend
+from .._traits import REPLAY, about_backend
 from ._layout import RUN_FILE, StudyLayout, check_name, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, write_note
 from ._runs import RunInfo, is_input, read_info, read_json, write_inputs
@@ -219,6 +219,18 @@ class Study(StudyLayout):
             key=lambda info: (max(info.created, when) if info.id == repeated else info.created, info.id),
         )
 
+    def measured_workload(self) -> str | None:
+        """Return the name of the newest workload with the times of a capture, None if there is none."""
+        names = reversed(self.workloads())
+        return next((name for name in names if _is_measured(self.workload_files(name)[0])), None)
+
+    def default_run(self) -> RunInfo | None:
+        """Return the newest replay of the measured workload, else the newest run; None without runs."""
+        runs = self.runs()
+        measured = self.measured_workload() if any(info.backend == REPLAY for info in runs) else None
+        replays = [info for info in runs if info.backend == REPLAY and info.workload == measured]
+        return next(iter((replays or runs)[::-1]), None)
+
     def _last_repeated(self) -> tuple[str, str]:
         """Return the existing run that was requested last, and the time; ("", "") without one."""
         try:
@@ -230,15 +242,16 @@ class Study(StudyLayout):
     def run_info(self, run_id: str | None = None) -> RunInfo:
         """Return the run with the id *run_id*, or the only one whose id starts with it.
 
-        By default the newest.
+        By default that of `default_run`.
         """
         if run_id is not None and run_id in [folder.name for folder in self.run_dirs()]:
             return self._info(self.run_dir(run_id))
-        runs = self.runs()
-        if not runs:
+        default = self.default_run()
+        if default is None:
             raise StudyError(f"The study {self.path} has no run yet; make one with 'chakrascope run'.")
         if run_id is None:
-            return runs[-1]
+            return default
+        runs = self.runs()
         matches = [info for info in runs if info.id.startswith(run_id)]
         if len(matches) != 1:
             raise StudyError(
@@ -462,6 +475,19 @@ def _same_programs(one: Path, other: Path) -> bool:
     if names != sorted(file.name for file in other.glob("*.et")):
         return False
     return all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
+
+
+def _is_measured(file: Path) -> bool:
+    """Return whether a workload's description *file* accounts for measured steps; those rescaled do not."""
+    try:
+        return _is_measured_at(file, file.stat().st_mtime_ns)
+    except (OSError, StudyError):  # reported where the workload is read
+        return False
+
+
+@lru_cache(maxsize=64)
+def _is_measured_at(file: Path, _: int) -> bool:
+    return "accounting" in read_json(file, f"{file} is damaged")
 
 
 def _now() -> str:

@@ -52,7 +52,6 @@ def profiled(tmp_path_factory):
 
 @pytest.mark.torch
 def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled):
-    path = json.loads(run_cli("critical-path", "study", "--format", "json", cwd=profiled).stdout)
     replay = json.loads(
         run_cli(
             "run", "study", "--network", "cpu-cluster-16", "--backend", "analytical-aware",
@@ -60,6 +59,10 @@ def test_segments_of_the_critical_path_sum_to_the_simulated_step(profiled):
             cwd=profiled,
         ).stdout
     )  # fmt: skip
+    newest = json.loads(run_cli("runs", "study", "--format", "json", cwd=profiled).stdout)[0]["id"]
+    path = json.loads(
+        run_cli("critical-path", "study", "--run", newest, "--format", "json", cwd=profiled).stdout
+    )
     assert sum(segment["duration_ns"] for segment in path) == replay["makespan_ns"]
     assert len(replay["ranks"]) == 16
 

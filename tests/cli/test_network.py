@@ -289,7 +289,7 @@ def test_prove_says_what_is_wrong(capsys, tmp_path):
     assert json.loads(out)["problems"][0]["kind"] == "result"
     code, _, err = program(capsys, "export", str(path), "-o", str(tmp_path / "none"))
     assert code == 2
-    assert "is wrong" in err
+    assert "is incorrect" in err
     assert not list(tmp_path.glob("none*"))
 
 

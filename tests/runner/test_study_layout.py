@@ -168,6 +168,27 @@ def test_a_study_is_looked_over_whole(tmp_path, data_dir):
     assert str(first) in worst.place or str(first) in worst.cause
 
 
+def test_the_default_run_is_the_capture(tmp_path, data_dir, capsys):
+    study = Study.create(tmp_path / "study")
+    captured = convert(data_dir / "converter" / "ring_2")
+    unmeasured = {key: value for key, value in captured.metadata.items() if key != "accounting"}
+    simulated = [run_in(study, captured, "ring-2", workload="capture-1")]
+    rescaled = replace(captured, metadata=unmeasured, graphs=captured.graphs[::-1])
+    simulated.append(run_in(study, rescaled, "ring-2", workload="rescaled"))
+    assert study.measured_workload() == "capture-1"
+    assert study.default_run().id == simulated[-1]  # no replay yet
+    assert command_line.run("summary", str(study.path)) == 0
+    assert "capture-1, 2 ranks, as measured (the newest of 3 runs)" in capsys.readouterr().out
+    default = study.default_run()
+    assert default.id not in simulated
+    simulated.append(run_in(study, rescaled, workload="rescaled"))
+    assert command_line.run("critical-path", str(study.path)) == 0
+    assert "capture-1, 2 ranks, as measured (one of 4 runs)" in capsys.readouterr().out
+    assert study.run_info() == default == study.default_run()
+    assert command_line.run("runs", str(study.path)) == 0
+    assert f"answer for {default.id[:8]}, the capture" in capsys.readouterr().out
+
+
 def test_of_a_study_the_newest_capture_is_collected(tmp_path, data_dir):
     study = Study.create(tmp_path / "study")
     shutil.copytree(data_dir / "converter" / "ring_2", study.trace_dir("z"))

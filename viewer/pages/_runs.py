@@ -221,7 +221,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def delete(clicks: int | None, rows: Any, shown: str | None, search: str | None) -> tuple[Any, ...]:
-        """Delete the selected runs; if the current one is among them, the newest replaces it."""
+        """Delete the selected runs; if the current one is among them, the default replaces it."""
         if not clicks:
             return (no_update,) * 6
         chosen = [info.id for info in _chosen(view, rows)]
@@ -230,9 +230,9 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         left: tuple[Any, ...] = (False, _rows(view), [], run_options(view.runs()))
         if shown not in chosen:
             return *left, no_update, no_update
-        newest = view.resolve("")
-        rewrite(PATH, Selection(newest, options=Selection.parse(search).options).search)
-        return *left, newest, newest or None
+        default = view.resolve("")
+        rewrite(PATH, Selection(default, options=Selection.parse(search).options).search)
+        return *left, default, default or None
 
 
 def _doomed(chosen: Sequence[RunInfo]) -> Any:
