@@ -91,6 +91,15 @@ def test_the_first_module_called_twice_from_outside_counts(torch, counted):
     assert len(steps) == 3
 
 
+def test_a_loss_that_cannot_be_hashed_runs_as_usual(torch, counted):
+    class Loss(torch.nn.Module):
+        __hash__ = None  # as a dataclass has it
+
+    _, steps = counted
+    assert [Loss()(0) for _ in range(3)] == [1, 1, 1]
+    assert steps == []
+
+
 def test_backward_gets_all_tensors_of_an_iterator(monkeypatch):
     engine = types.SimpleNamespace(queue_callback=list)
     autograd = types.SimpleNamespace(Variable=types.SimpleNamespace(_execution_engine=engine))
