@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 from ..errors import CaptureError, UsageError
 from ._trace_set import MANIFEST_NAME, MAX_RANKS
 
+# Python's short options, also several in one word (-um), that end with a module, code or a value.
+_NO_SCRIPT_NEXT = re.compile(r"-[A-Za-z]*[mcXW]")
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 
 
@@ -79,7 +82,7 @@ def _script(command: Sequence[str]) -> str | None:
     if not Path(command[0]).name.startswith("python"):
         return None
     for word in command[1:]:
-        if word in ("-m", "-c", "-", "-X", "-W"):
+        if word == "-" or _NO_SCRIPT_NEXT.match(word):
             return None
         if not word.startswith("-"):
             return word

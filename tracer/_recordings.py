@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ class Recording(msgspec.Struct, frozen=True):
             raise TraceError(
                 f"{path} cannot be read: {error.strerror or error}. Record the script again."
             ) from None
-        except (EOFError, msgspec.DecodeError, ValueError) as error:
+        except (EOFError, ValueError, zlib.error) as error:
             raise TraceFormatError(
                 f"{path} is not a recording of a script ({error}); it is damaged. Record the script again."
             ) from None

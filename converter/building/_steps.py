@@ -205,6 +205,7 @@ def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange
     If some steps issued work to the device, the others are omitted, as parts of a truncated trace.
     """
     calls, works = device.calls, device.works
+    works = works.take(works.correlation > 0)
     order = np.argsort(calls.correlation, kind="stable")
     known = calls.correlation[order]
     at = np.minimum(np.searchsorted(known, works.correlation), max(0, len(known) - 1))

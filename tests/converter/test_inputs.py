@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from kineto_trace import edit_json
 
 from chakrascope.converter import Workload, convert, convert_files, read_et, read_logs
-from chakrascope.converter.readers import read_device_trace, read_linked
+from chakrascope.converter.readers import find_rank_traces, read_device_trace, read_linked
 from chakrascope.errors import ChakrascopeError, TraceError, TraceFormatError, UsageError
 
 
@@ -107,6 +107,15 @@ def test_no_step_marks_count_as_one_step_and_say_so(data_dir, tmp_path):
     )
     assert "no step is marked" in workload.metadata["assumptions"][0]
     assert Workload.load(tmp_path / "w").num_ranks == 2
+
+
+def test_a_pattern_may_have_brackets_in_its_folder(tmp_path):
+    folder = tmp_path / "lr=[0.1]"
+    folder.mkdir()
+    for rank in range(2):
+        (folder / f"d_{rank}.json").write_text("{}")
+    found = find_rank_traces(None, None, f"{folder}/d_{{rank}}.json")
+    assert [traces.device_path for traces in found] == [folder / f"d_{rank}.json" for rank in range(2)]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope.converter import convert_files, replay
-from chakrascope.converter.building._steps import Batch, Window, batch_of
+from chakrascope.converter.building._steps import Batch, Window, batch_of, own_steps
 from chakrascope.converter.linking import lend_records
 from chakrascope.converter.readers import MODULE_RANGE, Event, HostOp, Threads
 from chakrascope.converter.readers._host_trace import host_trace
-from chakrascope.converter.readers._kineto import device_trace
+from chakrascope.converter.readers._kineto import Call, Work, device_trace
 from chakrascope.errors import UsageError
 from chakrascope.tracer import StepRange
 
@@ -308,6 +308,19 @@ def borrowed(trace, host, step):
     own = [event for event in trace.rows() if step.start_ns <= event.start_ns < step.end_ns]
     ops = [host.operator(event.record_id) for event in own]
     return [None if op is None else op.inputs[0] for op in ops]
+
+
+def test_work_without_correlation_lengthens_no_step():
+    steps = [StepRange(number, 100 * number, 100 * number + 100) for number in range(3)]
+    calls = [
+        Call("cudaLaunchKernel", "1", 0, 4, 7, 0),
+        Call("cudaDeviceSynchronize", "1", 5, 6, -1, 0),
+    ]
+    works = [
+        Work("gemm", "kernel", 0, 7, 10, 20, 7, 0, 0, None),
+        Work("Memcpy HtoD", "memcpy", 0, 7, 250, 260, -1, 0, 8, None),
+    ]
+    assert own_steps(device_trace([], calls, works), steps) == [StepRange(0, 0, 100)]
 
 
 @settings(deadline=None)

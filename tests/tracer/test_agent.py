@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import types
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope import tracer
+from chakrascope.tracer._agent import phases
 from chakrascope.tracer._agent.forwards import ForwardCounter
 from chakrascope.tracer._agent.install import INSTALLATIONS
 from chakrascope.tracer._agent.optimizers import OptimizerOrder
@@ -87,6 +89,27 @@ def test_the_first_module_called_twice_from_outside_counts(torch, counted):
         assert model(transform(transform(0))) == 5
         inner(0)
     assert len(steps) == 3
+
+
+def test_a_loss_that_cannot_be_hashed_runs_as_usual(torch, counted):
+    class Loss(torch.nn.Module):
+        __hash__ = None  # as a dataclass has it
+
+    _, steps = counted
+    assert [Loss()(0) for _ in range(3)] == [1, 1, 1]
+    assert steps == []
+
+
+def test_backward_gets_all_tensors_of_an_iterator(monkeypatch):
+    engine = types.SimpleNamespace(queue_callback=list)
+    autograd = types.SimpleNamespace(Variable=types.SimpleNamespace(_execution_engine=engine))
+    torch = types.SimpleNamespace(autograd=autograd, Tensor=int)
+    monkeypatch.setattr(phases, "_watching", set())
+    monkeypatch.setattr(phases, "_has_peers", lambda: True)
+    monkeypatch.setattr(phases.PHASES, "thread", threading.get_ident())
+    autograd.backward = list
+    phases.watch_backward(torch)
+    assert autograd.backward(iter("abc")) == ["a", "b", "c"]
 
 
 def test_a_module_called_once_at_the_start_is_not_waited_for(torch, counted):

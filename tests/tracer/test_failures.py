@@ -62,6 +62,13 @@ def test_a_script_shorter_than_the_warm_up_is_told_how_far_it_came(script, run_r
     assert "--warmup" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["-um", "platform"], ["-mplatform", "terse"], ["-uc", "pass"]])
+def test_modules_and_code_after_joined_options_are_no_scripts(script, run_trace, words):
+    script("")
+    done = run_trace("python", *words)
+    assert "no training step was seen" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "named"),
     [

@@ -63,7 +63,7 @@ class ForwardCounter:
 
     def _search(self, call: Callable[[], Any], module: Any) -> Any:
         """Handle an outermost call during the search for the repeated module."""
-        if self._undo is None:
+        if self._undo is None or type(module).__hash__ is None:  # torch cannot list its parameters
             return call()
         self.stop()  # nested calls are not outermost, and a running compiler must see the original
         if module in self._called_once:

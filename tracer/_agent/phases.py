@@ -86,7 +86,8 @@ def _wait_announced(torch: Any, tensors: Any) -> Any:
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     if not _has_peers() or getattr(compiled, "compiled_autograd_enabled", False):
         return None
-    root = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+    # An iterator is not touched: what is taken from it here would have no gradient.
+    root = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
     if not isinstance(root, torch.Tensor) or not root.requires_grad:
         return None
     engine = torch.autograd.Variable._execution_engine
