@@ -18,7 +18,7 @@ from ...converter.building import (
 )
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
-from ...support import duration_text, share_text
+from ...support import share_text
 from ...support.table import Columns, Table
 from .._framed import coded
 from .._result import Result
@@ -170,8 +170,7 @@ def _of_the_whole(
     """
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
-        how = f"at most {duration_text(item.gain_ns)} if {item.how}"
-        return replace(item, how=how, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
+        return replace(item, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
     after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF or one.is_moved else None
     gain_ns = one.path_ns if after is None else result.makespan_ns - after.makespan_ns
     if one.is_moved:
@@ -180,7 +179,6 @@ def _of_the_whole(
         return item
     return replace(
         item,
-        how=f"{duration_text(item.gain_ns)} if {item.how}",
         gain_ns=gain_ns,
         share=gain_ns / max(1, result.makespan_ns),
         key=f"{one.target.key}=inf",

@@ -111,7 +111,8 @@ def together_text(together_ns: int) -> str:
 
 def advice_text(item: Advice) -> str:
     """Return how to shrink the cause of *item*, and what bounds its replay."""
-    parts = [item.how]
+    half = f"{'at most ' * item.is_bound}{duration_text(item.half_ns)} if " * (item.half_ns > 0)
+    parts = [f"{half}{item.how}"]
     if item.whole_ns:
         parts.append(f"{duration_text(item.whole_ns)} if {MOVABLE[item.cause][1]} spare all of it")
     if item.overlaps:

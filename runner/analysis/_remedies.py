@@ -26,7 +26,7 @@ MOVABLE: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 """Remedies of host causes that free processor cores could take over, and those that need none."""
 REMEDIES: Mapping[str, str] = {
-    **{cause: f"{moved}, if cores are free; or {less}" for cause, (moved, less) in MOVABLE.items()},
+    **{cause: f"if cores are free, {moved}; or {less}" for cause, (moved, less) in MOVABLE.items()},
     "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
     "faster network or another algorithm, or an earlier start so that computation covers it",
     "accumulation": "communicate once a step: no_sync() of DistributedDataParallel, or for FSDP "

@@ -38,16 +38,21 @@ def over_the_run(
     if about_backend(result.backend).network:
         return item
     times, steps = step_times(workload.metadata), captured_steps(workload.metadata)
-    mean_ns = 0 if times is None else times.mean_ns(one.cause) * steps
+    is_counted = one.target.what == "cause"  # a function has other causes, too
+    mean_ns = times.mean_ns(one.cause) * steps if is_counted and times is not None else 0
     own_ns = max((cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
     if not own_ns:
         return _in_the_median_step(one, item, path, result, workload)
     if abs(mean_ns - own_ns) <= _ALIKE * own_ns:
         return item
-    gain_ns, whole_ns = (round(ns * mean_ns / own_ns) for ns in (item.gain_ns, item.whole_ns))
+    gain_ns, half_ns, whole_ns = (
+        round(ns * mean_ns / own_ns) for ns in (item.gain_ns, item.half_ns, item.whole_ns)
+    )
     share = gain_ns / max(gain_ns, result.makespan_ns + mean_ns - own_ns)
     what = f"{item.what}, {duration_text(mean_ns)} in the mean step"
-    return replace(item, what=what, gain_ns=gain_ns, share=share, key="", then="", whole_ns=whole_ns)
+    return replace(
+        item, what=what, gain_ns=gain_ns, share=share, key="", then="", half_ns=half_ns, whole_ns=whole_ns
+    )
 
 
 def _in_the_median_step(
@@ -61,7 +66,7 @@ def _in_the_median_step(
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
-    own_delays_ns, share = 0, 0.0
+    own_delays_ns, step_ns = 0, result.makespan_ns
     if delays is not None:
         usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
         waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))
@@ -71,8 +76,7 @@ def _in_the_median_step(
         which = f"{duration_text(usual_ns)} in the median step"
     else:
         usual_ns, shown_ns, which = _usual_step(path, result, workload)
-        own_delays_ns, share = delays_on(path, one.rows), item.share
-        item = replace(item, is_bound=item.is_bound or which.startswith(_SCATTERED))
+        own_delays_ns, step_ns = delays_on(path, one.rows), usual_ns
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
     gain_ns, half_ns, whole_ns = (
@@ -81,16 +85,18 @@ def _in_the_median_step(
     )
     if delays is not None:  # another rank than the slowest may have waited longer in the shown step
         gain_ns = min(gain_ns, usual_ns)
-    share = share or gain_ns / max(gain_ns, result.makespan_ns)
-    what = f"{item.what}, {which}"
-    return replace(item, what=what, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share)
+    what, share = f"{item.what}, {which}", gain_ns / max(gain_ns, step_ns)
+    is_bound = item.is_bound or which.startswith(_SCATTERED)
+    return replace(
+        item, what=what, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share, is_bound=is_bound
+    )
 
 
 def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple[int, int, str]:
     """Return how long (ns) the median unprofiled step takes, the shown one without run delays, and a text.
 
-    If unprofiled steps scatter, and the shown one is unlike most of them, the first is the upper quartile. It
-    is 0 if it is unknown, hardly differs, or matters to no host.
+    If unprofiled steps scatter for no reason of the script, and the shown one is unlike most of them, the
+    first is the upper quartile. It is 0 if it is unknown, hardly differs, or matters to no host.
     """
     overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
     if overhead is None:
@@ -98,7 +104,9 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
     steps, shown_ns = captured_steps(workload.metadata), result.makespan_ns
     usual_ns, which = overhead.usual_ns * steps, f"in the median step of {duration_text(overhead.usual_ns)}"
     low_ns, high_ns = overhead.quartiles_ns or (0, 0)
-    if not usual_ns and high_ns and not low_ns * steps <= shown_ns <= high_ns * steps:
+    times = step_times(workload.metadata)
+    is_explained = times is not None and times.is_the_scripts
+    if not (usual_ns or is_explained or low_ns * steps <= shown_ns <= high_ns * steps):
         usual_ns = high_ns * steps
         which = f"{_SCATTERED}{duration_text(low_ns)} to {duration_text(high_ns)}"
     if abs(usual_ns - shown_ns) <= _NEAR * shown_ns:

@@ -19,6 +19,7 @@ from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_t
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.runner.analysis._summary import _network_cannot_matter
+from chakrascope.support import duration_text
 from chakrascope.support.table import Table, TextColumn
 
 MS = 1_000_000
@@ -159,7 +160,7 @@ def test_a_kernel_is_one_entry_over_its_launches(tmp_path):
     assert first.path_ns == 20 * 530_000
     # Without it the host's 40 launches of 10 us are left, and the last kernel of 30 us.
     assert (first.gain_ns, first.half_ns) == (run.result.makespan_ns - 20 * 30_000 - 10_000, 20 * 265_000)
-    assert first.how.startswith("5.30 ms if 2 times as fast: ")
+    assert advice_text(first).startswith("5.30 ms if 2 times as fast: ")
     assert "bound by computation" in run.summary.headline
 
 
@@ -568,6 +569,15 @@ def test_moved_work_gains_what_the_free_cores_can_do(tmp_path, free, gains_ns, k
     assert ("6.00 ms if cheaper" in advice_text(first)) == bool(gains_ns[2])
 
 
+def test_less_work_without_free_cores_gains_half_of_its_time_in_the_mean_step(tmp_path):
+    metadata = recurring(every=0, cause="worker_wait", worker_wait_ns=20 * MS)
+    metadata |= {"cores": {"0": [1.0, 1.0, 0.0]}}
+    program = workload([comp(0, 2 * MS), host(1, 8 * MS, (0,), cause="worker_wait")], metadata=metadata)
+    first = analysed(tmp_path, program).advices()[0]
+    assert (first.gain_ns, first.half_ns) == (20 * MS, 10 * MS)
+    assert advice_text(first).startswith("10.0 ms if 2 times as fast: cheaper transforms (only 0 of 1 cores")
+
+
 @pytest.mark.parametrize(("free", "gain_ns"), [(3.0, 5 * MS), (0.25, 3 * MS), (0.0, 5 * MS)])
 def test_recurring_work_gains_what_the_free_cores_can_do(tmp_path, free, gain_ns):
     metadata = recurring(cause="checkpoint") | {"cores": {"0": [1 + free, 1.0, free]}}
@@ -624,6 +634,7 @@ def test_a_cause_gains_its_share_of_the_median_unprofiled_step(tmp_path, metadat
     lock, work = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
     assert (lock.gain_ns, lock.share, lock.key) == (6 * MS * factor, 0.6, "cause:lock=inf")
     assert (work.gain_ns, work.half_ns) == (4 * MS * factor, 2 * MS * factor)
+    assert advice_text(work).startswith(f"{duration_text(round(2 * MS * factor))} if 2 times as fast: ")
     assert ("in the median step of" in lock.what) == (factor != 1)
 
 
@@ -637,6 +648,18 @@ def test_a_step_unlike_the_scattered_ones_gives_a_bound(tmp_path, median_ns):
     assert "in steps that scatter from" in lock.what
 
 
+def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing(tmp_path):
+    """Every fourth step validates: the others do not take longer for it."""
+    nodes = [comp(0, 4 * MS), host(1, 6 * MS, (0,), cause="lock", place="Feed.run (a.py:5)")]
+    metadata = unprofiled(30 * MS, 15 * MS) | recurring()
+    lock = next(
+        item
+        for item in analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+        if item.cause == "lock"
+    )
+    assert (lock.gain_ns, lock.is_bound) == (6 * MS, False)
+
+
 def test_run_delays_grow_with_the_work_of_a_step(tmp_path):
     """The shown step had no processor for half of its 20 ms, and the median one takes 30 ms."""
     nodes = [
@@ -645,7 +668,7 @@ def test_run_delays_grow_with_the_work_of_a_step(tmp_path):
         host(2, 6 * MS, (1,), cause="lock", place="Feed.run (a.py:5)"),
     ]
     items = analysed(tmp_path, workload(nodes, metadata=unprofiled(30 * MS))).advices()
-    assert [item.gain_ns for item in items if item.cause == "lock"] == [18 * MS]
+    assert [(item.gain_ns, item.share) for item in items if item.cause == "lock"] == [(18 * MS, 0.6)]
 
 
 def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
@@ -965,7 +988,7 @@ def test_the_bound_of_a_function_is_its_whole_time(tmp_path, monkeypatch):
     first = analysed(tmp_path, program).advices()[0]
     assert (first.key, first.is_bound) == ("place:track (train.py)=inf", True)
     assert (first.gain_ns, first.half_ns) == (4.5 * MS, 2.25 * MS)
-    assert first.how.startswith("at most 2.25 ms if 2 times as fast: ")
+    assert advice_text(first).startswith("at most 2.25 ms if 2 times as fast: ")
 
 
 def test_a_kernel_without_operator_is_simulated_by_its_name(tmp_path):
