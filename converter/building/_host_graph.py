@@ -143,8 +143,7 @@ def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
         raise TraceError(
             f"{traces.device_path}: rank {traces.rank} communicates by {', '.join(lost)}, which chakrascope "
             "does not recognise, so the graph would lack it. Use another collective in the script, or report "
-            "the "
-            "operator."
+            "the operator."
         )
 
 

@@ -87,8 +87,7 @@ def convert_logs(
         raise UsageError(
             f"{matched.logs.place} has durations of collectives, but no start times: enough to calibrate a "
             "network, not to build a step. 'chakrascope diagnose' tabulates it; --back-to-back makes a "
-            "workload "
-            "of the collectives without the computation between them."
+            "workload of the collectives without the computation between them."
         )
     workload = _workload(matched, timed=timed and not back_to_back)
     if output is not None:

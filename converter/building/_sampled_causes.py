@@ -140,8 +140,7 @@ class SampledCauses:
         """Yield spans from the samples between two times and the next one; none without samples between.
 
         A sample's evidence about a data loader applies only within its range, one of *loads*: the sampler
-        often gets
-        the interpreter lock as the thread enters it.
+        often gets the interpreter lock as the thread enters it.
         """
         samples, rows, times = self._evidence.samples, self._rows, self._times
         first, after = bisect_left(times, start_ns), bisect_left(times, end_ns)

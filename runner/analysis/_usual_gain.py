@@ -66,7 +66,8 @@ def _in_the_median_step(
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
-    own_delays_ns, step_ns = 0, result.makespan_ns
+    overhead = profiler_overhead(workload.metadata)
+    own_delays_ns, step_ns = 0, 0 if overhead is None else overhead.usual_ns * steps
     if delays is not None:
         usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
         waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))
@@ -85,7 +86,7 @@ def _in_the_median_step(
     )
     if delays is not None:  # another rank than the slowest may have waited longer in the shown step
         gain_ns = min(gain_ns, usual_ns)
-    what, share = f"{item.what}, {which}", gain_ns / max(gain_ns, step_ns)
+    what, share = f"{item.what}, {which}", gain_ns / max(1, gain_ns, step_ns or result.makespan_ns)
     is_bound = item.is_bound or which.startswith(_SCATTERED)
     return replace(
         item, what=what, gain_ns=gain_ns, half_ns=half_ns, whole_ns=whole_ns, share=share, is_bound=is_bound

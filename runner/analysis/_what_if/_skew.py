@@ -45,8 +45,7 @@ def late_ranks(workload: Workload) -> list[Excess]:
     """Return the ranks that do more than the median of their peers in most steps, the largest excess first.
 
     Of ranks with one program, only the lowest is listed. Empty if all ranks have one program, or if the
-    workload is too large. Shorter
-    work offsets longer work.
+    workload is too large. Shorter work offsets longer work.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
         return []

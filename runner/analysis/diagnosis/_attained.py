@@ -1,8 +1,8 @@
 """The highest throughput that each NIC attained: NICs that are slow together attain less than the others.
 
 A slow NIC slows the messages of all its peers, so that with half of a small network slow, the rates of
-messages are alike on nearly all paths. The highest attained throughput differs: a slow NIC never exceeds its
-rate.
+messages are alike on nearly all paths. The highest attained throughput differs: a slow NIC never exceeds
+its rate.
 """
 
 from __future__ import annotations

@@ -728,6 +728,14 @@ def test_waiting_for_a_processor_gains_what_usual_steps_have_of_it(tmp_path, sho
     assert gains == ([gain_ns] if gain_ns else [])
 
 
+def test_usual_run_delays_have_their_share_of_the_median_step(tmp_path):
+    """The shown step waited 4 of its 12 ms, the median one of 30 ms waits 20 ms."""
+    stated = {"steps": [4], "run_delay_ns": {"4": 4 * MS, "median": 20 * MS}} | unprofiled(30 * MS)
+    nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
+    items = analysed(tmp_path, workload(nodes, metadata=stated)).advices()
+    assert [(item.gain_ns, item.share) for item in items if item.cause == "descheduled"] == [(20 * MS, 2 / 3)]
+
+
 USUAL = {"rank_delays_ns": {"0": 5 * MS, "1": 6 * MS}}
 
 
