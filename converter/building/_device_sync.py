@@ -116,10 +116,11 @@ class _LaneWaits:
     def __init__(self, lane: Lane, host: HostTrace, launches: Launches, issued: IssueOrder) -> None:
         self._lane, self._host, self._launches, self._issued = lane, host, launches, issued
         self._own = np.flatnonzero(launches.lane == lane.number)
-        self._by_sequence: dict[int, list[int]] = {}
+        self._by_sequence: dict[tuple[str, int], list[int]] = {}
         for index in sorted(launches.comms):
             for comm in launches.comms[index]:
-                self._by_sequence.setdefault(comm.sequence, []).append(index)
+                for group in {"", comm.group_name}:  # those of old traces name none
+                    self._by_sequence.setdefault((group, comm.sequence), []).append(index)
         self._unwaited: dict[int, None] = {}  # in order of issue
         self._pending: list[tuple[bool, int]] = []  # (is a launch, launch or when the wait was asked for)
         self._last = -1
@@ -148,7 +149,7 @@ class _LaneWaits:
         """Record a stream wait; its source is determined with the stream's next work."""
         chain = self._lane.operators(asked_ns)
         waited = self._waited_sequence(chain)
-        if waited is not None and waited >= 0:
+        if waited is not None and waited[1] >= 0:
             starts = self._launches.call_start_ns
             earlier = [i for i in self._by_sequence.get(waited, ()) if starts[i] < asked_ns]
             if earlier:
@@ -163,15 +164,17 @@ class _LaneWaits:
         else:
             self._pending.append((False, asked_ns))
 
-    def _waited_sequence(self, chain: Sequence[Op]) -> int | None:
-        """Return the number of the collective that the operator around a call waits for, if it does.
+    def _waited_sequence(self, chain: Sequence[Op]) -> tuple[str, int] | None:
+        """Return the group, and the number there, of the collective that the operator around a call awaits.
 
-        -1 if the trace does not say which.
+        The number is -1 if the trace does not say which; None if the operator does not wait.
         """
         if not chain:
             return None
         stated = parameters(self._host.operator(chain[0].record_id))
-        return stated.sequence if stated is not None and stated.name == "wait" else None
+        if stated is None or stated.name != "wait":
+            return None
+        return stated.group_name, stated.sequence
 
     def _sources(self, is_launch: bool, item: int, waiting: int) -> Iterable[int]:
         """Return the launches that *item* refers to: itself, or the newest work of another stream."""

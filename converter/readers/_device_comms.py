@@ -29,9 +29,9 @@ _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 class DeviceComm(msgspec.Struct, frozen=True):
     """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
-    *group_ranks* is () for all ranks, *group_label* as `group_labels` has it; *sequence* is the number by
-    which the program waits for it, -1 if unknown; *storages* are those of its tensors. *notes* are
-    assumptions. *splits* are the bytes for each member, if the trace lists them.
+    *group_ranks* is () for all ranks, *group_label* as `group_labels` has it; *sequence* is its number among
+    those of *group_name*, by which the program waits for it, -1 if unknown; *storages* are those of its
+    tensors. *notes* are assumptions. *splits* are the bytes for each member, if the trace lists them.
     """
 
     node_type: NodeType
@@ -41,6 +41,7 @@ class DeviceComm(msgspec.Struct, frozen=True):
     group_label: str = ""
     peer: int = -1
     tag: int = -1
+    group_name: str = ""
     sequence: int = -1
     storages: frozenset[int] = frozenset()
     notes: tuple[str, ...] = ()
@@ -65,20 +66,24 @@ def is_communication(kernel: str) -> bool:
 
 
 def parameters(record: HostOp | None) -> Parameters | None:
-    """Read the arguments of a ``record_param_comms`` node: [tensors,] sequence, group, rank, name, ..."""
+    """Read the arguments of a ``record_param_comms`` node: [tensors,] sequence, group, rank, name, ...
+
+    Since torch 2.6 the sequence is (number, is point to point).
+    """
     if record is None or record.name != PARAMETERS:
         return None
     values = list(record.inputs)
     moved: list[Any] = []
-    if values and isinstance(values[0], list):
+    if values and isinstance(values[0], list) and not _is_sequence(values[0]):
         moved = [values.pop(0)]
     at = next((index for index, value in enumerate(values) if isinstance(value, str)), None)
     if at is None:
         return None
     group = next((value for value in values[:at] if isinstance(value, list)), [])
     first = values[0]
-    if isinstance(first, list):  # torch 2.6 and later: (sequence, is point to point)
-        first = first[0] if first else -1
+    if isinstance(first, list):
+        # Messages have numbers of their own, which no kernel tells.
+        first = first[0] if _is_sequence(first) and not first[1] else -1
         group = next((value for value in values[1:at] if isinstance(value, list)), [])
     return Parameters(
         name=values[at],
@@ -88,6 +93,10 @@ def parameters(record: HostOp | None) -> Parameters | None:
         world=values[-1] if isinstance(values[-1], int) else 0,
         input_splits=next((value for value in values[at + 1 :] if isinstance(value, list)), []),
     )
+
+
+def _is_sequence(value: list[Any]) -> bool:
+    return len(value) == 2 and type(value[1]) is bool
 
 
 def describe(
@@ -126,6 +135,7 @@ def describe(
         size,
         ranks,
         host.group_labels.get(_group_name(arguments, stated), ""),
+        group_name=stated.group_name if stated else "",
         sequence=stated.sequence if stated else -1,
         storages=host.storages_of(holder) if holder is not None else frozenset(),
         notes=(*notes, library.note) if library.note else notes,

@@ -122,8 +122,9 @@ def read_text_workload(
     programs: dict[tuple[int, int], int] = {}
     graphs: list[Graph] = []
     program_of_rank = np.empty(num_ranks, dtype=np.int32)
+    near_of, far_of = _group_of_rank(near, ids), _group_of_rank(far, ids)
     for rank in range(num_ranks):
-        key = (_group_of(rank, near, ids), _group_of(rank, far, ids))
+        key = (near_of[rank], far_of[rank])
         if key not in programs:
             programs[key] = len(graphs)
             graphs.append(_unrolled(rank, _loop(header, layers, passes, *key)))
@@ -159,10 +160,9 @@ def _groups(num_ranks: int, size: int) -> tuple[list[tuple[int, ...]], list[tupl
     return near, far
 
 
-def _group_of(rank: int, groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...], int]) -> int:
-    """Return the number of the group of *rank*, -1 if it is the only member."""
-    own = next(ranks for ranks in groups if rank in ranks)
-    return ids[own] if len(own) > 1 else -1
+def _group_of_rank(groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...], int]) -> dict[int, int]:
+    """Return the number of the group of each rank, -1 if it is the only member."""
+    return {rank: ids[ranks] if len(ranks) > 1 else -1 for ranks in groups for rank in ranks}
 
 
 def _loop(header: _Header, layers: Sequence[tuple[_Layer, str]], passes: int, near: int, far: int) -> _Loop:
@@ -268,7 +268,10 @@ def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> _Layer:
             )
         kind, size = _COLLECTIVES[name], _number(path, line, row[at + 2])
         collective = _Collective(kind, size) if kind is not None and size else None
-        passes.append(_Pass(_number(path, line, row[at]) * ns_per_unit, collective))
+        duration_ns = _number(path, line, row[at]) * ns_per_unit
+        if duration_ns > _MAX_NUMBER:
+            raise _damaged(path, line, f"{row[at]} units of {ns_per_unit:,} ns are too long")
+        passes.append(_Pass(duration_ns, collective))
     forward, input_gradient, weight_gradient = passes
     return _Layer(row[0], forward, input_gradient, weight_gradient)
 

@@ -1,5 +1,6 @@
 #include "device_reader.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -69,6 +70,22 @@ Category category_of(std::string_view name) {
     return Category::Other;
 }
 
+// The nanoseconds of *raw*, decimal microseconds below 2^52, rounded half to even. A double has no
+// digit to spare for them: of Unix times, it loses up to 250 ns.
+std::int64_t decimal_ns(std::string_view raw) {
+    const bool negative = raw.front() == '-';
+    const std::size_t point = raw.find('.');
+    std::int64_t ns = 0;
+    std::from_chars(raw.data() + negative, raw.data() + point, ns);
+    for (std::size_t i = point + 1; i <= point + 3; ++i) ns = ns * 10 + (i < raw.size() ? raw[i] - '0' : 0);
+    const std::string_view rest = raw.substr(std::min(raw.size(), point + 4));
+    if (!rest.empty() && rest.front() >= '5') {
+        const bool is_half = rest.front() == '5' && rest.find_first_not_of('0', 1) == std::string_view::npos;
+        ns += is_half ? ns % 2 : 1;
+    }
+    return negative ? -ns : ns;
+}
+
 // Microseconds in nanoseconds, rounded half to even as in Python; false if it is not a number or
 // too large.
 bool to_ns(const Token& token, double least, std::int64_t& ns) {
@@ -88,7 +105,8 @@ bool to_ns(const Token& token, double least, std::int64_t& ns) {
     const char* const end = token.raw.data() + token.raw.size();
     if (std::from_chars(token.raw.data(), end, microseconds).ec != std::errc{}) return false;
     if (!(microseconds >= least && microseconds < kMaxMicroseconds)) return false;
-    ns = static_cast<std::int64_t>(std::nearbyint(microseconds * 1000));
+    const bool is_plain = token.raw.find_first_of("eE") == std::string_view::npos;
+    ns = is_plain ? decimal_ns(token.raw) : static_cast<std::int64_t>(std::nearbyint(microseconds * 1000));
     return true;
 }
 

@@ -131,10 +131,11 @@ class Device:
         self.ends[7] = first
         self.close(event)
 
-    def wait(self):
-        event = self.op("record_param_comms", [self.sequence, ["", ""], 0, "wait", [], [], -1, -1, 1])
+    def wait(self, stated=None, group=("", ""), awaited=None):
+        awaited = awaited or self.sequence
+        event = self.op("record_param_comms", [stated or awaited, list(group), 0, "wait", [], [], -1, -1, 1])
         self.call("cudaStreamWaitEvent", 1.0)
-        self.after[7] = self.comm_end.get(self.sequence, 0)
+        self.after[7] = self.comm_end.get(awaited, 0)
         self.close(event)
 
     def synchronize(self):
@@ -216,6 +217,39 @@ def test_a_waited_all_reduce_holds_up_what_follows(tmp_path):
     assert pairs[kernels[0], comm["node_id"]] == EdgeKind.EVENT_SYNC
     assert pairs[comm["node_id"], kernels[2]] == EdgeKind.COMM_WAIT
     assert (comm["node_id"], kernels[1]) not in pairs
+
+
+@pytest.mark.parametrize("group", [("", ""), ("0", "default_pg")], ids=["no group", "its group"])
+@pytest.mark.parametrize("number", [2, [2, False]], ids=["before torch 2.6", "since"])
+def test_a_wait_is_for_the_collective_that_it_numbers(tmp_path, number, group):
+    device = Device()
+    device.compute(7, [5.0])
+    device.all_reduce(30.0, 1000)
+    device.all_reduce(30.0, 1000)
+    device.compute(7, [10.0])
+    device.wait(number, group, awaited=2)
+    device.compute(7, [20.0])
+    (graph,) = convert_files(*device.write(tmp_path)).graphs
+    _, second = graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "node_id"]
+    waits = graph.edges.query(f"kind == {EdgeKind.COMM_WAIT:d}")
+    assert waits["src"].tolist() == [second]
+
+
+def test_the_same_number_of_another_group_is_not_waited_for(tmp_path):
+    device = Device()
+    device.compute(7, [5.0])
+    device.all_reduce(30.0, 1000)
+    device.all_reduce(30.0, 1000)
+    inner = device.nodes[-1]
+    assert inner["name"] == "record_param_comms"
+    inner["inputs"]["values"][1:3] = [1, ["1", "tp"]]  # the first collective of a second group
+    device.compute(7, [10.0])
+    device.wait([1, False], ("0", "default_pg"), awaited=1)
+    device.compute(7, [20.0])
+    (graph,) = convert_files(*device.write(tmp_path)).graphs
+    first, _ = graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "node_id"]
+    waits = graph.edges.query(f"kind == {EdgeKind.COMM_WAIT:d}")
+    assert waits["src"].tolist() == [first]
 
 
 def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):

@@ -257,6 +257,13 @@ def test_impossible_ranks(tmp_path):
         read_text_workload(tmp_path / "absent.txt", 4)
 
 
+def test_times_beyond_64_bits_are_refused(tmp_path):
+    text = DATA.replace("-1 10", f"-1 {2**62}")
+    assert _read(tmp_path, text).graphs[0].nodes["duration_ns"].max() == 2**62
+    with pytest.raises(WorkloadFormatError, match=r"line 3: .* units of 1,000 ns are too long"):
+        _read(tmp_path, text, ns_per_unit=1000)
+
+
 @given(st.lists(st.sampled_from([*DATA.split(), *HYBRID.split(), "\n", "\n", "-3", "9" * 30]), max_size=40))
 @settings(max_examples=25, deadline=None)
 def test_any_words_give_a_workload_or_our_error(tmp_path_factory, words):

@@ -2,13 +2,14 @@
 
 import gzip
 import json
+from decimal import Decimal
 
 import hypothesis.strategies as st
 import msgspec
 import numpy as np
 import pytest
 from evidence_file import EvidenceFile
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from chakrascope.converter._native import DeviceReader, FormatError, HostReader, last_writers
 from chakrascope.converter.readers import HostOp, host_calls, read_device_trace, read_host_trace
@@ -196,6 +197,19 @@ def test_times_and_numbers_are_read_as_they_are(tmp_path):
     assert trace.work(1).size_bytes == 64
     assert trace.work(1).start_ns == trace.work(1).end_ns == 6000
     assert (trace.rank, trace.names(trace.syncs.kind)) == (0, ["Event Sync"])
+
+
+@given(st.integers(-(2**52) + 1, 2**52 - 1), st.from_regex(r"\A[0-9]{1,6}\Z"))
+@example(0, "0005")
+@example(0, "00050")
+@example(0, "0015")
+@example(1, "9996")
+@example(-1, "0005")
+@example(1_712_345_678_901_234, "567")
+def test_decimal_times_lose_no_digit(whole, fraction):
+    document = json.dumps({"traceEvents": [EVENTS[0] | {"ts": "TIME", "dur": 0}]})
+    found, _ = fed(DeviceReader(), document.replace('"TIME"', f"{whole}.{fraction}").encode())
+    assert found["events", "start_ns"] == [round(Decimal(f"{whole}.{fraction}") * 1000)]
 
 
 def test_operators_that_differ_in_their_tensors_only_are_kept_once(tmp_path):

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakrascope import tracer
-from chakrascope.tracer._agent import phases
+from chakrascope.tracer._agent import peers, phases
 from chakrascope.tracer._agent.forwards import ForwardCounter
 from chakrascope.tracer._agent.install import INSTALLATIONS
 from chakrascope.tracer._agent.optimizers import OptimizerOrder
 from chakrascope.tracer._agent.process import write_or_overwrite
+from chakrascope.tracer._agent.sources import SourceFiles
 
 
 def test_the_import_hook_knows_each_module_that_the_agent_changes():
@@ -110,6 +111,25 @@ def test_backward_gets_all_tensors_of_an_iterator(monkeypatch):
     autograd.backward = list
     phases.watch_backward(torch)
     assert autograd.backward(iter("abc")) == ["a", "b", "c"]
+
+
+def test_places_are_described_without_a_working_directory(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert SourceFiles().number(str(tmp_path / "train.py")) == 0
+    assert SourceFiles().number("train.py") == 0
+
+
+def test_status_files_that_vanish_or_are_half_written_are_no_peers(tmp_path):
+    folder = tmp_path / "status"
+    folder.mkdir()
+    entry = {"rank": 3, "trigger": "step"}
+    (folder / "host.1.json").write_text(json.dumps({"pid": -1, "rank": entry}))
+    (folder / "host.2.json").symlink_to(tmp_path / "merged")
+    (folder / "host.3.json").write_text('{"pid": -1, "ra')
+    assert peers.of_rank(tmp_path, 3, "step") == [entry]
 
 
 def test_a_module_called_once_at_the_start_is_not_waited_for(torch, counted):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ _PRECEDENCE = {"": 0, "script": 0, "forward": 1}
 
 def of_rank(out: Path, rank: int, trigger: str) -> list[dict[str, Any]]:
     """Return the entries of other processes for *rank* with this *trigger*, except helpers."""
-    statuses = (json.loads(file.read_bytes()) for file in (out / "status").glob("*.json"))
-    entries = [status["rank"] for status in statuses if status["pid"] != os.getpid() and status["rank"]]
+    entries = [
+        status["rank"]
+        for status in _statuses(out / "status")
+        if status["pid"] != os.getpid() and status["rank"]
+    ]
     own = _precedence(trigger)
     return [entry for entry in entries if entry["rank"] == rank and _precedence(entry["trigger"]) >= own]
+
+
+def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
+    for file in folder.glob("[!.]*.json"):
+        with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or is overwriting it
+            yield json.loads(file.read_bytes())
 
 
 def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:

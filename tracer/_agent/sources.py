@@ -40,7 +40,7 @@ def _described(path: str) -> dict[str, str]:
     """Return *path* as an import names it, and whether it belongs to the script, a library or Python."""
     if path.startswith("<"):
         return {"path": path, "origin": "builtin"}
-    path = os.path.abspath(path)
+    path = _absolute(path)
     if path.startswith(_OURS):
         return {"path": f"chakrascope/tracer/_agent/{path[len(_OURS) :]}", "origin": "library"}
     for folder in _PACKAGES:
@@ -49,9 +49,16 @@ def _described(path: str) -> dict[str, str]:
     for folder in _STANDARD:
         if path.startswith(folder):
             return {"path": path[len(folder) :], "origin": "standard"}
-    inside = [os.path.join(os.path.abspath(one), "") for one in (os.curdir, *sys.path)]
+    inside = [os.path.join(_absolute(one), "") for one in (os.curdir, *sys.path)]
     folder = max((one for one in inside if path.startswith(one)), key=len, default="")
     return {"path": path[len(folder) :], "origin": "script"}
+
+
+def _absolute(path: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:  # the working directory was deleted
+        return path
 
 
 _described_once = lru_cache(maxsize=1 << 12)(_described)
