@@ -165,7 +165,7 @@ def test_the_cheapest_remedy_recomputes_no_layer_too_many():
         (["--recompute", "6", "--interleave", "4"], "the 5 layers of a pipeline stage and chunk"),
         (["--recompute", "uniform:2", "--keep", "qkv"], "--keep changes nothing"),
         (["--recompute", "offload:99"], "Next: --recompute offload, which is all of them"),
-        (["--recompute", "uniform:offload:2"], "and not 'uniform:offload:2'"),
+        (["--recompute", "uniform:offload:2"], "not 'uniform:offload:2'"),
     ],
 )
 def test_recomputation_that_cannot_be_is_refused(options: list[str], words: str):
