@@ -319,5 +319,5 @@ def test_a_plan_that_does_not_fit_is_offered_the_host():
 @pytest.mark.parametrize("change", [{"recompute": "offload:2"}, {"offload_optimizer": True}])
 def test_chips_without_a_host_say_so(change: dict[str, object]):
     plan = replace(DATA_PARALLEL, **change)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="which the chip 'h100' has not"):
+    with pytest.raises(UsageError, match="which the chip 'h100' lacks"):
         offload_setting(plan, replace(H100, host=None)).check()
