@@ -73,7 +73,7 @@ def measured_chip(
     """Return *base* with the costs in *table*, and the costs that it lacks.
 
     *table* has a row per repetition: ``operator, class, work, duration_ns``, work in operations of gemm and
-    attention, in bytes of pointwise. A layer has *kernels* kernels and *launches* launches.
+    attention, in bytes of pointwise. *launches* has the cost of each of a layer's *kernels*.
     """
     chip, notes = calibrated_chip(base, compute_fits(table), f"measured on {where}")
     costs = replace(

@@ -118,7 +118,7 @@ def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
     """Return the work of each stage, those in the middle with the same kinds of layers counted once."""
     if model.convolutions:
         line = _line(model, plan, links, 0, _spreads(plan, links, 0))
-        return [_joined(line, _exchanges(model, plan, links, 0))]
+        return [_joined(line, _exchanges(model, plan, links, 0)) + _alone(model, plan, links, 0)]
     passes = _Passes(
         replace(plan.of_one_sequence, chunks=1, saved=()),
         plan.recomputation.mode,
@@ -131,8 +131,7 @@ def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
         place = 0 if stage == 0 else plan.pp - 1 if stage == plan.pp - 1 else 1
         key = place, _layer_counts(model, plan.pp, plan.chunks, plan.recomputation.layers, stage)
         if key not in works:
-            works[key] = _stage_work(model, passes, links, *key)
-            works[key][_ROWS.index("end")] += _alone(model, plan, links, stage)
+            works[key] = _stage_work(model, passes, links, *key) + _alone(model, plan, links, stage)
         rows.append(works[key])
     return rows
 
@@ -288,13 +287,14 @@ def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floa
 
 
 def _alone(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return the work of collectives of sharded weights that nothing overlaps, of the first layer."""
-    if not plan.shards_each_pass:
-        return np.zeros(len(AMOUNTS))
-    place, block = Stage(plan, _UnitPrices(), links.node_size, stage), Block()
-    for exchange in Passes(model, place).alone():
-        place.exchange(block, exchange, [], _DATA_LANES[0])
-    return _sum(block.nodes, place, links, _DATA_LANES)
+    """Return what collectives of the first layer's weights, which nothing overlaps, add to the rows."""
+    rows = np.zeros((len(_ROWS), len(AMOUNTS)))
+    if plan.shards_each_pass:
+        place, block = Stage(plan, _UnitPrices(), links.node_size, stage), Block()
+        for exchange in Passes(model, place).alone():
+            place.exchange(block, exchange, [], _DATA_LANES[0])
+        rows[_ROWS.index("end")] = _sum(block.nodes, place, links, _DATA_LANES)
+    return rows
 
 
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, lanes: Sequence[int] = ()) -> Floats:

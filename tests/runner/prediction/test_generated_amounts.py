@@ -242,5 +242,5 @@ def test_single_precision_is_its_own_master_and_keeps_twice_the_activations(prec
 
 def test_parts_of_a_stage_need_several_stages():
     """Only the first of the parts was simulated, half of the model in silence."""
-    with pytest.raises(UsageError, match="--interleave 2 shares parts"):
+    with pytest.raises(UsageError, match="--interleave 2 distributes the model"):
         training_step(EXPERTS, Plan(chunks=2, schedule="interleaved"), Prices(), 8)
