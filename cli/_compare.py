@@ -96,7 +96,7 @@ def compare_command(
 ) -> None:
     """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
-    To compare two clusters: `chakrascope run STUDY --network NAME` for each, then this command; or `sweep`.
+    Both runs need as many ranks; `chakrascope sweep STUDY --over network=A,B` compares clusters of any size.
 
     It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
     where the critical paths diverge. Nodes are aligned by their ids.
@@ -185,7 +185,10 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
     chosen = _chosen(study, run_ids, at_least=1 if measured else 2)
     infos = [study.run_info(run_id) for run_id in chosen]
     if len({info.workload for info in infos}) > 1:
-        raise UsageError("These runs simulate different workloads, so that their nodes cannot be aligned.")
+        raise UsageError(
+            "These runs simulate different workloads, so their nodes cannot be aligned. Next: `chakrascope "
+            "sweep` or `diff` compares their steps."
+        )
     workload = study.run_workload(infos[0].id)
     labels = [info.backend for info in infos]
     if len(set(labels)) < len(labels):

@@ -28,7 +28,7 @@ def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
     names = ("rank", "name", "kind", "start_ns", "duration_ns", "module")
     shown = {name: columns[name][longest] for name in names}
     print_columns(shown, title=f"Longest of its {count_text(len(durations), 'segment')}")
-    console.print("[dim]Why each of them waited: --format csv. By operator, module or collective: --by.[/]")
+    console.print("[dim]Why each waited: `critical-path --format csv`; more groups: `critical-path --by`.[/]")
 
 
 @click.command("critical-path")

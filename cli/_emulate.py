@@ -117,7 +117,7 @@ def emulate_command(
     study = Study.create(folder) if workload is not None else Study.open(folder)
     prefix = study.workload_prefix() if workload is None else _save(study, workload, groups)
     runs = [
-        (study.add_run(experiment, result, label=label), result)
+        (study.add_run(experiment, result, label=label, workload=prefix.parent.name), result)
         for experiment, result in simulate(target.experiments(prefix, None))
     ]
     _print([result for _, result in runs], runs, output_format)

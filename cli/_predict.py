@@ -58,7 +58,7 @@ def plan_options(command: Command) -> Command:
         _degree("expert-tp", "Ranks that share an expert; if fewer than --tp, --ep is over TP, too. "
                 "[default: --tp]", None),
         _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
-        _degree("global-batch", "Sequences per step. [default: 4 micro-batches per pipeline stage]", None),
+        _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
         click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3),

@@ -249,9 +249,10 @@ def _tell(text: str) -> None:
 
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
     """Simulate *workload*, or the newest of *study*, once per backend; return run ids with results."""
-    experiments = target.experiments(workload or study.workload_prefix())
+    prefix = workload or study.workload_prefix()
+    experiments = target.experiments(prefix)
     return [
-        (study.add_run(experiment, result), result)
+        (study.add_run(experiment, result, workload=prefix.parent.name), result)
         for experiment, result in simulate(experiments, target.backends)
     ]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+COMPUTED_FOR = "computed_for"  # in a workload's metadata: the chip whose peaks give its compute times
+
 
 def has_lanes(metadata: Mapping[str, object]) -> bool:
     """Return whether the streams of a workload are lanes, as those of a capture are."""

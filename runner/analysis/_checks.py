@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...converter import CollectiveType, Finding, Workload
-from ...converter.building import computed_on_host, stood_in
+from ...converter.building import stood_in
 from ...converter.checks import worst_first
 from ...errors import ChakrascopeError, ConfigError, WorkloadError
 from ...support import bandwidth_text
@@ -25,7 +25,7 @@ from .._traits import about_backend
 from ..backends import compile_scenario, refuse_linkless
 from ..config import NetworkConfig, SystemConfig, fabric_of, program_files, read_per_node
 from ..programs import Demand, choose_programs
-from ._foreign_times import cpu_times
+from ._foreign_times import cpu_times, has_cpu_times
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +85,11 @@ def communication_of(workload: Workload | str | Path) -> Communication:
     """
     if isinstance(workload, Workload):
         source = WorkloadSource.of_model(workload)
-        captured = is_captured(workload.metadata)
         return Communication(
             source,
             choose_groups(None, source),
-            captured,
-            on_cpu=captured and computed_on_host(workload),
+            is_captured(workload.metadata),
+            on_cpu=has_cpu_times(workload),
             stand_ins=stood_in(workload.metadata),
         )
     prefix = Path(workload)
@@ -108,7 +107,7 @@ def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
         choose_groups(None, source),
         captured,
         repeats=captured,
-        on_cpu=origin is not None and computed_on_host(origin),
+        on_cpu=origin is not None and has_cpu_times(origin),
         stand_ins="" if origin is None else stood_in(origin.metadata),
     )
 

@@ -224,8 +224,8 @@ def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str]
     sizes = {len(result.ranks) for result in results}
     if len(sizes) > 1:
         raise ConfigError(
-            f"The results have different numbers of ranks ({', '.join(map(str, sorted(sizes)))}), so that "
-            "their ranks and nodes cannot be aligned; compare runs on networks of one size."
+            f"The results have different numbers of ranks ({', '.join(map(str, sorted(sizes)))}), so "
+            "their nodes cannot be aligned. Next: `chakrascope sweep --over network=A,B`, or `diff`."
         )
     names = labels if labels is not None else _distinct([result.backend for result in results])
     if len(set(names)) < len(results):

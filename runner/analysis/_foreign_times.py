@@ -7,9 +7,11 @@ from typing import Any
 
 from ...converter import Finding, Workload
 from ...converter.building import computed_on_host
-from .._captured import is_captured
+from .._captured import COMPUTED_FOR, is_captured
 from .._result import Result
 from .._traits import about_backend
+
+_REMEDY = "Capture on such a machine, or estimate its compute times: `rescale --chip`, `predict --script`."
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
@@ -28,19 +30,23 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
             "Compute times come from the system's roofline where an operator's FLOPs are known; the others "
             f"were measured on CPUs, but the machine is one of {machine}."
         )
-        return Finding("note", "compute", cause, "Capture on such a machine for its compute times.")
+        return Finding("note", "compute", cause, _REMEDY)
     cause = (
         f"Compute times were measured on CPUs, but the machine is one of {machine}: only its communication "
         "is simulated, not its speed of computing."
     )
-    return Finding("warning", "compute", cause, "Capture on such a machine for its compute times.")
+    return Finding("warning", "compute", cause, _REMEDY)
+
+
+def has_cpu_times(workload: Workload) -> bool:
+    """Return whether the compute times of *workload* were measured on CPUs."""
+    metadata = workload.metadata
+    return is_captured(metadata) and COMPUTED_FOR not in metadata and computed_on_host(workload)
 
 
 def foreign_compute(result: Result, workload: Workload) -> str:
     """Return a warning if *result* simulates work of CPUs on a machine of accelerators, else ""."""
-    if not about_backend(result.backend).network or not is_captured(workload.metadata):
-        return ""
-    if not computed_on_host(workload):
+    if not about_backend(result.backend).network or not has_cpu_times(workload):
         return ""
     times = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
     return "" if times is None else times.text

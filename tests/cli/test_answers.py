@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import command_line
@@ -72,6 +73,21 @@ def test_compute_of_a_cpu_on_accelerators_is_warned_of(study, tmp_path, capfd, c
     command_line.run(command[0], tmp_path / "study", *command[1:])
     shown = capfd.readouterr()
     assert "measured on CPUs, but the machine is one of H100s" in shown.err, shown.out + shown.err
+
+
+def test_compute_scaled_to_a_chip_is_not_warned_of_and_a_run_is_of_its_workload(study, tmp_path, capfd):
+    shutil.copytree(study.path, tmp_path / "study")
+    made = Study.open(tmp_path / "study")
+    job = made.workload("job")
+    graphs = tuple(
+        graph.with_columns(duration_ns=graph.node_columns["duration_ns"] // 9) for graph in job.graphs
+    )
+    made.add_workload(replace(job, graphs=graphs, metadata=job.metadata | {"computed_for": "h100"}), "scaled")
+    assert command_line.run("run", made.path, "--network", "hgx-h100-8") == 0
+    assert "measured on CPUs" not in capfd.readouterr().err
+    assert command_line.run("run", made.path, "--network", "hgx-h100-8", "--workload", "job") == 0
+    assert "measured on CPUs" in capfd.readouterr().err
+    assert [info.workload for info in made.runs()][-2:] == ["scaled", "job"]
 
 
 @pytest.mark.parametrize(

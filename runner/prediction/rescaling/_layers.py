@@ -20,6 +20,7 @@ from ....converter.chakra import (
     recognise,
 )
 from ....errors import UsageError, WorkloadError
+from ..._captured import COMPUTED_FOR
 from ._periods import Layers, Periods, alike, repeated
 from ._stages import with_stages
 
@@ -158,6 +159,7 @@ def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float,
         f"computation takes what the peaks of {name} allow: operations or bytes, whichever takes longer"
     )
     metadata = {**workload.metadata, "assumptions": [*workload.metadata.get("assumptions", []), assumption]}
+    metadata[COMPUTED_FOR] = name
     for measured in ("accounting", "operators", "repeated", "shared_inputs", "chips"):
         metadata.pop(measured, None)
     return replace(workload, graphs=graphs, metadata=metadata)
