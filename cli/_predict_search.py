@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -53,7 +54,7 @@ def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> t
         return tuple(items)
     if not all(sizes):
         raise click.BadParameter(f"'{value}' is not a list of whole numbers, such as 1,2,4.")
-    return tuple(map(int, items))
+    return tuple(dict.fromkeys(map(int, items)))
 
 
 def _choices(command: Command) -> Command:
@@ -163,7 +164,8 @@ def search_command(
     All plans that fit in memory are estimated, and those that may be the best are simulated. The output
     counts the plans that are impossible, do not fit, or were only estimated.
     """
-    from ..runner.planning import Request, search_plans
+    from ..runner.chips import find_chip
+    from ..runner.planning import Request, plan_command, search_plans
     from ..runner.prediction.models import AXES, find_model
 
     if (keep or name) and study_folder is None:
@@ -185,23 +187,24 @@ def search_command(
         found = search_plans(
             request, study=study, name=name, workers=workers, cluster=cluster, most=most, progress=progress
         )
+    given = {find_chip(chip).name: chip for chip in chips}
+    command = partial(plan_command, request, model=model, network=network, chips=given)
+    best = command(_records(found.table.head(1))[0])
     if plan_file is not None:
-        _save(found, plan_file, model, network)
+        _save(best, plan_file)
     kept = (
         [] if study is None else [_keep(found, place, study) for place in range(min(keep, found.simulated))]
     )
     table = found.table[found.table["front"]] if only_front else found.table
     rows = rows or (_SHOWN if output_format == "table" else len(table))
-    _print(found, table.head(rows), output_format, model, network)
+    _print(found, table.head(rows), output_format, command)
     if output_format == "table":
-        _tell(found, kept, study_folder)
+        _tell(found, best, kept, study_folder)
 
 
-def _save(found: Plans, file: Path, model: str, network: str | None) -> None:
-    """Write the best plan to *file*."""
-    from ..runner.planning import plan_command
-
-    words = shlex.split(plan_command(found.request, next(iter(_records(found.table))), model, network))[2:]
+def _save(command: str, file: Path) -> None:
+    """Write the plan of *command* to *file*."""
+    words = shlex.split(command)[2:]
     pairs = zip(words[::2], words[1::2], strict=True)
     save_plan({name[2:]: int(text) if text.isdecimal() else text for name, text in pairs}, file)
 
@@ -300,15 +303,14 @@ def _progress() -> Iterator[SearchProgress]:
         yield update
 
 
-def _print(found: Plans, table: pd.DataFrame, output_format: str, model: str, network: str | None) -> None:
-    from ..runner.planning import plan_command
-
+def _print(
+    found: Plans, table: pd.DataFrame, output_format: str, command: Callable[[dict[str, Any]], str]
+) -> None:
     if output_format == "table":
         shown = [_row(found, row) for row in _records(table)]
         print_rows(shown, title=f"Plans for {found.request.model.name}, best first")
         return
-    commands = [plan_command(found.request, row, model, network) for row in _records(table)]
-    table = table.assign(command=commands)
+    table = table.assign(command=[command(row) for row in _records(table)])
     if output_format == "csv":
         print_frame(table, "csv")
         return
@@ -355,10 +357,8 @@ def _plan_text(row: dict[str, Any]) -> str:
     return " ".join([*degrees, *schedule, *zero, f"mb{row['micro_batch']}"])
 
 
-def _tell(found: Plans, kept: Sequence[str], study_folder: Path | None) -> None:
-    """Print the omitted plans with reasons, and the next step."""
-    from ..runner.planning import plan_command
-
+def _tell(found: Plans, best: str, kept: Sequence[str], study_folder: Path | None) -> None:
+    """Print the omitted plans with reasons, the command of the *best* one, and the next step."""
     possible, refused = found.possible, found.refused
     combinations = count_text(found.combinations, "combination")
     console.print(
@@ -371,7 +371,6 @@ def _tell(found: Plans, kept: Sequence[str], study_folder: Path | None) -> None:
     )  # fmt: skip
     for line in found.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False, soft_wrap=True)
-    best = plan_command(found.request, _records(found.table.head(1))[0])
     console.print(f"The first in full: {best}", markup=False, soft_wrap=True)
     if kept:
         console.print(f"Kept as runs: {', '.join(kept)}.", soft_wrap=True)

@@ -393,11 +393,12 @@ def run_command(
     from ..runner import Study
 
     cluster = choose_network(network, logical, link_default, failed)
+    named = tuple(dict.fromkeys(backends))
     target = Target(
         system=system,
         network=cluster,
         memory=memory,
-        backends=on_machine(machine, _within(error, backends or default_backends(cluster))),
+        backends=on_machine(machine, _within(error, named or default_backends(cluster))),
         options={
             "num_queues_per_dim": num_queues_per_dim,
             "injection_scale": injection_scale,

@@ -173,7 +173,7 @@ def _program_remarks(experiment: Experiment) -> list[str]:
     if about_backend(experiment.backend).folds:
         remarks.add(
             "This network gives every message a separate link: a program that sends several at a time "
-            "appears too fast. {backends_that('links', 'and')} share the links."
+            f"appears too fast. {backends_that('links', 'and')} share the links."
         )
     return sorted(remarks)
 

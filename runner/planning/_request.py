@@ -140,20 +140,25 @@ def usual_network(chip: str, ranks: int) -> NetworkConfig:
 
 
 def plan_command(
-    request: Request, row: Mapping[str, Any], model: str | None = None, network: str | None = None
+    request: Request,
+    row: Mapping[str, Any],
+    model: str | None = None,
+    network: str | None = None,
+    chips: Mapping[str, str] | None = None,
 ) -> str:
     """Return the command that predicts the plan of a *row* of the table.
 
-    *model* and *network* are the arguments of the search, if they are not names.
+    *model*, *network* and *chips* (by name) are the arguments of the search, if they are not names.
     """
     cluster = next(
         each
         for each in request.clusters
         if (each.chip.name, each.network.num_ranks) == (row["chip"], row["gpus"])
     )
+    chip = cluster.chip.name
     words = [
-        "chakrascope", "predict", "--model", model or request.model.name, "--chip", cluster.chip.name,
-        "--network", network or cluster.network.name,
+        "chakrascope", "predict", "--model", model or request.model.name,
+        "--chip", (chips or {}).get(chip, chip), "--network", network or cluster.network.name,
     ]  # fmt: skip
     for key in CHOICES:
         if row[key] != _USUAL.get(key):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import threading
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,12 +12,11 @@ from typing import Any
 from ...errors import StudyError
 from ...support import count_text, write_file, writing
 from ._layout import MARKS_FILE
-from ._notes import checked_note
+from ._notes import checked_note, only_writer
 from ._study import Study
 
 _MOST_NOTES = 1_000
 _LARGEST = 1 << 62
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def add_timeline_note(
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     note = TimelineNote(secrets.token_hex(6), checked, int(t0), int(t1), int(node[0]), int(node[1]), now)
     folder = _folder(study, run_id)
-    with _lock:
+    with only_writer(folder):
         kept = _read(folder)
         if len(kept) >= _MOST_NOTES:
             raise StudyError(f"The run has {count_text(len(kept), 'note')} on its timeline; remove some.")
@@ -75,7 +73,7 @@ def remove_timeline_note(study: Study, run_id: str, note_id: str) -> None:
     Raises `StudyError` if there is no such run or note.
     """
     folder = _folder(study, run_id)
-    with _lock:
+    with only_writer(folder):
         kept = _read(folder)
         left = tuple(note for note in kept if note.id != note_id)
         if len(left) == len(kept):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,17 @@ NOTE_LENGTH = 4_000
 TAG_LENGTH = 40
 _MOST_TAGS = 20
 _lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Keep other threads, and processes if the file system has locks, from writing the notes of *folder*."""
+    with _lock, contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def checked_label(text: str) -> str:
@@ -78,7 +92,7 @@ def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable
         "note": None if note is None else checked_note(note),
         "tags": None if tags is None else checked_tags(tags),
     }
-    with _lock:
+    with only_writer(folder):
         texts = {"label": "", "note": "", "tags": ()} | ({} if note_problem(folder) else _stored(folder))
         texts |= {key: text for key, text in asked.items() if text is not None}
         with writing(

@@ -260,7 +260,8 @@ def test_the_figures_of_a_workload_are_whole_numbers(tmp_path, capsys):
 
 
 def test_two_backends_are_one_table(machine_study, capsys):
-    backends = ("--backend", "analytical-unaware", "--backend", "analytical-aware", "--format", "csv")
+    unaware, aware = (("--backend", f"analytical-{name}") for name in ("unaware", "aware"))
+    backends = (*unaware, *aware, *unaware, "--format", "csv")
     code, out, _ = machine_run(capsys, "run", machine_study, "--network", "hgx-h100-8", *backends)
     assert code == 0
     names = [line.rpartition(",")[2] for line in out.splitlines()]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from chakrascope.cli._predict import predict_command
 from chakrascope.errors import ConfigError, StudyError, UsageError
-from chakrascope.runner import NetworkConfig, Study, planning, read_sweep
+from chakrascope.runner import NetworkConfig, Study, chips, planning, read_sweep
 from chakrascope.runner.chips import find_chip
 from chakrascope.runner.planning import (
     Cluster,
@@ -45,6 +45,7 @@ from chakrascope.runner.sweep import front_table, sweep_experiment
 from chakrascope.support.documents import read_yaml
 
 SMALL = replace(find_model("llama3-8b"), layers=8, name="small")
+CHIPS = Path(chips.__file__).parent
 H100 = Cluster(find_chip("h100"), NetworkConfig.preset("hgx-h100-2x8"))
 REQUEST = Request(SMALL, (H100,), 32)
 
@@ -332,6 +333,17 @@ def test_the_command_says_what_was_left_out():
     shown = search(*COMMAND, "--simulate", "2").stdout
     assert "2 simulated, the others (~) estimated" in shown
     assert "The first in full: chakrascope predict --model mpt-125m" in shown
+
+
+def test_commands_name_the_files_of_the_search(tmp_path):
+    """A chip's or a model's name is not that of its file, and may be that of another one."""
+    chip, plan = tmp_path / "ours.yml", tmp_path / "best.yml"
+    chip.write_text((CHIPS / "a100-40.yml").read_text())
+    given = ["--model", "mpt-125m", "--chip", str(chip), "--network", "dgx-a100-8", "--tp", "1", "--pp", "1"]
+    shown = search(*given, "--cp", "1", "--zero", "0", "--simulate", "1", "--save-plan", str(plan)).stdout
+    command = shown.partition("The first in full: ")[2].splitlines()[0]
+    assert f"--chip {chip} --network dgx-a100-8" in command
+    assert predicted(*command.split()[2:]) == predicted("--plan", str(plan))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What people keep in a study: labels, notes, networks, and the workspace of several studies."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -238,6 +239,31 @@ def test_nobody_loses_a_note_to_somebody_else(noted, made):
             )
         )
     assert {note.text for note in timeline_notes(noted, made.run_a)} == {f"note {i}" for i in range(24)}
+
+
+def test_one_process_at_a_time_changes_notes(noted, made, monkeypatch):
+    """Each reads the notes and writes them with its own, so that another one's would be lost in between."""
+    written = []
+
+    def write(file, _text):
+        with pytest.raises(BlockingIOError):
+            lock(file.parent)
+        written.append(file.name)
+
+    monkeypatch.setattr("chakrascope.runner.study._marks.write_file", write)
+    monkeypatch.setattr("chakrascope.runner.study._notes.write_file", write)
+    add_timeline_note(noted, made.run_a, "one", (0, 1))
+    noted.annotate(made.run_a, note="two")
+    assert written == ["timeline-notes.json", "note.json"]
+    lock(noted.run_dir(made.run_a))
+
+
+def lock(folder):
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize(

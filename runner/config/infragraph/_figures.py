@@ -90,8 +90,11 @@ def _default(data: Any, where: str) -> Default:
 
 def _with_unit(value: Any, examples: str) -> str:
     """Return *value* if it has a unit, as bits and bytes, or ns and ms, are easily confused."""
-    if isinstance(value, str) and not value.strip().replace(".", "").isdigit():
-        return value
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return value
     raise ValueError(f"{shown(value)} has no unit; write it with one, such as {examples}.")
 
 

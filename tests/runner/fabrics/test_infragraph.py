@@ -450,6 +450,7 @@ WRONG_OPTIONS = [
     ({"link-defaults": {"cabel": {"latency": "1us"}}}, "'link-defaults' names 'cabel'.*did you mean 'cable'"),
     ({"link-defaults": {"cable": {"latency": 5}}}, "5 has no unit"),
     ({"link-defaults": {"cable": {"bandwidth": "25"}}}, "'25' has no unit"),
+    ({"link-defaults": {"cable": {"latency": "1e3"}}}, "'1e3' has no unit"),
     ({"link-defaults": {"cable": {"bandwidth": "0Gb/s"}}}, "must be more than 0"),
     ({"link-defaults": {"cable": {"speed": "25Gb/s"}}}, "there is no figure 'speed'"),
     ({"link-defaults": {"cable": {"width": 0}}}, "'width' is the lanes"),
