@@ -62,7 +62,7 @@ def diagnose_command(
     worker, stage or type that causes it, its onset and its reason.
     """
     from ..runner import Study
-    from ..runner.analysis import operations_of, slowest_rank
+    from ..runner.analysis import contention, operations_of, slowest_rank
 
     first = Path(targets[0])
     if (run_id is None or first.is_file()) and (table := operations_of(first)) is not None:
@@ -78,13 +78,13 @@ def diagnose_command(
     if view is not None:
         raise UsageError(f"{targets[0]} holds no logs. Next: leave out --view.")
     run = open_run([Path(target) for target in targets], run_id, output_format)
-    diagnosis, slowest = run.diagnosis, slowest_rank(run.result)
+    diagnosis, slowest = run.diagnosis, slowest_rank(run.result, run.workload)
     if output_format == "json":
         print_json(_as_json(diagnosis) | {"slowest_rank": slowest and slowest.to_json()})
     elif output_format == "csv":
         print_frame(diagnosis.table, "csv")
     else:
-        _print(diagnosis, slowest)
+        _print(diagnosis, slowest, contention(run.workload, run.result.makespan_ns))
         command, *options = _next(diagnosis)
         study = Path(targets[0]) if len(targets) == 1 else run.study.path
         print_next(command, study, "--run", run.info.id, *options)
@@ -97,18 +97,18 @@ def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple
         )
 
 
-def _print(diagnosis: Diagnosis, slowest: SlowestRank | None) -> None:
+def _print(diagnosis: Diagnosis, slowest: SlowestRank | None, busy: str) -> None:
     if diagnosis.anomalies:
         print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, those that cost most first")
         for place, one in enumerate(diagnosis.anomalies, 1):
             _say(f"{place}. {one.sentence}")
     elif diagnosis.checked:
-        _say("No NIC, link or host is slower than its peers.")
+        _say("Nothing that was looked at is slower than its peers.")
     if slowest is not None:
         _say(slowest.sentence)
     if diagnosis.checked:
         _say(f"Looked at: {'; '.join(diagnosis.checked)}.")
-    for remark in diagnosis.remarks:
+    for remark in filter(None, [busy, *diagnosis.remarks]):
         console.print(f"Note: {remark}", style="yellow", markup=False, soft_wrap=True)
 
 

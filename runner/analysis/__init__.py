@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ._host_calls import CapturedCalls as CapturedCalls
     from ._host_calls import host_cause as host_cause
     from ._host_stacks import host_stack_table as host_stack_table
+    from ._host_time import contention as contention
     from ._labels import EDGE_LABELS as EDGE_LABELS
     from ._labels import KIND_LABELS as KIND_LABELS
     from ._lane_rows import CALLS as CALLS

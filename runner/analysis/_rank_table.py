@@ -13,6 +13,7 @@ from ...support import duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
 from ._collectives import arrivals_of
+from ._host_time import DELAYED, cause_ns
 from ._summary import rank_times
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _apart_ns(one: Columns, other: Columns) -> int:
 
 
 # Waiting for the slowest rank delays the step noticeably from this share of the makespan on.
+_DELAYED_SHARE = 0.05  # of a rank's work: waits for a processor explain it as well
 _NOTICEABLE = 0.01
 Integers = npt.NDArray[np.int64]
 
@@ -79,8 +81,8 @@ Integers = npt.NDArray[np.int64]
 class SlowestRank:
     """The rank that works longest: *work_ns*, its peers' median *median_ns*.
 
-    It arrives last at *last_at* of *collectives*; *waited_ns* is the median rank's total waiting time for
-    it.
+    *delayed_ns* of its work are waits for a processor. It arrives last at *last_at* of *collectives*;
+    *waited_ns* is the median rank's total waiting time for it.
     """
 
     rank: int
@@ -90,6 +92,7 @@ class SlowestRank:
     collectives: int
     waited_ns: int
     makespan_ns: int
+    delayed_ns: int = 0
 
     @property
     def sentence(self) -> str:
@@ -99,6 +102,8 @@ class SlowestRank:
             f"Slowest rank: rank {self.rank} works {duration_text(self.work_ns)}, {share_text(abs(more))} "
             f"{'less' if more < 0 else 'more'} than the median of its peers ({duration_text(self.median_ns)})"
         )
+        if self.delayed_ns > _DELAYED_SHARE * self.work_ns:
+            work += f"; it waits for a processor for {duration_text(self.delayed_ns)} of that"
         if not self.collectives:
             return f"{work}. The ranks share no collective, so none waits for it there."
         waits = (
@@ -115,11 +120,12 @@ class SlowestRank:
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "makespan_ns"}
 
 
-def slowest_rank(result: Result) -> SlowestRank | None:
+def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRank | None:
     """Return the rank of *result* that works longest before it waits for others; None for a single rank.
 
-    All time but exposed communication is work, on the device or on the host. The slowest rank is the one
-    that its peers wait for longest, or else the one with the most work.
+    Waits for a processor are those of *workload*. All time but exposed communication is work, on the device
+    or on the host. The slowest rank is the one that its peers wait for longest, or else the one with the most
+    work.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)
@@ -139,6 +145,7 @@ def slowest_rank(result: Result) -> SlowestRank | None:
         collectives,
         int(late[slowest]),
         result.makespan_ns,
+        0 if workload is None else cause_ns(workload.graphs[slowest % len(workload.graphs)], DELAYED),
     )
 
 

@@ -52,6 +52,12 @@ def test_the_rank_that_the_others_wait_for_is_the_slowest():
     assert found.sentence.endswith("4.7 % of the step.")
 
 
+@pytest.mark.parametrize(("delayed_ns", "is_named"), [(4_000, True), (400, False)])
+def test_waits_for_a_processor_are_named(delayed_ns, is_named):
+    found = replace(slowest_rank(Recorded([8_000, 9_000], [[10, 300]])), delayed_ns=delayed_ns)
+    assert ("waits for a processor for 4.00 µs of that." in found.sentence) == is_named
+
+
 def test_a_rank_that_is_waited_for_may_work_less():
     found = slowest_rank(Recorded([8_000, 5_000], [[10, 900]]))
     assert "rank 1 works 5.00 µs, 37.5 % less than the median of its peers (8.00 µs)" in found.sentence
