@@ -66,7 +66,9 @@ def _of_run(url: str, run_id: str) -> str:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
-@click.option("--run", "run_id", metavar="ID", help="The run to open first. [default: the newest]")
+@click.option(
+    "--run", "run_id", metavar="ID", help="The run to open first. [default: the capture, else the newest]"
+)
 @click.option("--no-token", is_flag=True, help="Accept requests from any local user.")
 def view_command(
     *,

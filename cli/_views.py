@@ -232,7 +232,7 @@ def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
         if run.result.backend == other:
             raise BackendError(f"This run has no {what}: its ranks send nothing to each other.")
         raise BackendError(
-            f"The backend '{run.result.backend}' records no {what}. Next: run the study with another "
+            f"The backend '{run.result.backend}' records no {what}. Next: name with --run a run of another "
             f"backend, such as '{other}'."
         )
     if table.empty and name in _EMPTY:

@@ -29,7 +29,7 @@ def create_app(
     """Return the viewer of *study*, ready to be served below the path *prefix*.
 
     *near* describes the other studies of the server, and the folder to import from. A run is read when a
-    page first needs it; with *warm*, the newest one is read at once, in the background.
+    page first needs it; with *warm*, the default one is read at once, in the background.
     """
     app = new_dash(prefix)
     view = StudyView(study, near)

@@ -135,7 +135,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
 
 
 def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run that the *argument* names, by default the newest; 404 for an unknown one."""
+    """Return the run that the *argument* names, or the default one; 404 for an unknown one."""
     try:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:

@@ -213,4 +213,6 @@ def _with_times(workload: Workload, table: pd.DataFrame, assumption: str) -> Wor
         durations[rows] = np.maximum(1, part["new_ns"].round()).astype(np.int64)
         graphs[int(str(program))] = graph.with_columns(duration_ns=durations)
     assumptions = [*workload.metadata.get("assumptions", []), assumption]
-    return replace(workload, graphs=tuple(graphs), metadata={**workload.metadata, "assumptions": assumptions})
+    metadata = {**workload.metadata, "assumptions": assumptions}
+    metadata.pop("accounting", None)
+    return replace(workload, graphs=tuple(graphs), metadata=metadata)

@@ -106,7 +106,8 @@ class Database:
         if not self.path.is_file():
             return
         try:
-            with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            address = f"{self.path.absolute().as_uri()}?mode=ro"
+            with closing(sqlite3.connect(address, timeout=_WAIT_S, uri=True)) as connection:
                 problem, pages, page_bytes = (
                     connection.execute(f"PRAGMA {name}").fetchone()[0]
                     for name in ("quick_check", "page_count", "page_size")
@@ -115,6 +116,8 @@ class Database:
             if self.path.stat().st_size < pages * page_bytes:  # SQLite fills a last page that was cut
                 problem = "its end is missing"
         except sqlite3.Error as error:
+            if "locked" in str(error):  # in use, which is no damage
+                return
             problem = str(error)
         if problem != "ok":
             raise StudyError(f"The job store {self.path} is damaged ({problem}); delete it: runs stay.")

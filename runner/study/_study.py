@@ -478,7 +478,7 @@ def _same_programs(one: Path, other: Path) -> bool:
 
 
 def _is_measured(file: Path) -> bool:
-    """Return whether a workload's description *file* accounts for measured steps; those rescaled do not."""
+    """Return whether a workload's description *file* accounts for measured steps, on the captured ranks."""
     try:
         return _is_measured_at(file, file.stat().st_mtime_ns)
     except (OSError, StudyError):  # reported where the workload is read
@@ -487,7 +487,8 @@ def _is_measured(file: Path) -> bool:
 
 @lru_cache(maxsize=64)
 def _is_measured_at(file: Path, _: int) -> bool:
-    return "accounting" in read_json(file, f"{file} is damaged")
+    description = read_json(file, f"{file} is damaged")
+    return bool(description.get("accounting")) and "scaled_from_ranks" not in description
 
 
 def _now() -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from ...errors import ChakrascopeError, StudyError
 from ...support import new_file, writing
 from ...support.table import ParquetFile, frame_bytes
-from .._checksums import refuse_damaged
+from .._checksums import CHECKSUMS_FILE, refuse_damaged
 from ..study import Study
 from ._goal import Goal
 from ._point import MEASURES, Answer
@@ -120,6 +120,7 @@ class PointTable:
         started = time.monotonic()
         if not self._changed or (not now and started - self._saved_at < self._pause_s):
             return
+        (self.path.parent / CHECKSUMS_FILE).unlink(missing_ok=True)  # of the table before
         # Lost rows of a running sweep are simulated again.
         with new_file(self.path, sync=now) as temporary:
             temporary.write_bytes(frame_bytes(self.frame()))

@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -352,13 +354,17 @@ def test_what_a_study_alone_cannot_reproduce_is_refused(study):
     assert store.jobs() == []
 
 
-def test_a_store_that_is_damaged_or_unknown_is_named(study):
+def test_a_store_that_is_damaged_or_unknown_is_named(study, monkeypatch):
     store = JobStore(study, launch=lambda *_: 0)
     with pytest.raises(StudyError, match="no job 7"):
         store.job(7)
     job = store.submit(experiment_of(study, 1))
     with pytest.raises(StudyError, match="wait longer"):
         JobStore(study, slots=0).wait(job.id, 0)
+    monkeypatch.setattr("chakrascope.runner.jobs._store._WAIT_S", 0.0)
+    with closing(sqlite3.connect(store.database.path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        store.database.check()
     store.database.path.write_bytes(b"no database" * 100)
     with pytest.raises(StudyError, match="delete it"):
         store.jobs()

@@ -39,7 +39,7 @@ _NETWORK_NOTE = (
 
 
 def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
-    """Write the report of the run *run_id* of *study*, by default the newest, to *path*, atomically.
+    """Write the report of a run of *study* to *path*, atomically; by default of `Study.default_run`.
 
     Returns *path*. Raises StudyError if there is no such run or the file cannot be written.
     """
