@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from ...tracer import StepRange
 from .._columns import Columns, groups_of, which
 from ..readers import (
+    CALL_RANGE,
     COMM_OPS,
     GLOO,
+    MODULE_RANGE,
     OWN_RANGES,
     STEP_MARK,
     DeviceTrace,
@@ -211,7 +213,9 @@ def lend_records(
 
 def _module_ranges(trace: DeviceTrace) -> np.ndarray:
     """Return the indices of the ranges of modules and of calls of models."""
-    return np.flatnonzero(which(trace.texts, lambda text: text.startswith(OWN_RANGES))[trace.events.name])
+    return np.flatnonzero(
+        which(trace.texts, lambda text: text.startswith((MODULE_RANGE, CALL_RANGE)))[trace.events.name]
+    )
 
 
 def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
