@@ -187,14 +187,15 @@ def test_a_damaged_trace_costs_no_other_rank(pattern, expected, tmp_path, made, 
         patch.setattr(_workers, "rank_graph", damaged)
         command_line.run(*command)
     said = " ".join(capsys.readouterr().err.split())
-    assert "2 converted ranks kept in" in said
+    assert "2 converted ranks stored in" in said
     path.write_bytes(whole + b"\n")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
     made.clear()
     assert command_line.run(*command) == 0
     assert made == [2, 3]
     assert files(Study.open(study).workload_prefix().parent).keys() == {
-        name.replace("job", "workload") for name in expected
+        "SHA256SUMS",
+        *(name.replace("job", "workload") for name in expected),
     }
     assert not [path for path in tmp_path.iterdir() if "converting" in path.name]
 

@@ -147,13 +147,13 @@ def test_convert_and_summary_say_it_and_what_was_done_about_it(captured, tmp_pat
         assert said.lower() in " ".join(capsys.readouterr().out.split()).lower()
         assert command_line.run("run", study.path, "--network", "ring-2") == 0
         capsys.readouterr()
-        assert command_line.run("summary", study.path) == 0
+        assert command_line.run("summary", study.path, "--run", study.runs()[-1].id) == 0
         shown = " ".join(capsys.readouterr().out.split())
         doubted = f"{said}: the profiler may be why the host bounds this one"
         assert (f"{said}; host time was scaled by it." if options else doubted) in shown
         assert shown.index(said) > shown.index("The step takes")
         assert shown.lower().count(said.lower()) == 1
-    run = analyse_run(study)
+    run = analyse_run(study, study.runs()[-1].id)
     assert run.summary.to_json()["qualifiers"][0] == f"{said}; host time was scaled by it."
 
 

@@ -433,7 +433,7 @@ class TestStopped:
         with monkeypatch.context() as patch:
             patch.setattr(_doctor_command, "counter", stop)
             command_line.run("doctor", place)
-        assert "1 converted rank kept in" in " ".join(capsys.readouterr().err.split())
+        assert "1 converted rank stored in" in " ".join(capsys.readouterr().err.split())
         code = command_line.run("doctor", place)
         assert (code, made) == (0, [0, 1])
         assert not list(folder.rglob(".*converting"))

@@ -139,7 +139,7 @@ def test_without_a_network_one_stands_for_it():
     assert (known.topology, known.npus_count) == (("Switch",), (2,))
     assert known.bandwidth[0] * (1 << 30) == pytest.approx(1e8)
     unknown = prepare(steps(), "default", None, backend="emulation:loopback").network
-    assert "not known" in unknown.assumptions[0]
+    assert "unknown" in unknown.assumptions[0]
 
 
 def test_a_job_that_waits_for_ever_is_not_begun(monkeypatch):
