@@ -40,7 +40,7 @@ _size = click.option(
     default="1MiB",
     show_default=True,
     callback=quantity(parse_size),
-    help="Size of the collective; of an all-gather, each rank's shard.",
+    help="Size of the collective; for an all-gather, the size of each rank's shard.",
 )
 
 
@@ -91,7 +91,7 @@ def inspect_command(
     from ..runner.programs import inspect_program, inspection_facts, prove
 
     if output is not None and output.suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"'{output}' is not a picture file. Next: name a .svg or a .html.")
+        raise UsageError(f"'{output}' is not a plot file. Next: name a .svg or a .html.")
     program = _program(source, collective, ranks, size)
     found = inspect_program(program, size)
     if output is not None:
@@ -114,7 +114,7 @@ def inspect_command(
 
 
 def _draw(found: Inspection, output: Path) -> None:
-    """Write the picture of a program, in a page with its figures if *output* is HTML."""
+    """Write the plot of a program, in a page with its figures if *output* is HTML."""
     from ..runner.programs import inspection_facts, program_picture
 
     content = program_picture(found)
@@ -341,8 +341,8 @@ def _print_proof(program: Program, proof: Proof) -> None:
     if proof.holds:
         console.print(f"✓ {program.source}: right in every order ({steps}).", markup=False, soft_wrap=True)
     else:
-        mistakes = count_text(len(proof.problems), "mistake")
-        console.print(f"✗ {program.source}: {mistakes} found.", markup=False, soft_wrap=True)
+        bugs = count_text(len(proof.problems), "bug")
+        console.print(f"✗ {program.source}: {bugs} found.", markup=False, soft_wrap=True)
     for problem in proof.problems[:_SHOWN_PROBLEMS]:
         console.print(f"  {problem.kind}: {problem.message}", markup=False, soft_wrap=True)
         for step in problem.interleaving:

@@ -91,7 +91,7 @@ def plan_options(command: Command) -> Command:
         click.option("--overlap/--no-overlap", "overlap", default=None,
                      help="Overlap gradient communication with computation."),
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
-                     help="Overlap tensor-parallel collectives with matrix products."),
+                     help="Overlap tensor-parallel collectives with matmuls."),
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
                      help="Send a token once to a node, not to each of its experts. [default: on]"),

@@ -122,7 +122,7 @@ def _choices(command: Command) -> Command:
 @click.option(
     "--cluster",
     metavar="ADDRESS",
-    help="A Dask scheduler (tcp://host:8786), its file, or a batch system's YAML.",
+    help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
 )
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
               help="Study that stores the search as a sweep; the same command resumes it.")  # fmt: skip

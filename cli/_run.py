@@ -326,7 +326,7 @@ def _print_remarks(results: list[Result]) -> None:
     "--workload-configuration",
     "workload",
     metavar="PREFIX",
-    help="Graphs PREFIX.{rank}.et, which are stored in STUDY, or the name of a workload of STUDY.",
+    help="Graphs PREFIX.{rank}.et (imported into STUDY), or the name of a workload in STUDY.",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @algorithm_option
