@@ -15,7 +15,7 @@ from ...support.documents import read_yaml
 from ..config import Shipped, typed_fields
 
 LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
-"""Bytes of an operand of a matrix product, with the scales of its blocks.
+"""Bytes of an operand of a matmul, with the scales of its blocks.
 
 Everything else of such a step, attention and the last product too, is in half precision.
 """
@@ -170,7 +170,7 @@ class Chip:
         return self.costs[software]
 
     def costs_like(self, other: Chip, software: str) -> Costs:
-        """Return the costs of *software* on *other*, with matrix products as fast as on this chip."""
+        """Return the costs of *software* on *other*, with matmuls as fast as on this chip."""
         costs = other.costs_of(software)
         ratio = {key: share / other.products[key] for key, share in self.products.items()
                  if key in other.products}  # fmt: skip

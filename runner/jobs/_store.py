@@ -117,7 +117,9 @@ class Database:
         except sqlite3.Error as error:
             problem = str(error)
         if problem != "ok":
-            raise StudyError(f"The job store {self.path} is damaged ({problem}); delete it: runs stay.")
+            raise StudyError(
+                f"The job store {self.path} is damaged ({problem}); delete it; the runs are kept."
+            )
 
     def update(self, identity: int, where: str = "1", /, **values: Any) -> bool:
         """Set columns of the job *identity* if *where* holds, and return whether it did."""

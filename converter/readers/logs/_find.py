@@ -113,7 +113,7 @@ def _together(
     sizes = [comm.size for log in logs for comm in log.comms.values()]
     world = max([*stated, *sizes, *(rank + 1 for rank in ranks)])
     if world > _MOST_RANKS:
-        raise TraceError(f"{place}: a log claims {world} ranks, which no job has.")
+        raise TraceError(f"{place}: a log claims {world} ranks, too many for a job.")
     members, labels = _groups(ranks, place)
     known = {
         group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])

@@ -155,7 +155,7 @@ def damaged(where: str, what: str) -> TraceFormatError:
 def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: int = 0) -> int:
     """Return *value*; raise `TraceFormatError` if it is out of range."""
     if not least <= value <= most:
-        reader.fail(f"{name} is {value}, which no job has")
+        reader.fail(f"{name} {value} is out of range")
     return value
 
 
