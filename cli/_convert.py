@@ -195,7 +195,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
             f"{targets[0]} is not a study but logs, or a file. Next: chakrascope summary {targets[0]} for "
-            "the answer; or name a STUDY before it, or add -o PREFIX for files of their own."
+            "the answer; or name a STUDY before it, or add -o PREFIX for separate files."
         )
     return Path(targets[0]), targets[1:]
 

@@ -75,14 +75,14 @@ class Costs:
 
     *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
     *pointwise* of the memory bandwidth. *gemm_memory* is the share of the time to move the operands of a
-    matrix product once that is added to its operations, so that thin products are slow. *layer_ns* is the
+    matmul once that is added to its operations, so that thin matmuls are slow. *layer_ns* is the
     additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
     in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
     that slows the computation down by as much, *tensor_exposed* that of one of tensor parallelism, between
     the parts of a product (if not given, *exposed*). *within_node* and *across_nodes* are the costs of
     collectives on the links of a node and between nodes. The software by itself has *fused_attention*,
     *overlap* of gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their
-    collectives with matrix products, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
+    collectives with matmuls, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
     runs PyTorch's own operators (*eager*).
     """
 
@@ -127,8 +127,8 @@ class Chip:
 
     *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
     that traces give it. *host* is that of the usual node, for CPU offload. *products* are the shares of the
-    peaks that large matrix products reach when measured alone, by precision. Without measured steps, it has
-    the costs of the shipped chip that *like* names for the software, with the shares of matrix products
+    peaks that large matmuls reach when measured alone, by precision. Without measured steps, it has
+    the costs of the shipped chip that *like* names for the software, with the shares of matmuls
     scaled by those measured in isolation.
     """
 

@@ -89,7 +89,7 @@ class Database:
         if version == _VERSION:
             return
         if version != 0:
-            raise StudyError(f"The job store {self.path} is of another version; use a newer chakrascope.")
+            raise StudyError(f"The job store {self.path} has a newer version; use a newer chakrascope.")
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {_VERSION}")

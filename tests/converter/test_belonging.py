@@ -35,7 +35,7 @@ def _exchange(folder, side):
         (
             (1, 0),
             (0, 1),
-            r"rank1.host.json.gz: It is of process 19125, which is rank 1, but is given as rank 0",
+            r"rank1.host.json.gz: It belongs to process 19125 \(rank 1\), but is given as rank 0",
         ),
         ((0, 0), (0, 1), r"rank0.host.json.gz: Ranks 0 and 1 were given the same trace"),
         ((0, 1), (1, 0), r"rank1.device.json.gz: It is the trace of rank 1, but is given as rank 0"),

@@ -1,4 +1,4 @@
-"""Page Compare: the run shown and others, in total, by rank, by collective and by node."""
+"""Compare page: the run shown and others, in total, by rank, by collective and by node."""
 
 from __future__ import annotations
 

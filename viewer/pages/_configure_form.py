@@ -1,4 +1,4 @@
-"""The fields of the page New run, their meanings, and their parsing."""
+"""The fields of the New run page, their meanings, and their parsing."""
 
 from __future__ import annotations
 

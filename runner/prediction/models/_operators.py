@@ -12,7 +12,7 @@ from ._plan import OFFLOAD, Plan
 from ._transformer import Transformer
 
 PRODUCTS = ("gemm", "half_gemm")
-"""Kinds of matrix products: in the precision of the plan, and in half precision whatever that is."""
+"""Kinds of matmuls: in the precision of the plan, and in half precision whatever that is."""
 
 # Of the work of the forward pass: matmuls have two gradients; flash attention computes the scores
 # once more in addition to its four; what is pointwise reads the gradient as well.
@@ -59,7 +59,7 @@ class Operator:
 class Exchange:
     """A collective of the ranks along *axes*; *size_bytes* is the total of bytes.
 
-    With *overlapped* it runs during the matrix product after it (a gather) or before it; an all-to-all during
+    With *overlapped* it runs during the matmul after it (a gather) or before it; an all-to-all during
     the whole pass over the layer. With *routing*, copies of a token to one node or rank are sent once. With
     *regathered*, ranks keep their own parts alone, and gather the rest again for the gradient of the weights.
     """

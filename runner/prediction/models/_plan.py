@@ -332,7 +332,7 @@ class Plan:
             every = OFFLOAD if mode == OFFLOAD else "full"
             raise UsageError(
                 f"--recompute {self.recompute} is more than the {most} layers of a pipeline stage"
-                f"{' and chunk' if self.chunks > 1 else ''}. Next: --recompute {every}, which is all of them."
+                f"{' and chunk' if self.chunks > 1 else ''}. Next: use --recompute {every} (all layers)."
             )
         for name in self.saved:
             if name not in PRODUCT_NAMES:
