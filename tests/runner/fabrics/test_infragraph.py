@@ -373,7 +373,7 @@ BAD = [
     ("edges.0.ep1.instance", "node[::0]", r"is neither an index nor a slice"),
     ("edges.0.ep1.instance", "node[a]", r"is neither an index nor a slice"),
     ("edges.0.ep1.instance", "node[0", r"is not a component; write a name and a slice"),
-    ("edges.0.ep1.component", "nic.port", r"'nic' in 'nic.port' has no components of its own"),
+    ("edges.0.ep1.component", "nic.port", r"'nic' in 'nic.port' has no components"),
     ("edges.0.ep1", GONE, r"edges\[0\]: 'ep1' must be a mapping"),
     ("edges.0.link", "cabel", r"the infrastructure has no link 'cabel' - did you mean 'cable'"),
     ("edges.0.scheme", "all2all", r"there is no scheme 'all2all'"),
