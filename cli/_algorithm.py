@@ -33,7 +33,7 @@ th{{text-align:left;font-weight:600;padding:2px 24px 2px 0;vertical-align:top}}
 </body></html>
 """
 _source = click.argument("source", metavar="PROGRAM")
-_collective = click.option("--collective", help="Collective of a built-in program, such as all-reduce.")
+_collective = click.option("--collective", help="Collective for a built-in program, such as all-reduce.")
 _ranks = click.option("--ranks", type=click.IntRange(2), help="Number of ranks of a built-in program.")
 _size = click.option(
     "--size",
@@ -174,7 +174,7 @@ def prove_command(
     "--memory-bandwidth",
     type=float,
     default=0.0,
-    help="GB/s at which local copies and reductions run. [default: no time]",
+    help="Bandwidth of local copies and reductions in GB/s. [default: they take no time]",
 )
 @click.option(
     "--workload",
@@ -187,7 +187,7 @@ def prove_command(
     "output",
     required=True,
     type=click.Path(path_type=Path),
-    help="Prefix of the graphs' files, or the XML file.",
+    help="Prefix of the graph files, or the XML file.",
 )
 def export_command(
     *,

@@ -97,7 +97,7 @@ def _share(text: str) -> float:
 @click.option(
     "--compute-from",
     metavar="STUDY",
-    help="Scale the compute times of STUDY to the chip on which this other study was captured.",
+    help="Scale compute times to the chip on which this other study was captured.",
 )
 @format_option
 def calibrate_command(

@@ -224,7 +224,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 )
 @capture_option
 @click.option(
-    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graphs' files, without a STUDY."
+    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graph files, without a STUDY."
 )
 @step_option
 @click.option(

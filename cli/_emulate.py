@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command("emulate")
 @click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--workload", metavar="PREFIX", help="Graphs PREFIX.{rank}.et, or the name of a workload of STUDY."
+    "--workload", metavar="PREFIX", help="Graphs PREFIX.{rank}.et, or the name of a workload in STUDY."
 )
 @click.option(
     "-o", "--output", "output", metavar="STUDY", help="Study in which the workload and the run are stored."

@@ -99,7 +99,7 @@ def _choices(command: Command) -> Command:
 )
 @_choices
 @click.option("--limit", "limits", multiple=True, metavar="WHAT=MOST",
-              help="Limit of a plan: memory=80GiB (per rank), step=10s or cost=2.5. Repeatable.")  # fmt: skip
+              help="Limit on a plan: memory=80GiB (per rank), step=10s or cost=2.5. Repeatable.")  # fmt: skip
 @click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Price per chip-hour.")
 @click.option("--simulate", "most", type=click.IntRange(1), default=16, show_default=True,
               help="Maximum number of plans to simulate; all are estimated.")  # fmt: skip

@@ -334,7 +334,10 @@ def _print_remarks(results: list[Result]) -> None:
     "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
 )
 @click.option(
-    "--injection-scale", default=1.0, show_default=True, help="Factor for the system's endpoint delay."
+    "--injection-scale",
+    default=1.0,
+    show_default=True,
+    help="Factor by which to scale the system's endpoint delay.",
 )
 @click.option(
     "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."

@@ -232,7 +232,7 @@ def _check(file: Path, manifest: Manifest) -> None:
         for name in entry.files:
             if not _is_plain(name):
                 named = reprlib.repr(name)
-                _refuse(file, f"rank {entry.rank} lists {named}, which is not a file there")
+                _refuse(file, f"rank {entry.rank} lists {named}, which is not the name of a file there")
 
 
 def _is_plain(name: str) -> bool:

@@ -41,7 +41,7 @@ def operator_table(workload: Workload) -> pd.DataFrame:
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
-            "The workload does not come from a measurement, so it has no times of operators; capture the job "
+            "The workload does not come from a measurement, so it has no operator times; capture the job "
             "with 'chakrascope trace'."
         )
     tables = []

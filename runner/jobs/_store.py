@@ -217,7 +217,7 @@ class JobStore:
         request = request_of(self.study, experiment, name)
         if read_request(self.study, request).content_hash != experiment.content_hash:
             raise ConfigError(
-                f"The experiment is not of the workload '{name}' as the study {self.study.path} has it; add "
+                f"The experiment does not use the workload '{name}' of the study {self.study.path}; add "
                 "the workload to the study and prepare the experiment from it."
             )
         done = self.study.has_run(experiment)

@@ -74,8 +74,8 @@ def test_the_doctor_finds_exchanged_host_traces_of_others(mlp, tmp_path):
         shutil.copy(mlp / f"rank{rank}.device.json.gz", tmp_path / f"kineto_rank{rank}.json.gz")
         shutil.copy(mlp / f"rank{rank}.host.json.gz", tmp_path / f"et_rank{1 - rank}.json.gz")
     first, second = [finding for finding in doctor(tmp_path) if finding.severity == "error"]
-    assert "which is rank 1, but is given as rank 0" in first.cause
-    assert "which is rank 0, but is given as rank 1" in second.cause
+    assert "(rank 1), but is given as rank 0" in first.cause
+    assert "(rank 0), but is given as rank 1" in second.cause
 
 
 def test_jobs_of_other_sizes_are_refused(mlp, trace_set, data_dir):

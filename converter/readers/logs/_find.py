@@ -177,7 +177,7 @@ def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int,
             if other != rank:
                 raise TraceError(
                     f"{place}: ranks {other} and {rank} both have number {spot} in "
-                    f"'{(labels[group] or group)[:80]}': the logs are of different jobs, or two groups have "
+                    f"'{(labels[group] or group)[:80]}': the logs differ in their job, or two groups have "
                     "one name."
                 )
     by_place = {group: tuple(rank for _, rank in sorted(spots.items())) for group, spots in members.items()}
