@@ -33,14 +33,14 @@ th{{text-align:left;font-weight:600;padding:2px 24px 2px 0;vertical-align:top}}
 </body></html>
 """
 _source = click.argument("source", metavar="PROGRAM")
-_collective = click.option("--collective", help="Collective of a built-in program, such as all-reduce.")
+_collective = click.option("--collective", help="Collective for a built-in program, such as all-reduce.")
 _ranks = click.option("--ranks", type=click.IntRange(2), help="Number of ranks of a built-in program.")
 _size = click.option(
     "--size",
     default="1MiB",
     show_default=True,
     callback=quantity(parse_size),
-    help="Size of the collective; of an all-gather, each rank's shard.",
+    help="Size of the collective; for an all-gather, the size of each rank's shard.",
 )
 
 
@@ -91,7 +91,7 @@ def inspect_command(
     from ..runner.programs import inspect_program, inspection_facts, prove
 
     if output is not None and output.suffix.lower() not in (".svg", ".html"):
-        raise UsageError(f"'{output}' is not a picture file. Next: name a .svg or a .html.")
+        raise UsageError(f"'{output}' is not a plot file. Next: name a .svg or a .html.")
     program = _program(source, collective, ranks, size)
     found = inspect_program(program, size)
     if output is not None:
@@ -114,7 +114,7 @@ def inspect_command(
 
 
 def _draw(found: Inspection, output: Path) -> None:
-    """Write the picture of a program, in a page with its figures if *output* is HTML."""
+    """Write the plot of a program, in a page with its figures if *output* is HTML."""
     from ..runner.programs import inspection_facts, program_picture
 
     content = program_picture(found)
@@ -174,7 +174,7 @@ def prove_command(
     "--memory-bandwidth",
     type=float,
     default=0.0,
-    help="GB/s at which local copies and reductions run. [default: no time]",
+    help="Bandwidth of local copies and reductions in GB/s. [default: they take no time]",
 )
 @click.option(
     "--workload",
@@ -187,7 +187,7 @@ def prove_command(
     "output",
     required=True,
     type=click.Path(path_type=Path),
-    help="Prefix of the graphs' files, or the XML file.",
+    help="Prefix of the graph files, or the XML file.",
 )
 def export_command(
     *,
@@ -341,8 +341,8 @@ def _print_proof(program: Program, proof: Proof) -> None:
     if proof.holds:
         console.print(f"✓ {program.source}: right in every order ({steps}).", markup=False, soft_wrap=True)
     else:
-        mistakes = count_text(len(proof.problems), "mistake")
-        console.print(f"✗ {program.source}: {mistakes} found.", markup=False, soft_wrap=True)
+        bugs = count_text(len(proof.problems), "bug")
+        console.print(f"✗ {program.source}: {bugs} found.", markup=False, soft_wrap=True)
     for problem in proof.problems[:_SHOWN_PROBLEMS]:
         console.print(f"  {problem.kind}: {problem.message}", markup=False, soft_wrap=True)
         for step in problem.interleaving:

@@ -70,7 +70,7 @@ def _share(text: str) -> float:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Network file to write; a picture of the fit is written next to it.",
+    help="Network file to write; a plot of the fit is written next to it.",
 )
 @click.option(
     "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
@@ -97,7 +97,7 @@ def _share(text: str) -> float:
 @click.option(
     "--compute-from",
     metavar="STUDY",
-    help="Scale the compute times of STUDY to the chip on which this other study was captured.",
+    help="Scale compute times to the chip on which this other study was captured.",
 )
 @format_option
 def calibrate_command(
@@ -119,7 +119,7 @@ def calibrate_command(
 
     Waiting for the last rank is separated from the transfer; bandwidth and latency have 95 % intervals. The
     library's own cost is a separate figure by collective and size. Quantities that the measurements do not
-    determine are listed. With -o, write a network file for --network, and a picture of the fit.
+    determine are listed. With -o, write a network file for --network, and a plot of the fit.
     """
     from ..runner import Study
     from ..runner.calibration import calibrate_records, calibration_facts

@@ -118,7 +118,7 @@ def compare_command(
         )
     if why:
         if measured or view is not None or folder is not None:
-            raise UsageError("--why prints a table of its own. Next: leave out --measured, --view and -o.")
+            raise UsageError("--why prints its own table. Next: leave out --measured, --view and -o.")
         _print_causes(study, run_ids, output_format)
         return
     comparison = _comparison(study, run_ids, measured=measured)

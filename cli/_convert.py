@@ -195,7 +195,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
     if logs and not _study_type().is_study(targets[0]):
         raise UsageError(
             f"{targets[0]} is not a study but logs, or a file. Next: chakrascope summary {targets[0]} for "
-            "the answer; or name a STUDY before it, or add -o PREFIX for files of their own."
+            "the answer; or name a STUDY before it, or add -o PREFIX for separate files."
         )
     return Path(targets[0]), targets[1:]
 
@@ -224,7 +224,7 @@ def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
 )
 @capture_option
 @click.option(
-    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graphs' files, without a STUDY."
+    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graph files, without a STUDY."
 )
 @step_option
 @click.option(

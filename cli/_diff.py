@@ -80,7 +80,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     type=click.Choice(PARTS),
     default="part",
     show_default=True,
-    help="Breakdown of the waterfall.",
+    help="How the waterfall divides the difference.",
 )
 @click.option(
     "--between-starts",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.command("emulate")
 @click.argument("study_folder", metavar="[STUDY]", required=False, type=click.Path(path_type=Path))
 @click.option(
-    "--workload", metavar="PREFIX", help="Graphs PREFIX.{rank}.et, or the name of a workload of STUDY."
+    "--workload", metavar="PREFIX", help="Graphs PREFIX.{rank}.et, or the name of a workload in STUDY."
 )
 @click.option(
     "-o", "--output", "output", metavar="STUDY", help="Study in which the workload and the run are stored."
@@ -220,7 +220,7 @@ def _print_measured(result: Result) -> None:
 @click.option(
     "--token-file",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The secret of `emulate`. [default: the environment's CHAKRASCOPE_EMULATION_TOKEN]",
+    help="Shared token for `emulate`. [default: $CHAKRASCOPE_EMULATION_TOKEN]",
 )
 @click.option("--wait", default="60s", show_default=True, help="How long to wait for `emulate`.")
 @click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer than this.")

@@ -28,7 +28,7 @@ def _patterns() -> list[str]:
 @click.command("generate")
 @click.argument("pattern", type=LateChoice(_patterns))
 @click.option(
-    "-o", "--output", "prefix", required=True, metavar="PREFIX", help="PREFIX.{rank}.et are written."
+    "-o", "--output", "prefix", required=True, metavar="PREFIX", help="Write the graphs to PREFIX.{rank}.et."
 )
 @click.option("--ranks", required=True, type=click.IntRange(1), help="Number of ranks.")
 @click.option(

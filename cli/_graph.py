@@ -51,7 +51,7 @@ def _kinds() -> dict[str, int]:
     type=click.Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
-    help="Instead, fold the rank by module, phase or stream, or the whole job by rank.",
+    help="Instead, aggregate one rank by module, phase or stream, or the whole job by rank.",
 )
 @click.option(
     "--edge",

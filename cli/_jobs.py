@@ -14,7 +14,7 @@ _COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simulated
 @click.command("jobs")
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
 @click.option("--log", "log_of", type=int, metavar="ID", help="Print the end of this job's log instead.")
-@click.option("--cancel", type=int, metavar="ID", help="Cancel a job first.")
+@click.option("--cancel", type=int, metavar="ID", help="Cancel this job before listing.")
 @click.option("--resume", is_flag=True, help="First restart jobs that still wait after a crash or a reboot.")
 @format_option
 def jobs_command(

@@ -33,7 +33,7 @@ def _formats() -> Iterable[str]:
 @click.argument("source", metavar="NETWORK")
 @network_changes
 @click.option("--logical-topology", "logical", help="Logical topology JSON that goes with a config.txt.")
-@click.option("--links", "list_links", is_flag=True, help="List all links instead, with their devices.")
+@click.option("--links", "list_links", is_flag=True, help="List all links and their devices instead.")
 @click.option(
     "--as",
     "kind",

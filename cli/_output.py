@@ -63,7 +63,7 @@ error_console = _Console(stderr=True, highlight=False)
 cluster_option = click.option(
     "--cluster",
     metavar="ADDRESS",
-    help="A Dask scheduler (tcp://host:8786), its file, or a batch system's YAML.",
+    help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
 )
 
 format_option = click.option(

@@ -35,7 +35,7 @@ def plan_file_options(command: Command) -> Command:
         "plan_file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Write the plan (of a search: the best) to this file, for `predict --plan`.",
+        help="Write the plan (for a search, the best one) to this file, for `predict --plan`.",
     )
     return read(write(command))
 

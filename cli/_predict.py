@@ -67,9 +67,9 @@ def plan_options(command: Command) -> Command:
                      help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N; "
                      "offload, offload:N: activations are moved to host memory."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Products that full recomputation does not repeat: qkv, projection, up, down."),
+                     help="Matmuls that full recomputation does not repeat: qkv, projection, up, down."),
         click.option("--offload-optimizer", is_flag=True, default=None,
-                     help="The host keeps the state of the optimizer, and computes its step."),
+                     help="Keep the optimizer state on the host, and compute the optimizer step there."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
@@ -91,7 +91,7 @@ def plan_options(command: Command) -> Command:
         click.option("--overlap/--no-overlap", "overlap", default=None,
                      help="Overlap gradient communication with computation."),
         click.option("--tensor-overlap/--no-tensor-overlap", "tensor_overlap", default=None,
-                     help="Overlap tensor-parallel collectives with matrix products."),
+                     help="Overlap tensor-parallel collectives with matmuls."),
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
                      help="Send a token once to a node, not to each of its experts. [default: on]"),
@@ -215,7 +215,9 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "--script", type=click.Path(path_type=Path), help="Your own training script, its arguments after `--`."
 )
 @click.option(
-    "--world", type=click.IntRange(1), help="Ranks of the script's job. [default: those of the network]"
+    "--world",
+    type=click.IntRange(1),
+    help="Number of ranks of the script's job. [default: the network's ranks]",
 )
 @click.option("--mesh", default="", metavar="DIMS", help="Device mesh of the script: dp=32,tp=8,pp=2.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -262,7 +264,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option("--spread", metavar="kernels=5%,ranks=2%",
               help="Variation of kernel times and of ranks; adds quantiles of the step.")  # fmt: skip
 @click.option("--replays", type=click.IntRange(1), help="Steps simulated for --spread. [default: 32]")
-@click.option("--seed", type=click.IntRange(0), help="Seed of --spread. [default: 0]")
+@click.option("--seed", type=click.IntRange(0), help="Random seed for --spread. [default: 0]")
 @network_changes
 @click.option(
     "--format",

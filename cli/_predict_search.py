@@ -99,7 +99,7 @@ def _choices(command: Command) -> Command:
 )
 @_choices
 @click.option("--limit", "limits", multiple=True, metavar="WHAT=MOST",
-              help="Limit of a plan: memory=80GiB (per rank), step=10s or cost=2.5. Repeatable.")  # fmt: skip
+              help="Limit on a plan: memory=80GiB (per rank), step=10s or cost=2.5. Repeatable.")  # fmt: skip
 @click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Price per chip-hour.")
 @click.option("--simulate", "most", type=click.IntRange(1), default=16, show_default=True,
               help="Maximum number of plans to simulate; all are estimated.")  # fmt: skip
@@ -122,7 +122,7 @@ def _choices(command: Command) -> Command:
 @click.option(
     "--cluster",
     metavar="ADDRESS",
-    help="A Dask scheduler (tcp://host:8786), its file, or a batch system's YAML.",
+    help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
 )
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
               help="Study that stores the search as a sweep; the same command resumes it.")  # fmt: skip

@@ -326,7 +326,7 @@ def _print_remarks(results: list[Result]) -> None:
     "--workload-configuration",
     "workload",
     metavar="PREFIX",
-    help="Graphs PREFIX.{rank}.et, which are stored in STUDY, or the name of a workload of STUDY.",
+    help="Graphs PREFIX.{rank}.et (imported into STUDY), or the name of a workload in STUDY.",
 )
 @click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
 @algorithm_option
@@ -334,7 +334,10 @@ def _print_remarks(results: list[Result]) -> None:
     "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
 )
 @click.option(
-    "--injection-scale", default=1.0, show_default=True, help="Factor for the system's endpoint delay."
+    "--injection-scale",
+    default=1.0,
+    show_default=True,
+    help="Factor by which to scale the system's endpoint delay.",
 )
 @click.option(
     "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."

@@ -100,7 +100,7 @@ _MOST_ROWS = 20
     "prices",
     multiple=True,
     metavar="[NETWORK=]NUMBER",
-    help="Price of one rank for an hour, on all networks or on one; or a YAML file of prices.",
+    help="Price per rank-hour, on all networks or on one; or a YAML file of prices.",
 )
 @click.option(
     "--keep",

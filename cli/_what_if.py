@@ -34,7 +34,7 @@ _WITHOUT_NUMBER = ("edge", "skew")
     "latency:0=2, link:0-8=0.5, on gpu machine:scale_up.latency_ns=2; below 1 slows down, inf removes it: "
     "cause:input_pipeline=inf, stall:, sync:, place:, skew:RANK.",
 )
-@click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="A dependency to drop.")
+@click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="Dependency to remove.")
 @click.option(
     "--each",
     "times",

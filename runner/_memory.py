@@ -39,9 +39,11 @@ def memory_limit() -> int:
     try:
         limit = int(parse_size(text))
     except ValueError as error:
-        raise ConfigError(f"{_VARIABLE} is '{text}', which is not a size; write it as in 4GB.") from error
+        raise ConfigError(
+            f"{_VARIABLE} is '{text}', which is not a size; give a size such as 4GB."
+        ) from error
     if limit < 1:
-        raise ConfigError(f"{_VARIABLE} is '{text}', which leaves nothing; write it as in 4GB.")
+        raise ConfigError(f"{_VARIABLE} is '{text}', which leaves no usable memory; give a size such as 4GB.")
     return limit
 
 

@@ -134,9 +134,9 @@ SHIPPED: dict[str, Traits] = {
     ),
     "flow": Traits(
         "our engine, messages share links",
-        "messages share links fairly, as fluids, on the equal-cost paths of packet. Any network; its time "
+        "a fluid model: messages share links fairly on the equal-cost paths of packet. Any network; its time "
         "grows with the messages, not their bytes.",
-        charges="lets messages share links as fluids: hops overlap, and nobody queues",
+        charges="uses a fluid model of links: hops overlap, and nobody queues",
         links=True,
         fabric=True,
         changes_links=True,

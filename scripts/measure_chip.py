@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure what operators cost on the GPU at hand, and write a chip file for ``predict``.
 
-``python scripts/measure_chip.py --chip h100 -o mine.yml`` times matrix products, attention, pointwise
+``python scripts/measure_chip.py --chip h100 -o mine.yml`` times matmuls, attention, pointwise
 operators and launches in several sizes. ``--chip`` names the shipped chip whose peaks and memory are taken:
 they come from a data sheet, not from a measurement. The costs are those of the software ``measured``.
 """
@@ -92,7 +92,7 @@ def slopes(counts: tuple[int, ...], host_ns: list[float], device_ns: list[float]
 
 
 def gemms(device: torch.device) -> pd.DataFrame:
-    """Return the times of square matrix products in BF16."""
+    """Return the times of square matmuls in BF16."""
     import torch  # noqa: PLC0415
 
     def cases() -> Iterator[tuple[float, Callable[[], object]]]:

@@ -37,18 +37,18 @@ def instant_text(time_ns: float, resolution_ns: float = 1000) -> str:
 
 
 def bytes_text(size_bytes: float) -> str:
-    """Return a size (bytes) such as ``12.3 MiB``."""
+    """Format a size in bytes, e.g. ``12.3 MiB``."""
     return _text(size_bytes, 1024, _BYTES)
 
 
 def bandwidth_text(bytes_per_ns: float, unit: Literal["GB/s", "Gb/s", "GiB/s"] = "GB/s") -> str:
-    """Return a bandwidth (bytes/ns) such as ``12.3 GB/s``; *unit* selects bits, or binary prefixes."""
+    """Format a bandwidth in bytes/ns, e.g. ``12.3 GB/s``; *unit* selects bits, or binary prefixes."""
     scale, step, names = _RATES[unit]
     return _text(float(bytes_per_ns) * scale, step, names)
 
 
 def share_text(share: float) -> str:
-    """Return a fraction as a percentage, such as ``12.3 %``; only 0 is 0.0 % and only 1 is 100.0 %."""
+    """Format a fraction as a percentage, e.g. ``12.3 %``; only 0 is 0.0 % and only 1 is 100.0 %."""
     per_mille = _rounded(share, 1, 3)
     if per_mille == 0 and share > 0:
         return "<0.1 %"

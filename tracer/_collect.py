@@ -63,7 +63,7 @@ def _check_same_job(trace_sets: Sequence[TraceSet]) -> None:
 def _check_equal(first: TraceSet, other: TraceSet, key: str, ours: object, theirs: object) -> None:
     if ours != theirs:
         raise TraceError(
-            f"{other.path} is of another job than {first.path}: its {key} is {theirs}, not {ours}. "
+            f"{other.path} belongs to a different job than {first.path}: its {key} is {theirs}, not {ours}. "
             "Collect the folders of one run."
         )
 

@@ -66,7 +66,7 @@ def _check(path: Path, part: StepTimes, rank: int) -> None:
         raise TraceFormatError(f"{path}: its steps are not in order. {_NEXT}")
     if part.rank != rank:
         raise TraceFormatError(
-            f"{path}: it is of rank {part.rank}, not {rank} as the manifest has it. {_NEXT}"
+            f"{path} belongs to rank {part.rank}, but the manifest lists it for rank {rank}. {_NEXT}"
         )
 
 

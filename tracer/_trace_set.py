@@ -202,7 +202,7 @@ def _contents(file: Path) -> bytes:
         size = file.stat().st_size
         if size > _MOST_BYTES:
             raise TraceFormatError(
-                f"{file} has {size >> 20} MiB, which no manifest has. "
+                f"{file} is {size >> 20} MiB, too large for a manifest. "
                 "Give the folder that `chakrascope trace` wrote."
             )
         return file.read_bytes()

@@ -16,7 +16,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
-_REFUSAL = "This is not a request of the viewer's pages. Reload the page; it may be of another version."
+_REFUSAL = "This request does not come from the viewer's pages. Reload the page; it may be outdated."
 # Of properties that have the same type on every page; None stands for one that is not set.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "checked": (bool,),

@@ -49,7 +49,7 @@ def serve(
 
     *ready* is called with the address once connections are accepted. Items in the folder *import_from* may
     be imported into the studies. Port 0 takes any free port. The viewer only answers requests with the
-    secret token of the address given to *ready*, as a machine may have other users. On a loopback address,
+    secret token in the URL given to *ready*, as a machine may have other users. On a loopback address,
     False for *with_token* disables this. Raises `UsageError` if that is not allowed, and `ChakrascopeError`
     if the port cannot be opened.
     """

@@ -206,8 +206,7 @@ def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
             other = rank_of.get(process, rank)
             if other is not rank:
                 cause = (
-                    f"It is of process {process}, which is rank {other.rank}, but is given as rank "
-                    f"{rank.rank}."
+                    f"It belongs to process {process} (rank {other.rank}), but is given as rank {rank.rank}."
                 )
                 doubts.append(Doubt(True, str(path), cause, _OWN_PLACE))
             elif path == rank.host_path:

@@ -122,7 +122,7 @@ CALLS: Mapping[str, str] = {
     # Python's database API (PEP 249), whose drivers are extension modules.
     **dict.fromkeys(("execute", "executemany", "commit", "rollback", "fetchone", "fetchall"), "io"),
 }
-"""Functions that have no frame of Python's, by name, and the cause of the time in them."""
+"""Functions without a Python frame, by name, and the cause of the time in them."""
 _INPUT_OUTPUT = (
     "fsync fdatasync read pread64 readv write pwrite64 writev openat sendfile getdents64 unlink unlinkat "
     "rename close sync msync flock fallocate ftruncate recvfrom recvmsg sendto sendmsg connect accept "

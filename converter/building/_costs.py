@@ -2,7 +2,7 @@
 
 Multiply and add count as two operations, as in ``torch.utils.flop_counter``:
 
-* matrix product m x k by k x n: 2 m k n (times the batch);
+* matmul m x k by k x n: 2 m k n (times the batch);
 * convolution: 2 x output positions x kernel positions x channels in (per group) x channels out; its
 backward pass has the same for each requested gradient;
 * attention: 2 x batch x heads x queries x keys x (width of q + width of v); its backward, which recomputes
@@ -409,7 +409,7 @@ def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], ho
 def counted_operators(ops: Ops) -> np.ndarray:
     """Return the operators with a cost, so that no work is counted twice.
 
-    Matrix products and the like are counted as a whole, and elementwise operators, which may convert scalars
+    Matmuls and the like are counted as a whole, and elementwise operators, which may convert scalars
     first; if they are nested, the innermost counts. Elsewhere leaf operators count.
     """
     whole = which(ops.trace.texts, _is_whole)[ops.name].tolist()

@@ -59,7 +59,7 @@ from ._shared_inputs import shared_inputs
 from ._steps import Window
 
 LEFT_OUT = (
-    "communications issued by other threads than the training thread, such as those of PowerSGD's hook, are "
+    "communications issued by threads other than the training thread, as in PowerSGD's hook, are "
     "left out: no network changes their time"
 )
 # Whose operators start communications or wait for them: they compute nothing.

@@ -114,7 +114,7 @@ def _refuse(matched: MatchedLogs, *, cut_unfinished: bool) -> None:
     if not matched.agreed() and not matched.messages:
         raise TraceError(
             f"{logs.place} has no collective that all its ranks logged: each log ends before the "
-            "others begin, or they are of different jobs. Take the logs at the same time."
+            "others begin, or they belong to different jobs. Take the logs at the same time."
         )
 
 

@@ -193,7 +193,7 @@ def without_overhead(workload: Workload, place: str) -> Workload:
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
         raise UsageError(
-            f"{place} has no times of unprofiled steps: that needs {_LEAST_STEPS} steps "
+            f"{place} has no unprofiled step times: that needs {_LEAST_STEPS} steps "
             "outside the captured ones. Capture again with 'chakrascope trace' and let the script take more "
             "steps, or convert without --rescale-host."
         )

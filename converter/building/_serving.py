@@ -133,7 +133,7 @@ def _width(shape: Sequence[int]) -> int:
 
 
 class _Experts(NamedTuple):
-    """Two products of routed rows, *hidden* to *wide* and *inner* to *hidden*; *chosen* experts per token.
+    """Two matmuls of routed rows, *hidden* to *wide* and *inner* to *hidden*; *chosen* experts per token.
 
     *element_bytes* are those of rows, *weight_bytes* those of all weights of one expert.
     """
@@ -148,7 +148,7 @@ class _Experts(NamedTuple):
     weight_bytes: float
 
     def work(self) -> Work:
-        """Return the work of both products, between which rows of the inner width are written and read."""
+        """Return the work of both matmuls, between which rows of the inner width are written and read."""
         rows = self.tokens * self.chosen
         active = self.experts * (1 - (1 - min(1.0, self.chosen / self.experts)) ** self.tokens)
         moved = (rows * self.inner + self.tokens * self.hidden) * self.element_bytes
@@ -166,7 +166,7 @@ def _fused_experts(op: HostOp) -> _Experts:
 
 
 def _expert_layer(op: HostOp, allocated: Iterable[Sequence[int]], kernels: Sequence[str]) -> _Experts:
-    """Return the experts of a layer by the rows that it *allocated* for the result of the first product."""
+    """Return the experts of a layer by the rows that it *allocated* for the result of the first matmul."""
     (tokens, hidden), (_, experts) = (_shape(op, place) for place in (0, 1))
     routed = (shape for shape in allocated if math.prod(shape[:-1]) in range(2 * tokens, 2**62, tokens))
     *rows, inner = next(routed, ())

@@ -269,8 +269,8 @@ def pose_for_all(
     programs = sorted(set(own))
     if len(programs) > MAX_PROGRAMS:
         raise TraceError(
-            f"{place}: the {num_ranks} ranks need {len(programs)} different graphs, and {MAX_PROGRAMS} is "
-            "the limit. Capture a fake world of fewer ranks."
+            f"{place}: the {num_ranks} ranks need {len(programs)} distinct graphs; the limit is "
+            f"{MAX_PROGRAMS}. Capture a fake world of fewer ranks."
         )
     index = {program: position for position, program in enumerate(programs)}
     names = workload.metadata.get(GROUP_NAMES, {})
@@ -304,8 +304,8 @@ def groups_like(
         if own in groups:
             return groups
     raise TraceError(
-        f"{place}: the script made the group of ranks {', '.join(map(str, ranks))}, but none like it "
-        f"for every other of the {num_ranks} ranks, so rank 0 cannot represent them. Capture this job on "
+        f"{place}: the script created the group {', '.join(map(str, ranks))} but no corresponding groups "
+        f"for the remaining ranks of {num_ranks}, so rank 0 cannot represent them. Capture this job on "
         "real ranks."
     )
 

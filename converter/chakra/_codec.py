@@ -127,7 +127,7 @@ def bytes_of_messages(messages: Iterable[Any], *, rank: int) -> bytes:
         descriptor = getattr(message, "DESCRIPTOR", None)
         if descriptor is None or descriptor.name != expected:
             raise WorkloadFormatError(
-                f"Rank {rank}: message {position} is of type {type(message).__name__}, not {expected}. "
+                f"Rank {rank}: message {position} has type {type(message).__name__}, not {expected}. "
                 "Pass a GlobalMetadata, then the nodes, as in an .et file."
             )
         if position < 2:
@@ -148,7 +148,7 @@ def messages_of_bytes(data: bytes, et_def: Any) -> Iterator[Any]:
         descriptors = [message_class.DESCRIPTOR, node_class.DESCRIPTOR]
     except AttributeError as error:
         raise UsageError(
-            f"{getattr(et_def, '__name__', et_def)!r} has no messages of Chakra ({error}). "
+            f"{getattr(et_def, '__name__', et_def)!r} has no Chakra messages ({error}). "
             "Pass the module et_def_pb2 that protoc makes of Chakra's et_def.proto."
         ) from None
     for descriptor in descriptors:

@@ -198,7 +198,7 @@ def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
         )
     if rank is None:
         return f"has no rank, neither inside nor in its name. {give}."
-    again = f"is of rank {rank}, like {stated[rank]}"
+    again = f"belongs to rank {rank}, like {stated[rank]}"
     if common_name(path.name) == common_name(stated[rank].name):
         return (
             f"{again}: it was recorded more than once. {give}; 'chakrascope import' distinguishes recordings."

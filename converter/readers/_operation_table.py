@@ -286,7 +286,8 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
     An operation is the sum of a phase over the step, and begins when the previous one ends. A step begins
-    on all ranks when it does on the first. ``collectives`` is waiting for peers and their messages.
+    on all ranks when it does on the first. ``collectives`` is the time spent waiting for peers
+    and their messages.
     Ranks that exchange messages are stages of a replica, in their order; others are replicas. Raises
     `TraceError` if there are no such steps.
     """

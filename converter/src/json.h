@@ -41,7 +41,7 @@ class Scanner {
         : begin_(begin), at_(begin), end_(end), more_(more) {}
 
     const char* position() const { return at_; }
-    // Skip white space and return the next byte, 0 at the end of all bytes.
+    // Skip whitespace and return the next byte, or 0 at the end of input.
     char peek() { return *at_ > ' ' ? *at_ : skip(); }
     // Whether only white space is left at present.
     bool exhausted();

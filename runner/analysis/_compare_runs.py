@@ -119,7 +119,7 @@ def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
 
 
 def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, other: RunAnalysis) -> str:
-    """Split a difference in *transfer* time into hops in series and the rest, which is queueing."""
+    """Split a difference in *transfer* time into store-and-forward time per hop and queueing (the rest)."""
     names = (base.info.backend, other.info.backend)
     charged = {about_backend(name).hops: name for name in names}
     if charged.keys() != {1, 2}:

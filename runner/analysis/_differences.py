@@ -170,7 +170,7 @@ def _one_is_measured(base: Result, other: Result) -> bool:
 
 
 def _ranks(result: Result) -> int:
-    """Return the number of ranks of *result*; of a measurement, those that were measured."""
+    """Return the number of ranks of *result*; for a measurement, the number of measured ranks."""
     return int(result.provenance.get(_MEASURED_RANKS, len(result.ranks)))
 
 

@@ -63,7 +63,7 @@ REMEDIES: Mapping[str, str] = {
     "sleep": "remove the sleep, or wait for an event instead",
     "validation": "validate less often or on fewer batches, or in another job",
     "logging": "log less often, and format and write in another thread",
-    "recomputation": "checkpoint fewer layers where memory allows, or save the results of matrix products "
+    "recomputation": "checkpoint fewer layers where memory allows, or save the results of matmuls "
     "(torch.utils.checkpoint.create_selective_checkpoint_contexts)",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
     "Python stack of each operator of the forward pass",
@@ -106,8 +106,8 @@ UNKNOWN = "doing less of it, or covering it by other work"
 def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tuple[int, str]:
     """Return how much work of a *cause* in a step the free *cores* can take over (ns), and the remedy.
 
-    0 is hardly any, which needs other remedies. If the cores are unknown, or the cause has no work for them,
-    it is all, and the general remedy.
+    If the cores could take over hardly any of it, return 0 and other remedies. If the free cores are unknown,
+    or the cause has no work that they could do, return *work_ns* and the general remedy.
     """
     if cores is None or cause not in MOVABLE:
         return work_ns, REMEDIES.get(cause, UNKNOWN)

@@ -1,4 +1,4 @@
-"""The flow-level backend: messages as fluids that share the links of a fabric."""
+"""The flow-level backend: a fluid model, in which messages share the links of a fabric."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def calibrate_records(
             f"'{system.name}' as 'analytical-unaware' simulates them; with others its figures mean less.",
             *remarks.assumed,
             *(
-                f"The library runs {other} for {operation}, which takes as long as it."
+                f"The library runs {other} for {operation}: both take equally long."
                 for operation, other in records.substitutes.items()
             ),
         ),

@@ -36,12 +36,12 @@ def class_of(operator: str) -> str:
 def operator_table(workload: Workload) -> pd.DataFrame:
     """Return a row per captured operator with a cost: ``rank, node_id``, operator, class, ops, bytes, ns.
 
-    ``work`` determines its time: operations for matrix products and attention, else bytes. Raises
+    ``work`` determines its time: operations for matmuls and attention, else bytes. Raises
     `ConfigError` for a workload that does not come from a measurement.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
-            "The workload does not come from a measurement, so it has no times of operators; capture the job "
+            "The workload does not come from a measurement, so it has no operator times; capture the job "
             "with 'chakrascope trace'."
         )
     tables = []

@@ -1,4 +1,4 @@
-"""The network file of a calibration with its provenance, and the picture of the fit as SVG."""
+"""The network file of a calibration with its provenance, and the plot of the fit as SVG."""
 
 from __future__ import annotations
 

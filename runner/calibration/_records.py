@@ -214,6 +214,6 @@ def _timed_transfer(call: _Call, ranks: int, place: str) -> Transfer:
     if len(durations) != len(members) or min(durations, default=0) <= 0 or call.size_bytes <= 0:
         raise ConfigError(f"{place} needs a size above 0, and a duration above 0 of every rank.")
     if call.last is not None and call.last not in members:
-        raise ConfigError(f"{place}: 'last' names rank {call.last}, which is none of its members.")
+        raise ConfigError(f"{place}: 'last' names rank {call.last}, which is not a member.")
     taken = min(durations) if call.last is None else durations[members.index(call.last)]
     return Transfer(members, (Call(call.operation, call.size_bytes),), taken, max(durations) - taken)

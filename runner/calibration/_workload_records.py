@@ -215,7 +215,7 @@ def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] |
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
-            "The workload does not come from a measurement, so it has no times of collectives; capture the "
+            "The workload does not come from a measurement, so it has no collective times; capture the "
             "job with 'chakrascope trace', or give production logs."
         )
     calls = _calls(workload)

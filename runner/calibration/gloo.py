@@ -32,8 +32,8 @@ _LATE_S = 0.005  # the others have arrived by then
 class _Call(NamedTuple):
     """An operation with the bytes of each of *members*; *turns* consecutive ones count as one.
 
-    *begin* returns the work to wait for, if any. Each of the first *comes_last* members arrives last in its
-    turn. In a *rooted* operation, some ranks learn of the end only at the next barrier.
+    *begin* returns the work to wait for, if any. Each of the first *comes_last* members takes a turn
+    arriving last. In a *rooted* operation, some ranks learn of the end only at the next barrier.
     """
 
     operation: str

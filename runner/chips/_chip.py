@@ -15,7 +15,7 @@ from ...support.documents import read_yaml
 from ..config import Shipped, typed_fields
 
 LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
-"""Bytes of an operand of a matrix product, with the scales of its blocks.
+"""Bytes of an operand of a matmul, with the scales of its blocks.
 
 Everything else of such a step, attention and the last product too, is in half precision.
 """
@@ -75,14 +75,14 @@ class Costs:
 
     *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
     *pointwise* of the memory bandwidth. *gemm_memory* is the share of the time to move the operands of a
-    matrix product once that is added to its operations, so that thin products are slow. *layer_ns* is the
+    matmul once that is added to its operations, so that thin matmuls are slow. *layer_ns* is the
     additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
     in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
     that slows the computation down by as much, *tensor_exposed* that of one of tensor parallelism, between
     the parts of a product (if not given, *exposed*). *within_node* and *across_nodes* are the costs of
     collectives on the links of a node and between nodes. The software by itself has *fused_attention*,
     *overlap* of gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their
-    collectives with matrix products, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
+    collectives with matmuls, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
     runs PyTorch's own operators (*eager*).
     """
 
@@ -127,8 +127,8 @@ class Chip:
 
     *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
     that traces give it. *host* is that of the usual node, for CPU offload. *products* are the shares of the
-    peaks that large matrix products reach when measured alone, by precision. Without measured steps, it has
-    the costs of the shipped chip that *like* names for the software, with the shares of matrix products
+    peaks that large matmuls reach when measured alone, by precision. Without measured steps, it has
+    the costs of the shipped chip that *like* names for the software, with the shares of matmuls
     scaled by those measured in isolation.
     """
 
@@ -170,7 +170,7 @@ class Chip:
         return self.costs[software]
 
     def costs_like(self, other: Chip, software: str) -> Costs:
-        """Return the costs of *software* on *other*, with matrix products as fast as on this chip."""
+        """Return the costs of *software* on *other*, with matmuls as fast as on this chip."""
         costs = other.costs_of(software)
         ratio = {key: share / other.products[key] for key, share in self.products.items()
                  if key in other.products}  # fmt: skip

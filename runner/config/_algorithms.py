@@ -233,7 +233,7 @@ def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
     if not files:
         raise ConfigError(
             f"The custom algorithm '{name}' has no files {system.folder / name}.N.et, one for each position "
-            "N; they are looked for from the working directory, then from the system configuration."
+            "N; they are searched relative to the working directory, then to the folder of the system file."
         )
     folder.mkdir(parents=True, exist_ok=True)
     for number, file in files.items():

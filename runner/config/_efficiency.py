@@ -126,7 +126,7 @@ class EfficiencyPart:
         return {int(CollectiveType[name.upper()]): count for name, count in self.sends_first.items()}
 
     def costs(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the curves by Chakra's number of the operation."""
+        """Return the curves, keyed by Chakra operation number."""
         return {int(CollectiveType[name.upper()]): list(points) for name, points in self.collectives.items()}
 
 

@@ -41,7 +41,7 @@ _OWN_DEFAULTS: dict[str, Any] = {
     "RP_TIMER": 900.0,
     "VAR_WIN": 1,
 }
-# Thresholds of ASTRA-sim's sample: (bit/s, KMIN in kB, KMAX in kB, PMAX).
+# Thresholds in ASTRA-sim's sample: (bit/s, KMIN in kB, KMAX in kB, PMAX).
 _SAMPLE_ECN = (
     (25e9, 100, 400, 0.2),
     (40e9, 200, 800, 0.2),
@@ -169,7 +169,7 @@ def _dimensions(network: NetworkConfig) -> list[Dimension]:
 
 
 def _scaled_ecn(fabric: Fabric) -> dict[str, Any]:
-    """Return the marking thresholds of ASTRA-sim's sample at every rate that a link of *fabric* has."""
+    """Return the marking thresholds in ASTRA-sim's sample for every link rate in *fabric*."""
     changed = {change.rate_bps for change in fabric.changes} - {0}
     rates = sorted({link.rate_bps for link in fabric.links} | changed)
     marks = {rate: _interpolate(float(rate)) for rate in rates}

@@ -52,7 +52,7 @@ class HostClock:
         return 0 if self.shared else max(self.before.error_ns, self.after.error_ns)
 
     def local(self, coordinator_ns: int) -> int:
-        """Return the host's clock at a time of the coordinator's, as estimated before the run."""
+        """Return the host's clock at a coordinator time, as estimated before the run."""
         return coordinator_ns if self.shared else coordinator_ns + self.before.offset_ns
 
     def corrected(self, since_start_ns: npt.NDArray[np.int64], start_ns: int) -> npt.NDArray[np.int64]:

@@ -178,7 +178,7 @@ class Coordinator:
         hosts = tuple(str(host) for host in facts.get("hosts", ()))
         needed = {place.host for place in self._places} - self._of_host.keys()
         if hello.kind != "hello" or facts.get("protocol") != PROTOCOL or not needed & set(hosts):
-            self._refused.append(f"{address} ('{', '.join(hosts)}', which is not a host that is awaited)")
+            self._refused.append(f"{address} ('{', '.join(hosts)}', not an expected host)")
             with contextlib.suppress(BackendError):
                 channel.send("bye")
             channel.close()

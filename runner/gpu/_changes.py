@@ -45,7 +45,7 @@ def faster_machine(machine: Machine, key: str, times: float) -> Machine:
     """
     figures = machine_figures(machine)
     if key not in figures:
-        raise ConfigError(f"There is no figure '{key[:60]}' of a machine{did_you_mean(key, figures)}")
+        raise ConfigError(f"A machine has no figure '{key[:60]}'{did_you_mean(key, figures)}")
     value = figures[key]
     is_time = key.endswith("_ns") and not key.endswith("_per_ns")
     changed: float = value / times if is_time else value * times

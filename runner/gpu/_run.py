@@ -65,7 +65,7 @@ def simulate_program(
     record_ops: bool = True,
     progress: Callable[[int, int], bool] | None = None,
 ) -> ProgramRun:
-    """Run *program* for a collective of *size_bytes* (as in ASTRA-sim; of an all-gather, each rank's shard).
+    """Run *program* for a collective of *size_bytes* (as in ASTRA-sim; for an all-gather, each rank's shard).
 
     Its ranks are on GPUs 0, 1 ..., ``machine.scale_up.gpus`` of them in a node. *detailed* simulates every
     request in every router, which is slow; by default it is used if the fast fabric is inaccurate

@@ -89,7 +89,7 @@ class Database:
         if version == _VERSION:
             return
         if version != 0:
-            raise StudyError(f"The job store {self.path} is of another version; use a newer chakrascope.")
+            raise StudyError(f"The job store {self.path} has a newer version; use a newer chakrascope.")
         for statement in _SCHEMA.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {_VERSION}")
@@ -120,7 +120,9 @@ class Database:
                 return
             problem = str(error)
         if problem != "ok":
-            raise StudyError(f"The job store {self.path} is damaged ({problem}); delete it: runs stay.")
+            raise StudyError(
+                f"The job store {self.path} is damaged ({problem}); delete it; the runs are kept."
+            )
 
     def update(self, identity: int, where: str = "1", /, **values: Any) -> bool:
         """Set columns of the job *identity* if *where* holds, and return whether it did."""
@@ -218,7 +220,7 @@ class JobStore:
         request = request_of(self.study, experiment, name)
         if read_request(self.study, request).content_hash != experiment.content_hash:
             raise ConfigError(
-                f"The experiment is not of the workload '{name}' as the study {self.study.path} has it; add "
+                f"The experiment does not use the workload '{name}' of the study {self.study.path}; add "
                 "the workload to the study and prepare the experiment from it."
             )
         done = self.study.has_run(experiment)

@@ -70,7 +70,7 @@ def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
     model = request.model
     sequence = request.sequence or model.sequence
     if model.convolutions and tp * pp * cp > 1:
-        return "convolutions are predicted with data parallelism alone"
+        return "convolutions support data parallelism only"
     if model.heads % tp:
         return f"--tp does not divide {model.heads} attention heads"
     if model.ffn % tp:

@@ -1,4 +1,4 @@
-"""The request of a search: model, clusters, common settings; and the command that predicts one plan."""
+"""The request for a search: model, clusters, common settings; and the command that predicts one plan."""
 
 from __future__ import annotations
 

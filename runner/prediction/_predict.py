@@ -345,7 +345,7 @@ def assumptions(setting: Setting) -> list[str]:
     if setting.model.experts:
         assumptions.append("Every expert gets as many tokens as the others")
         if not plan.cuda_graphs:
-            assumptions.append("The host launches the products of experts once it has their token counts")
+            assumptions.append("The host launches the matmuls of experts once it has their token counts")
     if plan.ep > 1:
         assumptions.append(
             "A token is sent once to each node, and there to each rank, with experts of it"

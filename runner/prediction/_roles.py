@@ -168,7 +168,7 @@ def _workload(actors: Mapping[int, Role], world: int, assumptions: list[str]) ->
         program_of_rank[rank] = programs[key]
         if len(graphs) > MAX_PROGRAMS:
             raise TraceError(
-                f"The {world} ranks of the script need more than {MAX_PROGRAMS} different graphs, the limit. "
+                f"The script's {world} ranks need more distinct graphs than the limit of {MAX_PROGRAMS}. "
                 "Predict a smaller job."
             )
     groups = {number: group for group, number in numbers.items()}

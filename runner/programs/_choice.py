@@ -122,7 +122,7 @@ class Choice:
 
 
 def read_proved(path: Path) -> Program:
-    """Return the program in *path* after proving it correct; raises `ConfigError` with the first mistake."""
+    """Return the program in *path* after proving it correct; raises `ConfigError` with the first bug."""
     content = read_bytes(path)
     return _proved(content, hashlib.sha256(content).digest(), str(path))
 

@@ -1,4 +1,4 @@
-"""Figures of a program (traffic by pair of ranks, steps, lower bounds), and its picture as SVG."""
+"""Figures of a program (traffic by pair of ranks, steps, lower bounds), and its plot as SVG."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ _STYLE = (
 
 
 def has_arrows(found: Inspection) -> bool:
-    """Return whether the picture has arrows rather than shaded boxes."""
+    """Return whether the plot has arrows rather than shaded boxes."""
     few = len(found.traffic) <= _MOST_ARROWS and found.steps <= _MOST_STEPS
     return few and found.program.num_ranks <= _MOST_RANKS
 
@@ -210,7 +210,7 @@ def program_picture(found: Inspection) -> str:
     ranks, steps = found.program.num_ranks, max(1, found.steps)
     if not arrows and ranks * steps > _MOST_CELLS:
         raise ConfigError(
-            f"{found.program.name}: {ranks:,} ranks over {steps:,} steps are too many for a picture. "
+            f"{found.program.name}: {ranks:,} ranks over {steps:,} steps are too many for a plot. "
             "Next: take the table, chakrascope algorithm inspect --view traffic."
         )
     row = _ARROW_ROW if arrows else _CELL_ROW

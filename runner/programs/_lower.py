@@ -6,9 +6,9 @@ continues at once, but messages of a thread block to one peer are sent in order.
 * A read of another rank's buffer (get, and reductions that read) is a request and a message back.
 * Operations of the switch are replaced by messages: a multicast by one to each rank, an in-network reduction
   by a read from each.
-* Reductions and copies take the bytes they read and write at the bandwidth of the local memory.
+* Reductions and copies take the time to read and write their bytes at local memory bandwidth.
 * LL sends twice the bytes (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
-* An XML whose chunks are larger than a slot of NCCL's runs in rounds: its thread blocks repeat all steps for
+* An XML whose chunks are larger than an NCCL slot runs in rounds: its thread blocks repeat all steps for
   each part of the chunks.
 """
 
@@ -142,7 +142,7 @@ class _Lowering:
                 "protocol Simple, more chunks, or a smaller collective."
             )
         self.remarks[
-            f"Programs that pass messages went over chunks larger than a slot of NCCL's "
+            f"Programs that pass messages went over chunks larger than an NCCL slot "
             f"({bytes_text(self.rounds.slot_bytes)} with {program.protocol}) in rounds."
         ] = None
 

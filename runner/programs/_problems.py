@@ -13,7 +13,7 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """A mistake, its place, and the ordered steps of the shortest run that shows it.
+    """A bug, its place, and the steps of the shortest run that exposes it.
 
     *kind* is deadlock, race, unwritten, result, leftover or order.
     """

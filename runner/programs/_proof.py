@@ -76,7 +76,7 @@ def prove(program: Program) -> Proof:
 
 
 def _is_unused(unrolled: Unrolled, run: Run) -> bool:
-    """Return whether all mistakes are races or reads of unwritten cells that affect no rank's result."""
+    """Return whether all bugs are races or reads of unwritten cells that affect no rank's result."""
     program = unrolled.program
     serious = itertools.chain(
         deadlocks(unrolled, run),

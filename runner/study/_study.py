@@ -78,7 +78,7 @@ class Study(StudyLayout):
             ) from error
         if head.get("format") != _FORMAT or head.get("version") != 1:
             raise StudyError(
-                f"{study.head_file} is not of a study this version can read; use a newer chakrascope."
+                f"{study.head_file} is from an unknown version of a study; use a newer chakrascope."
             )
         return study
 

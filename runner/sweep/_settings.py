@@ -233,7 +233,7 @@ def _put(data: dict[str, Any], key: str, value: Any, dimensions: int) -> None:
     for step in path:
         inner = data.setdefault(step, {})
         if not isinstance(inner, dict):
-            raise ConfigError(f"'{key}': '{step}' does not hold keys of its own in this network.")
+            raise ConfigError(f"'{key}': '{step}' has no sub-keys in this network.")
         data = inner
     data[last] = [value] * dimensions if dimensions and not isinstance(value, list) else value
 

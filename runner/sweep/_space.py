@@ -146,8 +146,8 @@ def grid(axes: Mapping[str, Sequence[Any] | Range]) -> list[dict[str, Any]]:
 def _listed(key: str, values: Sequence[Any] | Range) -> Sequence[Any]:
     if isinstance(values, Range):
         raise ConfigError(
-            f"The axis '{key}' is a range, of which a grid cannot have every value; list some, or search it "
-            "by trials (--trials 50)."
+            f"The axis '{key}' is a range, which a grid sweep cannot enumerate; list values, or search it "
+            "with --trials 60."
         )
     if not len(values):
         raise ConfigError(f"The axis '{key}' of the sweep has no value; give at least one.")

@@ -301,7 +301,7 @@ def _search(over: Space | Sequence[Settings], trials: int) -> Search:
 
 
 def _check(over: Space | Sequence[Settings], base: Base) -> None:
-    """Check for mistakes that would affect every point, before the first is simulated."""
+    """Check for errors that would affect every point, before the first is simulated."""
     points = [over] if isinstance(over, Mapping) else over
     for keys in {tuple(point) for point in points}:
         check_keys(dict.fromkeys(keys))

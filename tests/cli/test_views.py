@@ -19,7 +19,7 @@ from chakrascope.runner import Study
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer.pages import _summary
 
-# Captured steps side by side: ``summary --view steps``, its JSON, and the cards of the page Summary.
+# Captured steps side by side: ``summary --view steps``, its JSON, and the cards of the Summary page.
 
 NAMES = {"0": "step[EXTEND bs=2 toks=64]", "1": "step[DECODE bs=2]", "2": "step[DECODE bs=2]"}
 SHARES = [[0, 0, 5_000_000], [1, 5_000_000, 6_000_000], [2, 6_500_000, 8_000_000]]

@@ -86,7 +86,7 @@ def test_metadata_behind_the_events_is_found(tmp_path, device):
 def test_a_rank_recorded_twice_is_told_apart_from_two_ranks(tmp_path, device):
     for name in ("h_1.1732250000000000001.pt.trace.json.gz", "h_1.1732250000000000009.pt.trace.json.gz"):
         shutil.copy(device[0], tmp_path / name)
-    with pytest.raises(UsageError, match=r"is of rank 0, like .*recorded more than once"):
+    with pytest.raises(UsageError, match=r"belongs to rank 0, like .*recorded more than once"):
         convert_files(device_trace=str(tmp_path))
 
 

@@ -35,7 +35,7 @@ def _exchange(folder, side):
         (
             (1, 0),
             (0, 1),
-            r"rank1.host.json.gz: It is of process 19125, which is rank 1, but is given as rank 0",
+            r"rank1.host.json.gz: It belongs to process 19125 \(rank 1\), but is given as rank 0",
         ),
         ((0, 0), (0, 1), r"rank0.host.json.gz: Ranks 0 and 1 were given the same trace"),
         ((0, 1), (1, 0), r"rank1.device.json.gz: It is the trace of rank 1, but is given as rank 0"),
@@ -74,8 +74,8 @@ def test_the_doctor_finds_exchanged_host_traces_of_others(mlp, tmp_path):
         shutil.copy(mlp / f"rank{rank}.device.json.gz", tmp_path / f"kineto_rank{rank}.json.gz")
         shutil.copy(mlp / f"rank{rank}.host.json.gz", tmp_path / f"et_rank{1 - rank}.json.gz")
     first, second = [finding for finding in doctor(tmp_path) if finding.severity == "error"]
-    assert "which is rank 1, but is given as rank 0" in first.cause
-    assert "which is rank 0, but is given as rank 1" in second.cause
+    assert "(rank 1), but is given as rank 0" in first.cause
+    assert "(rank 0), but is given as rank 1" in second.cause
 
 
 def test_jobs_of_other_sizes_are_refused(mlp, trace_set, data_dir):

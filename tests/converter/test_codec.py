@@ -289,8 +289,8 @@ def test_another_schema_is_refused_both_ways():
     ("ranks", "message"),
     [
         ([], "no rank"),
-        ([[et_def.Node(id=1)]], "Rank 0: message 0 is of type Node, not GlobalMetadata"),
-        ([_job()[0], [et_def.GlobalMetadata(), "node"]], "Rank 1: message 1 is of type str, not Node"),
+        ([[et_def.Node(id=1)]], "Rank 0: message 0 has type Node, not GlobalMetadata"),
+        ([_job()[0], [et_def.GlobalMetadata(), "node"]], "Rank 1: message 1 has type str, not Node"),
         ([[et_def.GlobalMetadata(), et_def.Node(id=1), et_def.Node(id=1)]], "rank 0"),
     ],
 )
@@ -300,7 +300,7 @@ def test_other_messages_are_refused_by_rank(ranks, message):
 
 
 def test_a_module_without_the_messages_is_refused():
-    with pytest.raises(UsageError, match="'math' has no messages of Chakra"):
+    with pytest.raises(UsageError, match="'math' has no Chakra messages"):
         list(Workload.from_messages(_job()).to_messages(__import__("math")))
 
 

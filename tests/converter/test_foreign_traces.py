@@ -225,7 +225,7 @@ def test_traces_tell_their_own_ranks(data_dir, tmp_path):
     with pytest.raises(TraceError, match="is the trace of rank 1, but is given as rank 0"):
         convert_files(device_trace=swapped)
     shutil.copy(swapped[0], tmp_path / "again.pt.trace.json.gz")
-    with pytest.raises(UsageError, match="is of rank 1, like"):
+    with pytest.raises(UsageError, match="belongs to rank 1, like"):
         convert_files(device_trace=str(tmp_path))
 
 

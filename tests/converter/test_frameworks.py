@@ -101,7 +101,7 @@ def test_several_captures_in_one_folder_are_several_jobs(tmp_path, captured):
     _lay_out(tmp_path, captured, later)
     items = [item for item in find_items(tmp_path) if item.kind == "traces"]
     assert [list(zip(item.files[:2], item.host_files, strict=True)) for item in items] == [SGLANG, later]
-    with pytest.raises(UsageError, match=r"is of rank 0, like .*\{rank\}"):
+    with pytest.raises(UsageError, match=r"belongs to rank 0, like .*\{rank\}"):
         find_rank_traces(str(tmp_path), str(tmp_path))
     pattern = f"{tmp_path}/1782250999.5155685-TP-{{rank}}"
     found = find_rank_traces(f"{pattern}.et.json", f"{pattern}.trace.json.gz")

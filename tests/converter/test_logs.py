@@ -277,7 +277,7 @@ def test_uneven_all_to_alls_are_no_disagreement(tmp_path):
 def test_a_rank_given_twice_is_refused(tmp_path, job):
     folder = job.write(tmp_path / "logs")
     (folder / "again_rank_2.json").write_text(json.dumps(job.flight(2)))
-    with pytest.raises(TraceError, match="is of rank 2, like"):
+    with pytest.raises(TraceError, match="belongs to rank 2, like"):
         read_logs([folder])
     inspector = job.write(tmp_path / "inspector", "inspector")
     (inspector / "copy.log").write_text(job.inspector(1))

@@ -235,7 +235,7 @@ def altered(**changes):
         (b"no gzip", "cannot be decompressed"),
         (gzip.compress(b"[]", mtime=0), "Expected `object`"),
         (altered(version=2), "Invalid enum value 2"),
-        (altered(rank=1), "it is of rank 1, not 0"),
+        (altered(rank=1), "belongs to rank 1, but the manifest"),
         (part(0, [STEP], index=[1, 0]), "not in order"),
         (part(0, [STEP], gc_ns=[0]), "have \\[1, 2\\] rows"),
         (part(0, [STEP], gc_ns=[0, "x"]), "Expected `int`"),

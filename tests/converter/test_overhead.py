@@ -105,7 +105,7 @@ def test_host_time_stays_where_captured_steps_took_no_longer(captured):
 
 
 def test_an_older_capture_cannot_be_scaled_and_says_why(data_dir):
-    with pytest.raises(UsageError, match="has no times of unprofiled steps"):
+    with pytest.raises(UsageError, match="has no unprofiled step times"):
         convert(data_dir / "converter" / "interleaved_2", rescale_host=True)
 
 

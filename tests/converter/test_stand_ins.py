@@ -219,7 +219,9 @@ def test_the_group_of_all_ranks_needs_one_graph():
 
 @pytest.mark.parametrize("made", [[], [[0, 1]], [[0, 1], [1, 2], [2, 3]]])
 def test_groups_that_leave_ranks_out_are_refused(made):
-    with pytest.raises(TraceError, match=r"here: the script made the group of ranks 0, 1, but none like it"):
+    with pytest.raises(
+        TraceError, match=r"here: the script created the group 0, 1 but no corresponding groups"
+    ):
         pose_for_all(recorded([(0, 1)]), 4, made, "here")
 
 

@@ -255,7 +255,7 @@ def captured_communications(workload, rank):
 
 
 def products(workload, rank):
-    """Return the matrix products of a rank: pass, operations and bytes, and how often."""
+    """Return the matmuls of a rank: pass, operations and bytes, and how often."""
     nodes = workload.graph_of(rank).nodes
     nodes = nodes[nodes["operator"].str.contains("|".join(PRODUCTS)) & (nodes["num_ops"] > 1)]
     return Counter(nodes[["operator", "phase", "num_ops", "tensor_size_bytes"]].itertuples(index=False))

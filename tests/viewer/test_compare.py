@@ -166,7 +166,7 @@ def test_a_simulation_far_from_the_measurement_says_where_it_differs(tmp_path, p
         assert page.locator("#deviation").count() == 0
 
 
-# The page Diff in a real browser: what is chosen is in the address, and nothing leaves this machine.
+# The Diff page in a real browser: what is chosen is in the address, and nothing leaves this machine.
 
 
 @pytest.mark.browser
@@ -243,7 +243,7 @@ def test_reading_is_shown_while_it_lasts_and_cancelled(page, made, monkeypatch):
         page.wait_for_selector("#diff-headline:has-text('The step takes')")
 
 
-# Questions asked on the page Critical path.
+# Questions asked on the Critical path page.
 
 
 @pytest.mark.browser
@@ -281,7 +281,7 @@ def test_more_than_the_five_largest_can_be_asked(run):
     assert {target.name for target in changes(run) if target.what == "module"} == set(names)
 
 
-# The page Operators: a roofline with a point per operator, which leads to the timeline.
+# The Operators page: a roofline with a point per operator, which leads to the timeline.
 
 
 @pytest.fixture(scope="module")
@@ -332,7 +332,7 @@ def test_a_selected_point_opens_the_timeline(bert, page):
         page.wait_for_selector("#timeline[data-slices]")
 
 
-# The page Stragglers: who makes which recorded step slow, and what that step looked like.
+# The Stragglers page: who makes which recorded step slow, and what that step looked like.
 
 
 @pytest.fixture(scope="module")

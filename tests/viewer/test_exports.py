@@ -230,7 +230,7 @@ def test_report_opens_from_disk_without_complaint(page, made, tmp_path):
     page.foreign.clear()
 
 
-# What the page Summary names leads to where it happens.
+# What the Summary page names leads to where it happens.
 
 
 @pytest.mark.browser

@@ -333,7 +333,7 @@ def test_an_address_cannot_name_another_host():
     assert decode_form(told, ["job"]).backends == (NOTED,)
 
 
-# The page Network of runs whose backend knows packets: without links, as ASTRA-sim's ns-3, and with them.
+# The Network page of runs whose backend knows packets: without links, as ASTRA-sim's ns-3, and with them.
 
 
 def test_packets_are_shown_without_links(tmp_path):
@@ -386,7 +386,7 @@ def test_switches_keep_their_numbers_beside_one_that_is_down(tmp_path):
     assert "every link of spine.0 is down" in str(network.layout(run, Selection(), "dark"))
 
 
-# Every backend that the page New run offers is run from the browser.
+# Every backend that the New run page offers is run from the browser.
 
 
 @pytest.mark.browser

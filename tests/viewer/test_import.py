@@ -1,4 +1,4 @@
-"""The page Import: only what lies in one folder, checked before it is imported."""
+"""The Import page: only what lies in one folder, checked before it is imported."""
 
 import os
 import shutil

@@ -412,7 +412,7 @@ def test_names_can_be_read_on_their_slices(colour):
     assert contrast(ON_KIND_INK, colour) >= 4.5
 
 
-# The memory of a predicted step on the page Summary, and a search for plans on the page Sweep.
+# The memory of a predicted step on the Summary page, and a search for plans on the Sweep page.
 
 
 def test_the_summary_of_a_prediction_draws_the_fullest_rank(tmp_path):

@@ -201,7 +201,7 @@ def test_no_two_groups_stand_in_one_place(simulated, fold):
     assert not placed.duplicated(["column", "row"]).any()
 
 
-# The page Query in a real browser: examples, answers, errors and Cancel.
+# The Query page in a real browser: examples, answers, errors and Cancel.
 
 ENDLESS = "SELECT count(*) FROM range(100000000000) a, range(1000) b"
 
@@ -245,7 +245,7 @@ def test_the_page_of_an_address_with_a_query_is_quiet(visit, made):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
-# The page Network of a run whose network was calibrated: fit, intervals, what is not known, provenance.
+# The Network page of a run whose network was calibrated: fit, intervals, what is not known, provenance.
 
 LATENCY_NS, NS_PER_BYTE = 20_000, 10.0
 SIZES = [1 << power for power in range(12, 22, 2)]
@@ -314,7 +314,7 @@ def test_the_browser_draws_it_and_gives_out_the_table(opened, page):
         assert len(given.splitlines()) == 1 + 3 * len(SIZES)
 
 
-# The picture of a collective program on the page Network.
+# The picture of a collective program on the Network page.
 
 HIERARCHICAL = Path(__file__).parents[1] / "data" / "runner" / "programs" / "hierarchical_allreduce.xml.gz"
 NETWORK = "hgx-h100-8"

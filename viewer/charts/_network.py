@@ -1,4 +1,4 @@
-"""Build the charts of the page Network: links on a map and over time, and the traffic of ranks."""
+"""Build the charts of the Network page: links on a map and over time, and the traffic of ranks."""
 
 from __future__ import annotations
 

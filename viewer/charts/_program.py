@@ -61,7 +61,7 @@ def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def _alt_text(found: Inspection) -> str:
-    """Return the text alternative of the picture."""
+    """Return the text alternative of the plot."""
     steps: dict[int, list[int]] = defaultdict(list)
     for item in found.traffic:
         steps[item.step].append(item.size_bytes)

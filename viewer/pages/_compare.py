@@ -1,4 +1,4 @@
-"""Page Compare: the run shown and others, in total, by rank, by collective and by node."""
+"""Compare page: the run shown and others, in total, by rank, by collective and by node."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
 def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
     if not against:
         text = (
-            "This study has no other run, or none is chosen. Make one on the page New run, or on the command "
+            "This study has no other run, or none is chosen. Make one on the New run page, or on the command "
         )
         return empty(text + "line: chakrascope run STUDY --backend replay --backend analytical-unaware ...")
     runs = [run, *(run.view.open(name) for name in against)]

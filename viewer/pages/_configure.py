@@ -1,4 +1,4 @@
-"""Page New run: choose a preset, adapt it, and simulate."""
+"""New run page: choose a preset, adapt it, and simulate."""
 
 from __future__ import annotations
 

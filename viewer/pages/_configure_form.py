@@ -1,4 +1,4 @@
-"""The fields of the page New run, their meanings, and their parsing."""
+"""The fields of the New run page, their meanings, and their parsing."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"{name} is not JSON ({str(error)[:80]}); choose a system file of ASTRA-sim's."
+            f"{name} is not JSON ({str(error)[:80]}); choose an ASTRA-sim system file."
         ) from None
     if not isinstance(data, dict):
         raise ConfigError(f"{name} is not a system file: it holds no object of keys.")

@@ -1,4 +1,4 @@
-"""Page Diff: the changes between two captures, steps or runs, and whether they exceed the noise."""
+"""Diff page: the changes between two captures, steps or runs, and whether they exceed the noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page Graph: the neighbours of a node, or the graph of modules, phases, streams or ranks."""
+"""Graph page: the neighbours of a node, or the graph of modules, phases, streams or ranks."""
 
 from __future__ import annotations
 

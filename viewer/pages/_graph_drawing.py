@@ -1,4 +1,4 @@
-"""The drawing of the page Graph: elements and style of Cytoscape, a title, and facts."""
+"""The drawing of the Graph page: elements and style of Cytoscape, a title, and facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page Import: list and check the items of the import folder, and import them into the study."""
+"""Import page: list and check the items of the import folder, and import them into the study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page Operators: each operator and its rates, below the roofline of its chip."""
+"""Operators page: each operator and its rates, below the roofline of its chip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card with the collective programs of a run on the page Network: figures, and traffic between ranks."""
+"""The card with the collective programs of a run on the Network page: figures, and traffic between ranks."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
 
 
 def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
-    """Return the figures of a program and its picture."""
+    """Return the figures of a program and its plot."""
     ops = program_ops(program, demand.size_bytes)
     if ops > _MOST_OPS:
         text = (

@@ -1,4 +1,4 @@
-"""Page Query: SQL queries of the run shown, with examples."""
+"""Query page: SQL queries of the run shown, with examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page Runs: find, name, open, compare and delete the runs of the study."""
+"""Runs page: find, name, open, compare and delete the runs of the study."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
         Input("runs-compare", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True
     )
     def open_comparison(clicks: int | None, rows: Any) -> None:
-        """Open the selected runs on the page Compare."""
+        """Open the selected runs on the Compare page."""
         chosen = [info.id for info in _chosen(view, rows)]
         if clicks and 2 <= len(chosen) <= compare.MOST_RUNS + 1:
             base, others = compared(view.runs(), chosen)

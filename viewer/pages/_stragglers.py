@@ -1,4 +1,4 @@
-"""Page Stragglers: the workers that slow recorded steps, the causes, and their operations in a step."""
+"""Stragglers page: the workers that slow recorded steps, the causes, and their operations in a step."""
 
 from __future__ import annotations
 

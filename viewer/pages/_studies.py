@@ -1,4 +1,4 @@
-"""Page Studies: find, open, describe and create the studies of a folder; outside of any study."""
+"""Studies page: find, open, describe and create the studies of a folder; outside of any study."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page Summary: what bounds the step, in one sentence with its figures."""
+"""Summary page: what bounds the step, in one sentence with its figures."""
 
 from __future__ import annotations
 

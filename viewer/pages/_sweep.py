@@ -1,4 +1,4 @@
-"""Page Sweep: the settings with the shortest step, their effects, and the start of a sweep."""
+"""Sweep page: the settings with the shortest step, their effects, and the start of a sweep."""
 
 from __future__ import annotations
 

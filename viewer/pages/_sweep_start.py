@@ -60,7 +60,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
         ],
         align="end", mt="sm",
     )  # fmt: skip
-    change = link_to("Change that on the page New run", "/new-run", selection.search)
+    change = link_to("Change that on the New run page", "/new-run", selection.search)
     begun = None if selection.option("setup") else _begun(view, selection)
     of = f", the setup of the run on screen ({begun.of[:_NAME_LENGTH]})" if begun and begun.of else ""
     notes = " ".join(begun.notes) if begun else ""

@@ -135,7 +135,7 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
 
 
 def register_stacks(app: Dash, view: StudyView) -> None:
-    """Draw the host calls requested by the timeline, and the card on the page Critical path."""
+    """Draw the host calls requested by the timeline, and the card on the Critical path page."""
 
     @app.callback(
         Output("timeline-stacks", "children"), Input("timeline-stacks-asked", "data"),

@@ -1,4 +1,4 @@
-"""The card of the page Critical path that simulates the step with one part faster or removed."""
+"""The card of the Critical path page that simulates the step with one part faster or removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawing of the page Graph, read from an address, with a place for each of its nodes."""
+"""The drawing of the Graph page, read from an address, with a place for each of its nodes."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _together(
     sizes = [comm.size for log in logs for comm in log.comms.values()]
     world = max([*stated, *sizes, *(rank + 1 for rank in ranks)])
     if world > _MOST_RANKS:
-        raise TraceError(f"{place}: a log claims {world} ranks, which no job has.")
+        raise TraceError(f"{place}: a log claims {world} ranks, too many for a job.")
     members, labels = _groups(ranks, place)
     known = {
         group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])
@@ -177,7 +177,7 @@ def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int,
             if other != rank:
                 raise TraceError(
                     f"{place}: ranks {other} and {rank} both have number {spot} in "
-                    f"'{(labels[group] or group)[:80]}': the logs are of different jobs, or two groups have "
+                    f"'{(labels[group] or group)[:80]}': the logs differ in their job, or two groups have "
                     "one name."
                 )
     by_place = {group: tuple(rank for _, rank in sorted(spots.items())) for group, spots in members.items()}

@@ -147,7 +147,7 @@ class Reader:
 def damaged(where: str, what: str) -> TraceFormatError:
     """Return the error for an impossible value in a log."""
     return TraceFormatError(
-        f"{where}: {what}. The log is damaged, was cut off, or is of another kind. Copy it again, or leave "
+        f"{where}: {what}. The log is damaged, truncated, or of another kind. Copy it again, or leave "
         "that rank's log out."
     )
 
@@ -155,7 +155,7 @@ def damaged(where: str, what: str) -> TraceFormatError:
 def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: int = 0) -> int:
     """Return *value*; raise `TraceFormatError` if it is out of range."""
     if not least <= value <= most:
-        reader.fail(f"{name} is {value}, which no job has")
+        reader.fail(f"{name} {value} is out of range")
     return value
 
 
@@ -195,7 +195,7 @@ def refuse_twice(rank: int, path: Path, other: Path) -> None:
     """Raise `TraceError` if *path* and *other*, both logs of *rank*, are two files."""
     if path != other:
         raise TraceError(
-            f"{path} is of rank {rank}, like {other}. Give each rank's log once; if they were taken at "
+            f"{path} belongs to rank {rank}, like {other}. Give each rank's log once; if they were taken at "
             "different times, give the later ones alone."
         )
 

@@ -42,7 +42,7 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
         )
     if _link_list(network, backend):
         raise UsageError(
-            f"The network '{network.name}' is a list of links, so its dimensions have no speed of their own "
+            f"The network '{network.name}' is a list of links, so its dimensions have no speed "
             f"for '{backend}'; change a link (link:0-8)."
         )
     factors = [times if dimension == int(target.name) else 1.0 for dimension in range(network.dimensions)]

@@ -153,7 +153,7 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
         choices = [*table["quantity"], *(f"{of}:NAME" for of in (*_TABLES, *_OF_THE_PATH))]
         lacks = " (no capture records it)" if quantity == "memory" else ""
         raise UsageError(
-            f"There is no quantity '{quantity}' of both sides{lacks}{did_you_mean(quantity, choices)}"
+            f"The two sides have no common quantity '{quantity}'{lacks}{did_you_mean(quantity, choices)}"
         )
     return {str(key): value for key, value in rows.iloc[0].items()}
 

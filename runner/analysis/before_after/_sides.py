@@ -121,7 +121,7 @@ def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
     if number:
         if not (number.isdecimal() and len(number) < 19) or int(number) not in common:
             choices = ", ".join(map(str, common))
-            raise UsageError(f"{folder} has no step '{number}'; it has {choices or 'none of its own'}.")
+            raise UsageError(f"{folder} has no step '{number}'; it has {choices or 'no steps'}.")
         return [int(number)]
     return [*common] if len(common) > 1 else ["median"]
 

@@ -238,8 +238,8 @@ def _copy_custom(system: SystemConfig, name: str, folder: Path) -> str:
     files = sorted(prefix.parent.glob(f"{prefix.name}.*.et"))
     if not files:
         raise ConfigError(
-            f"The custom algorithm '{name}' has no files {prefix}.<rank>.et; they are looked for from "
-            "the working directory, then from the system configuration."
+            f"The custom algorithm '{name}' has no files {prefix}.<rank>.et; they are searched "
+            "relative to the working directory, then to the folder of the system file."
         )
     target = folder / "custom"
     target.mkdir(exist_ok=True)

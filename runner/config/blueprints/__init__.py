@@ -159,7 +159,7 @@ def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 for end in ("ep1", "ep2"):
                     edge[end]["component"] = edge[end]["component"].replace(wrong, right)
             remarks.append(
-                f"The blueprint '{device['name']}' links '{wrong}', which it lacks: '{right}' is meant."
+                f"The blueprint '{device['name']}' links '{wrong}', which is missing; '{right}' is assumed."
             )
     return data, remarks
 

@@ -225,7 +225,7 @@ class _Expansion:
         for number, element in enumerate(text.split(".")):
             name, chosen = _split(element, place)
             if number and device.components[previous].choice != "device":
-                raise ConfigError(f"{place}: '{previous}' in {shown(text)} has no components of its own.")
+                raise ConfigError(f"{place}: '{previous}' in {shown(text)} has no components.")
             device = self._whole.devices[previous] if number else device
             if name not in device.components:
                 raise ConfigError(

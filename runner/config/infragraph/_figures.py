@@ -68,7 +68,7 @@ def read_options(data: Mapping[str, Any], where: str) -> Options:
 
 def _default(data: Any, where: str) -> Default:
     if not isinstance(data, Mapping) or not data:
-        raise ConfigError(f"{where} must have {', '.join(_FIGURES)}, or some of them, not {shown(data)}.")
+        raise ConfigError(f"{where} must have at least one of {', '.join(_FIGURES)}, not {shown(data)}.")
     for key in data:
         if key not in _FIGURES:
             raise ConfigError(f"{where}: there is no figure {shown(key)}{did_you_mean(str(key), _FIGURES)}")

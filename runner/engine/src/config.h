@@ -71,7 +71,7 @@ struct SyncMember {
     std::int64_t wait_ns;  // how long it waited for the last of them; -1 for one that waited for nobody
 };
 
-// How messages are carried: they never queue, queue on links, share them as fluids, or as packets.
+// How messages are carried: they never queue, queue on links, share them in a fluid model, or as packets.
 enum class NetworkModel { Unaware, Aware, Flow, Packet };
 
 // Enums of fields; config.def has their words in the same order.

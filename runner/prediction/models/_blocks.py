@@ -115,7 +115,7 @@ class Stage:
         return _where(self.plan.layout, self.rank, axes, self.node_size)
 
     def append(self, block: Block, items: Sequence[Item], phase: str) -> None:
-        """Append *items* to *block* in sequence, except collectives that overlap matrix products."""
+        """Append *items* to *block* in sequence, except collectives that overlap matmuls."""
         first = before = block.last
         overlapped = -1
         for item in items:

@@ -20,7 +20,7 @@ class Spread(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A collective on one kind of link; *size_bytes* as in Chakra; of an all-gather, each rank's shard."""
+    """A collective on one kind of link; *size_bytes* as in Chakra (for an all-gather, each rank's shard)."""
 
     kind: CollectiveType
     level: str

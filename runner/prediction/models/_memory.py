@@ -291,15 +291,15 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
     frameworks that shard weights also keep what norms compute in single precision, the gate separate from its
     activation, and inputs that sequence parallelism gathered. Experts keep a copy of a
-    token each. Products of a low precision keep
-    their operands in it, that of attention's output in addition to the output. Products with *frozen* weights
+    token each. Matmuls of a low precision keep
+    their operands in it, that of attention's output in addition to the output. Matmuls with *frozen* weights
     keep no inputs: behind the norm and the activation of a feed-forward part.
     """
     if recompute == OFFLOAD:
         return 0.0
     if model.convolutions:
         convolution = model.convolutions[layer]
-        # The product and its normalisation keep their inputs, the activation is done in place.
+        # The matmul and its normalisation keep their inputs, the activation is done in place.
         return (
             plan.micro_batch
             * convolution.outputs
@@ -325,7 +325,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
         return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.saved))
     heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and what comes out
     if recompute == "selective" and plan.fused_attention and plan.eager:
-        # The inputs of a layer and what attention, queries, values and every second later product put out.
+        # The inputs of a layer and what attention, queries, values and every second later matmul put out.
         ends = 2 if model.gated else 1
         return tokens * 2 * (hidden * kept * ends + (2 * model.query_size + kv_size + wide) / tp)
     if recompute == "selective" and plan.fused_attention:

@@ -12,9 +12,9 @@ from ._plan import OFFLOAD, Plan
 from ._transformer import Transformer
 
 PRODUCTS = ("gemm", "half_gemm")
-"""Kinds of matrix products: in the precision of the plan, and in half precision whatever that is."""
+"""Kinds of matmuls: in the precision of the plan, and in half precision whatever that is."""
 
-# Of the work of the forward pass: matrix products have two gradients; flash attention computes the scores
+# Of the work of the forward pass: matmuls have two gradients; flash attention computes the scores
 # once more in addition to its four; what is pointwise reads the gradient as well.
 _BACKWARD = {
     **dict.fromkeys(PRODUCTS, 2.0),
@@ -25,7 +25,7 @@ _BACKWARD = {
     "launches": 2.0,
 }
 # Kernels of a pass, estimated from Megatron-LM's layers: of a dense layer, of one of experts (router, token
-# dispatcher and permutations), and of each local expert, whose two products are launched one by one, in a low
+# dispatcher and permutations), and of each local expert, whose two matmuls are launched one by one, in a low
 # precision behind the largest value and the cast of their inputs.
 USUAL_HEAD = 128
 """The columns of the heads of usual attention; wider ones do not compute faster."""
@@ -42,7 +42,7 @@ class Operator:
     *kind* is one of `PRODUCTS`, ``attention`` (the whole of it, scores in memory), ``flash`` (fused),
     ``pointwise``, ``cast`` (to a low precision), ``overhead`` (what each layer takes in addition to its
     work), ``launches`` (which the chip waits for), ``copy`` (to the host or from it) or ``host`` (the memory
-    traffic of work on the host). *flops* and *moved_bytes* are its work; of an overhead, *flops* is the
+    traffic of work on the host). *flops* and *moved_bytes* are its work; for an overhead, *flops* is the
     number of passes over a dense layer that take as long, of launches, their number. Fused attention has
     *scores* with a softmax.
     """
@@ -59,7 +59,7 @@ class Operator:
 class Exchange:
     """A collective of the ranks along *axes*; *size_bytes* is the total of bytes.
 
-    With *overlapped* it runs during the matrix product after it (a gather) or before it; an all-to-all during
+    With *overlapped* it runs during the matmul after it (a gather) or before it; an all-to-all during
     the whole pass over the layer. With *routing*, copies of a token to one node or rank are sent once. With
     *regathered*, ranks keep their own parts alone, and gather the rest again for the gradient of the weights.
     """
@@ -98,19 +98,19 @@ class _Sizes:
         return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
 
     def half_gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
-        """Return a product that is computed in at least half precision."""
+        """Return a matmul that is computed in at least half precision."""
         size = self.plan.element_bytes
         moved = size * (rows * inner + inner * columns + rows * columns)
         kind = "half_gemm" if self.plan.operand_bytes < size else "gemm"
         return Operator(name, kind, 2 * rows * inner * columns, moved, module)
 
-    def gemm(  # noqa: PLR0917 - a product has three sizes
+    def gemm(  # noqa: PLR0917 - a matmul has three sizes
         self, name: str, rows: float, inner: float, columns: float, module: str, matrices: float = 1
     ) -> Iterator[Operator]:
-        """Yield a product with *matrices* that divide the rows, after the cast of its input."""
+        """Yield a matmul with *matrices* that divide the rows, after the cast of its input."""
         operand, size = self.plan.operand_bytes, self.plan.element_bytes
         if operand < size:
-            # Read once, and written twice: for the product, and transposed for the gradient of the weights.
+            # Read once, and written twice: for the matmul, and transposed for the gradient of the weights.
             moved = rows * inner * (size + 2 * operand)
             yield Operator(f"{name} cast", "cast", 0, moved, module)
         moved = operand * inner * (rows + matrices * columns) + size * rows * columns
@@ -177,7 +177,7 @@ def _kernels_of_experts(model: Transformer, plan: Plan) -> float:
 
 
 def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) -> list[Item]:
-    """Return the last product and the loss (an encoder's classifier) of one micro-batch."""
+    """Return the last matmul and the loss (an encoder's classifier) of one micro-batch."""
     sizes = _Sizes(model, plan)
     if model.classes:
         items: list[Item] = [
@@ -246,7 +246,7 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
 
 
 def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
-    """Yield a convolution as a matrix product, and the pointwise operators after it.
+    """Yield a convolution as a matmul, and the pointwise operators after it.
 
     A normalisation reads twice (for its mean, then to normalise) and writes once; the activation reads and
     writes once. Kernels are launched while earlier ones run.
@@ -304,7 +304,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     # Sorted by rank and by expert, and back; a dispatcher that copies a token once to a rank sorts it there.
     sorts = 4.0 if plan.deduplicate or plan.ep == 1 else 6 + 2 / model.top_k
     yield sizes.pointwise("permute", sent * model.hidden, sorts, module)
-    # The host reads how many tokens each expert gets before it launches their products, on an idle chip.
+    # The host reads how many tokens each expert gets before it launches their matmuls, on an idle chip.
     yield Operator("experts", "launches", _kernels_of_experts(model, plan), 0, module)
     width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
@@ -326,7 +326,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
 
 
 def _unsaved(model: Transformer, again: Operator) -> Iterator[Operator]:
-    """Yield the part of *again* that is not saved: keys, the projection, and every second later product."""
+    """Yield the unsaved part of *again*: key and output projections, and every second matmul after them."""
     shares = {
         "qkv again": model.kv_size / (model.query_size + 2 * model.kv_size),
         "projection again": 1.0,

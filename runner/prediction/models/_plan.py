@@ -155,7 +155,7 @@ class Plan:
 
     @property
     def recomputes_products(self) -> bool:
-        """Whether selective recomputation computes every second product again."""
+        """Whether selective recomputation computes every second matmul again."""
         return self.eager and self.fused_attention and self.recompute == "selective"
 
     @property
@@ -194,7 +194,7 @@ class Plan:
 
     @property
     def operand_bytes(self) -> float:
-        """The size of an operand of the layers' matrix products."""
+        """The size of an operand of the layers' matmuls."""
         return LOW_PRECISIONS.get(self.precision, self.element_bytes)
 
     @cached_property
@@ -332,7 +332,7 @@ class Plan:
             every = OFFLOAD if mode == OFFLOAD else "full"
             raise UsageError(
                 f"--recompute {self.recompute} is more than the {most} layers of a pipeline stage"
-                f"{' and chunk' if self.chunks > 1 else ''}. Next: --recompute {every}, which is all of them."
+                f"{' and chunk' if self.chunks > 1 else ''}. Next: use --recompute {every} (all layers)."
             )
         for name in self.saved:
             if name not in PRODUCT_NAMES:
@@ -348,9 +348,7 @@ class Plan:
             raise UsageError(f"{model.name} has no attention for adapters. Next: leave out --lora.")
         if model.convolutions and (axes or self.recompute != "none" or self.sequence > 1):
             what = _option(axes[0]) if axes else "--recompute" if self.recompute != "none" else "--sequence"
-            raise UsageError(
-                f"{model.name} is predicted with data parallelism alone, without {what}. Next: leave it out."
-            )
+            raise UsageError(f"{model.name} supports data parallelism only; leave out {what}.")
         for what, count, key in (
             ("attention heads", model.heads, "tp"),
             ("columns in a feed-forward part", model.ffn, "tp"),

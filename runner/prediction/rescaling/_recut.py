@@ -216,9 +216,10 @@ class NewStage:
                 elif not _same_stream(piece.stage.graph, source, target):
                     name = piece.stage.graph.node_columns["operator"]
                     raise WorkloadError(
-                        f"Rank {piece.stage.graph.rank}: what waits for {name.texts[name.numbers[source]]} "
-                        "in another layer has no counterpart in the new stages. Capture the job with them, "
-                        "or record its script with its own option for stages."
+                        f"Rank {piece.stage.graph.rank}: nodes that depend on "
+                        f"{name.texts[name.numbers[source]]} in another layer have no counterpart in the new "
+                        "pipeline stages. Capture a job that already uses these stages, or record its script "
+                        "with its own option for stages."
                     )
 
     def _counterpart(self, key: Key, piece: Piece, row: int) -> int | None:

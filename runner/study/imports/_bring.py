@@ -60,7 +60,9 @@ class _How:
         Raises `StudyError` for a *step* or a *capture_trace* of an item that has none.
         """
         if step != "median" and item.kind in _WITHOUT_STEPS:
-            raise StudyError(f"{item.place} holds {item.kind}, which have no steps: leave out step '{step}'.")
+            raise StudyError(
+                f"{item.place} holds {item.kind}, and these have no steps; leave out step '{step}'."
+            )
         if capture_trace is not None and item.kind not in _WITH_CAPTURES:
             raise StudyError(
                 f"{item.place} is a {item.kind}, and --capture-trace requires device traces: leave it out."

@@ -240,7 +240,7 @@ def test_python_between_operators_is_named_by_its_place(tmp_path):
 
 
 def looping(place="ema (train.py:9)"):
-    """Return the nodes of one rank: a matrix product, then 150 times two short operators and a gap."""
+    """Return the nodes of one rank: a matmul, then 150 times two short operators and a gap."""
     nodes = [comp(0, 2 * MS, operator="aten::mm", name="aten::mm")]
     for number in range(1, 451):
         before, name = (number - 1,), ("host before aten::mul_", "aten::mul_", "aten::add_")[number % 3]

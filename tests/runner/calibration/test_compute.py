@@ -25,7 +25,7 @@ START_NS = 5_000
 
 
 def captured(gemm_share=0.5, memory_share=0.8, *, sizes=range(8, 28, 2), repeats=4, noise=0.0, speed=1.0):
-    """Return a captured workload on `CHIP`: matrix products and additions of so many sizes."""
+    """Return a captured workload on `CHIP`: matmuls and additions of so many sizes."""
     random = np.random.default_rng(3)
     nodes = []
     for power in sizes:

@@ -85,7 +85,7 @@ def test_every_blueprint_loads(name, tmp_path):
 def test_what_blueprints_get_wrong_is_put_right_and_said(tmp_path):
     need_package()
     network = blueprint(tmp_path, "dgx2")
-    assert any("'nvlsw', which it lacks: 'nvsw' is meant" in text for text in network.assumptions)
+    assert any("'nvlsw', which is missing; 'nvsw' is assumed" in text for text in network.assumptions)
     tree = blueprint(tmp_path, "clos-fat-tree", **FABRICS["clos-fat-tree"])
     assert any("here they have their own" in text for text in tree.assumptions)
     number = {name: place for place, name in enumerate(tree.devices)}

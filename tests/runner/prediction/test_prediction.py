@@ -166,7 +166,7 @@ def test_resnet50_on_a_dgx_2_takes_about_what_was_measured():
     assert found.tokens_per_s == pytest.approx(21_484, rel=0.15)
     assert found.fits
     assert any("convolutions" in line for line in found.assumptions)
-    with pytest.raises(UsageError, match="data parallelism alone, without --tp"):
+    with pytest.raises(UsageError, match="data parallelism only; leave out --tp"):
         predict(replace(setting, plan=replace(plan, dp=8, tp=2)))
 
 

@@ -160,11 +160,11 @@ def test_the_cheapest_remedy_recomputes_no_layer_too_many():
         (["--recompute", "0"], "a number of layers"),
         (["--recompute", "uniform:"], "uniform:N"),
         (["--recompute", "²"], "a number of layers"),
-        (["--recompute", "21"], "the 20 layers of a pipeline stage. Next: --recompute full"),
+        (["--recompute", "21"], "the 20 layers of a pipeline stage. Next: use --recompute full"),
         (["--recompute", "uniform:21"], "the 20 layers of a pipeline stage"),
         (["--recompute", "6", "--interleave", "4"], "the 5 layers of a pipeline stage and chunk"),
         (["--recompute", "uniform:2", "--keep", "qkv"], "--keep changes nothing"),
-        (["--recompute", "offload:99"], "Next: --recompute offload, which is all of them"),
+        (["--recompute", "offload:99"], "Next: use --recompute offload"),
         (["--recompute", "uniform:offload:2"], "not 'uniform:offload:2'"),
     ],
 )

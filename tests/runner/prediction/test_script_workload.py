@@ -14,7 +14,7 @@ def tensor(elements, width=4):
 
 
 def compute(stream=0, waits=(), **more):
-    """A matrix product of 8 x 4 by 4 x 2."""
+    """A matmul of 8 x 4 by 4 x 2."""
     return RecordedEntry(
         "aten::mm",
         [tensor(32), tensor(8)],

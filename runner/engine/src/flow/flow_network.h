@@ -46,11 +46,11 @@ class FlowNetwork final : public Network {
         std::uint64_t bytes = 0;
         Packets packets;
         std::uint64_t counted = 0;  // packets that are counted in the use of links
-        double wire = 0;            // bytes with headers that the amount represents
+        double wire = 0;            // bytes, including headers, that the amount represents
         double recorded = 0;        // the part of `wire` that is in the history
         double amount = 0;          // the same work in bytes of full packets
         double joined = 0;          // ps
-        double ahead = 0;           // how much earlier its last packet leaves than the fluid, ps
+        double ahead = 0;           // how much earlier its last packet leaves than in the fluid model, ps
         std::uint64_t order = 0;
         std::int32_t crowded = 0;  // links after its first one that many other flows share
     };

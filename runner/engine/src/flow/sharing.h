@@ -88,7 +88,7 @@ class Sharing {
     };
     struct Answers {
         double lag = 0;      // lag of answers behind data, as a share of the flow at rate 1
-        double counted = 0;  // the rate of its flows in the load of its return links
+        double counted = 0;  // the rate of its flows that currently loads the return links (ACKs)
     };
     struct Link {
         Line line;

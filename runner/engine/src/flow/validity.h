@@ -1,4 +1,5 @@
-// Detects situations in which fluids are known to differ from packets.
+// Detects cases where the fluid (flow-level) model is known to diverge from packet-level
+// simulation.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ constexpr std::int32_t kNone = -1;
 // A place that an operation reads or writes: the memory of a rank, or through the switch that of
 // all ranks of a group.
 struct Access {
-    std::int32_t rank = kNone;     // the rank, as a member of the run; none: the switch
+    std::int32_t rank = kNone;     // index of the rank in the run; kNone for the switch
     std::int32_t group = kNone;    // of the switch
     double wire = 1;               // bytes moved per byte of data: above 1 with flags in the data
     std::int32_t counter = kNone;  // counter of each rank written to, incremented when all data is visible

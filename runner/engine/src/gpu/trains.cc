@@ -56,7 +56,7 @@ void TrainFabric::after(Fs time, Trip* trip, Step step) {
 }
 
 // Each line takes the links of its route, from the router where it starts to the one where it ends.
-// Of long trains, some lines represent all.
+// In long trains, some lines represent all.
 void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Train& train,
                         std::uint32_t bytes) {
     auto& free = at(gpu).mesh;

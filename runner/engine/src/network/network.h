@@ -44,8 +44,8 @@ class Network {
     virtual const std::vector<LinkUse>& links() const = 0;
     // The report of fabric models; null for other networks.
     virtual const FabricReport* report() const { return nullptr; }
-    // Whether senders would react to congestion marks that depend on trains of packets, so that the
-    // run stopped.
+    // Whether the run stopped because packet trains distorted the congestion marks that senders
+    // react to.
     virtual bool misled_by_trains() const { return false; }
     // The GPUs that the network connects; null for all other networks.
     virtual Gpus* gpus() { return nullptr; }

@@ -73,7 +73,7 @@ std::string waits_of_collective(const Cluster& cluster, const std::deque<Rank>& 
 std::string waits_of_message(const Cluster& cluster, const std::deque<Rank>& ranks, const Node& node) {
     const bool sends = node.type == NodeType::Send;
     const auto peer = static_cast<std::int32_t>(sends ? node.comm_dst : node.comm_src);
-    // Of a fold that the workload gives, only representatives are simulated.
+    // If the workload defines a fold, only its representative ranks are simulated.
     const std::int32_t simulated = cluster.fold != nullptr ? cluster.fold->representative(peer) : peer;
     const auto found = std::find_if(ranks.begin(), ranks.end(),
                                     [simulated](const Rank& rank) { return rank.id() == simulated; });

@@ -53,7 +53,7 @@ void ProgramBuilder::add(RawNode& raw) {
     parents_.insert(parents_.end(), parents.begin(), parents.end());
 }
 
-// Of the last node.
+// About the last node.
 void ProgramBuilder::set_kind(std::uint32_t kind) {
     auto& many = program_.many_kinds_;
     if (kind >= Program::kMostKinds && many.empty()) {
