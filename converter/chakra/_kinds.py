@@ -34,7 +34,7 @@ HOST_CAUSES: Mapping[str, str] = {
     "sampler": "Sampler of a data loader",
     "garbage_collection": "Garbage collection",
     "lock": "Waiting for a lock or the GIL",
-    "descheduled": "Descheduled: the processor ran something else",
+    "descheduled": "Waiting for a processor (descheduled)",
     "sleep": "Sleeping",
     "io": "File and network I/O",
     "checkpoint": "Checkpoint",
