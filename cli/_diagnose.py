@@ -76,7 +76,10 @@ def diagnose_command(
         print_logs(targets, view, output_format)
         return
     if view is not None:
-        raise UsageError(f"{targets[0]} holds no logs. Next: leave out --view.")
+        raise UsageError(
+            f"{targets[0]} holds no logs. Next: leave out --view; `chakrascope summary --view collectives` "
+            "prints the collectives of a study."
+        )
     run = open_run([Path(target) for target in targets], run_id, output_format)
     diagnosis, slowest = run.diagnosis, slowest_rank(run.result, run.workload)
     if output_format == "json":
