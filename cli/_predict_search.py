@@ -199,7 +199,7 @@ def search_command(
     rows = rows or (_SHOWN if output_format == "table" else len(table))
     _print(found, table.head(rows), output_format, command)
     if output_format == "table":
-        _tell(found, best, kept, study_folder)
+        _print_outcome(found, best, kept, study_folder)
 
 
 def _save(command: str, file: Path) -> None:
@@ -357,19 +357,19 @@ def _plan_text(row: dict[str, Any]) -> str:
     return " ".join([*degrees, *schedule, *zero, f"mb{row['micro_batch']}"])
 
 
-def _tell(found: Plans, best: str, kept: Sequence[str], study_folder: Path | None) -> None:
+def _print_outcome(plans: Plans, best: str, kept: Sequence[str], study_folder: Path | None) -> None:
     """Print the omitted plans with reasons, the command of the *best* one, and the next step."""
-    possible, refused = found.possible, found.refused
-    combinations = count_text(found.combinations, "combination")
+    possible, refused = plans.possible, plans.refused
+    combinations = count_text(plans.combinations, "combination")
     console.print(
-        f"{combinations} of degrees{_because(found.refused_degrees)}; of them "
+        f"{combinations} of degrees{_because(plans.refused_degrees)}; of them "
         f"{count_text(possible, 'plan')} possible{_because(refused)}.", markup=False, soft_wrap=True,
     )  # fmt: skip
     console.print(
-        f"{found.simulated} simulated, the others (~) estimated. The estimate was off by at most "
-        f"{share_text(found.error)}; {found.certainty}.", markup=False, soft_wrap=True,
+        f"{plans.simulated} simulated, the others (~) estimated. The estimate was off by at most "
+        f"{share_text(plans.error)}; {plans.certainty}.", markup=False, soft_wrap=True,
     )  # fmt: skip
-    for line in found.assumptions:
+    for line in plans.assumptions:
         console.print(f"Assumed: {line.rstrip('.')}.", style="dim", markup=False, soft_wrap=True)
     console.print(f"The first in full: {best}", markup=False, soft_wrap=True)
     if kept:

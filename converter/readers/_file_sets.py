@@ -198,12 +198,13 @@ def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
         )
     if rank is None:
         return f"has no rank, neither inside nor in its name. {give}."
-    again = f"belongs to rank {rank}, like {stated[rank]}"
+    same_rank = f"belongs to rank {rank}, like {stated[rank]}"
     if common_name(path.name) == common_name(stated[rank].name):
         return (
-            f"{again}: it was recorded more than once. {give}; 'chakrascope import' distinguishes recordings."
+            f"{same_rank}: it was recorded more than once. {give}; 'chakrascope import' distinguishes "
+            "recordings."
         )
-    return f"{again}. {give}."
+    return f"{same_rank}. {give}."
 
 
 def _matching(pattern: str, side: str) -> dict[int, Path]:

@@ -219,6 +219,16 @@ def test_a_waited_all_reduce_holds_up_what_follows(tmp_path):
     assert (comm["node_id"], kernels[1]) not in pairs
 
 
+def awaited_collectives(device, folder, number, group, *, awaited):
+    """Return which collectives, counted from 0, a kernel after a wait with this *number* waits for."""
+    device.compute(7, [10.0])
+    device.wait(number, group, awaited=awaited)
+    device.compute(7, [20.0])
+    (graph,) = convert_files(*device.write(folder)).graphs
+    collectives = graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "node_id"].tolist()
+    return [collectives.index(node) for node in graph.edges.query(f"kind == {EdgeKind.COMM_WAIT:d}")["src"]]
+
+
 @pytest.mark.parametrize("group", [("", ""), ("0", "default_pg")], ids=["no group", "its group"])
 @pytest.mark.parametrize("number", [2, [2, False]], ids=["before torch 2.6", "since"])
 def test_a_wait_is_for_the_collective_that_it_numbers(tmp_path, number, group):
@@ -226,13 +236,7 @@ def test_a_wait_is_for_the_collective_that_it_numbers(tmp_path, number, group):
     device.compute(7, [5.0])
     device.all_reduce(30.0, 1000)
     device.all_reduce(30.0, 1000)
-    device.compute(7, [10.0])
-    device.wait(number, group, awaited=2)
-    device.compute(7, [20.0])
-    (graph,) = convert_files(*device.write(tmp_path)).graphs
-    _, second = graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "node_id"]
-    waits = graph.edges.query(f"kind == {EdgeKind.COMM_WAIT:d}")
-    assert waits["src"].tolist() == [second]
+    assert awaited_collectives(device, tmp_path, number, group, awaited=2) == [1]
 
 
 def test_the_same_number_of_another_group_is_not_waited_for(tmp_path):
@@ -243,13 +247,7 @@ def test_the_same_number_of_another_group_is_not_waited_for(tmp_path):
     inner = device.nodes[-1]
     assert inner["name"] == "record_param_comms"
     inner["inputs"]["values"][1:3] = [1, ["1", "tp"]]  # the first collective of a second group
-    device.compute(7, [10.0])
-    device.wait([1, False], ("0", "default_pg"), awaited=1)
-    device.compute(7, [20.0])
-    (graph,) = convert_files(*device.write(tmp_path)).graphs
-    first, _ = graph.nodes.loc[graph.nodes["type"] == NodeType.COMM_COLL, "node_id"]
-    waits = graph.edges.query(f"kind == {EdgeKind.COMM_WAIT:d}")
-    assert waits["src"].tolist() == [first]
+    assert awaited_collectives(device, tmp_path, [1, False], ("0", "default_pg"), awaited=1) == [0]
 
 
 def test_a_batch_of_messages_becomes_its_sends_and_receives(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packets import case_network, case_system, case_workload, network, read_cases, sends, star
-from test_link_changes import US, clos, failing, failures_for_a_time, run, tandem_ps, told
+from test_link_changes import US, assumptions_with, clos, failing, failures_for_a_time, run, tandem_ps
 from workloads import coll, comp, workload
 
 from chakrascope.converter import CollectiveType, NodeType
@@ -362,7 +362,9 @@ def test_flows_take_the_rate_that_links_have_at_the_time(hop, at_us, times):
     assert result.flows["end_ns"].max() * 1000 == pytest.approx(
         tandem_ps(1000, hop, at_us * US, times), rel=5e-3
     )
-    assert told(result, f"Links changed at {at_us * 1000} ns: 0 packets lost, 0 messages were rerouted.")
+    assert assumptions_with(
+        result, f"Links changed at {at_us * 1000} ns: 0 packets lost, 0 messages were rerouted."
+    )
 
 
 @pytest.mark.parametrize(
@@ -379,7 +381,10 @@ def test_flows_on_links_that_change_are_near_packets(failures):
     flow, packet = (run(clos(*failures), backend, "all-to-all") for backend in ("flow", "packet"))
     assert flow.makespan_ns == pytest.approx(packet.makespan_ns, rel=0.03)
     assert flow.flows["bytes"].sum() == packet.flows["bytes"].sum()
-    counts = [[text.split(": ")[0] for text in told(result, "Links changed at")] for result in (flow, packet)]
+    counts = [
+        [text.split(": ")[0] for text in assumptions_with(result, "Links changed at")]
+        for result in (flow, packet)
+    ]
     assert counts[0] == counts[1]
     cut = any("rate" not in failure for failure in failures)
     assert ("loss" in flow.provenance["flow"]["flags"]) == cut

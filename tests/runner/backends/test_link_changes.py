@@ -37,7 +37,7 @@ def failing(network, *failures):
     return replace(network, failures=read_failures(list(failures), (), "here"))
 
 
-def told(result, words):
+def assumptions_with(result, words):
     return [text for text in result.provenance["assumptions"] if words in text]
 
 
@@ -110,7 +110,7 @@ def test_a_window_that_is_lost_waits_for_the_timeout():
 def test_packets_between_two_switches_are_lost_and_sent_again_by_the_other_way():
     whole = run(clos())
     cut = run(clos({"link": [4, 6], "at": "30us"}))
-    fact = told(cut, "Links changed at 30000 ns")
+    fact = assumptions_with(cut, "Links changed at 30000 ns")
     assert fact
     assert "0 packets lost" not in fact[0]
     assert "0 messages were rerouted" not in fact[0]
@@ -126,7 +126,7 @@ def test_a_link_that_comes_back_is_used_again():
     cut = run(clos({"link": [4, 6], "at": "30us", "until": "60us"}))
     use = cut.link_use.query("src == 4 and dst == 6")
     assert use["end_ns"].max() > 100_000
-    assert len(told(cut, "Links changed at")) == 2
+    assert len(assumptions_with(cut, "Links changed at")) == 2
     assert run(clos({"link": [4, 6], "at": "30us", "until": "60us"})).makespan_ns == cut.makespan_ns
 
 
@@ -151,7 +151,7 @@ def test_what_comes_after_the_job_changes_nothing(backend):
     assert late.makespan_ns == whole.makespan_ns
     pd.testing.assert_frame_equal(late.nodes, whole.nodes)
     if backend != "analytical-aware":
-        assert told(late, "The job was done before links changed at 5000000000 ns.")
+        assert assumptions_with(late, "The job was done before links changed at 5000000000 ns.")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -250,7 +250,7 @@ def test_link_down_of_astra_sim_is_a_failure_from_two_seconds_on():
     assert packet.changes == ((2_000_005_000, 4, 0),)
     result = run(network)
     assert result.makespan_ns == run(clos()).makespan_ns
-    assert told(result, "LINK_DOWN: the link of nodes 4 and 6 is down from 2 s and 5 us on")
+    assert assumptions_with(result, "LINK_DOWN: the link of nodes 4 and 6 is down from 2 s and 5 us on")
     sent = [(0, 2, 1 << 20, 2_000_000_000), (1, 3, 1 << 20, 2_000_000_000)]
     arrived, report = carry(network, sent)
     assert len(arrived) == 2

@@ -72,12 +72,12 @@ def test_a_chip_that_is_beaten_by_its_operators_is_another_one():
 
 def test_operators_are_carried_over_as_measured_there_or_by_their_class():
     slow, fast = captured(), captured(sizes=range(8, 26, 2), speed=4.0)
-    changed, said = rescaled(replace(slow, metadata=slow.metadata | {"accounting": {"0": {}}}), fast, "fast")
+    changed, note = rescaled(replace(slow, metadata=slow.metadata | {"accounting": {"0": {}}}), fast, "fast")
     assert "accounting" not in changed.metadata
     before, after = (work.graphs[0].nodes["duration_ns"].to_numpy() for work in (slow, changed))
     assert before / after == pytest.approx(4.0, rel=0.03)
-    assert "72 of 80 operators as measured there" in said
-    assert said in changed.metadata["assumptions"]
+    assert "72 of 80 operators as measured there" in note
+    assert note in changed.metadata["assumptions"]
     assert slow.metadata.get("assumptions") is None
 
 
