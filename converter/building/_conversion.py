@@ -179,8 +179,12 @@ class Conversion:
     def _derived_facts(self, opened: Sequence[OpenRank], measured: Sequence[RankGraph]) -> dict[str, Any]:
         """Return the reason for the choice of the step, and the lateness of ranks of one machine."""
         facts: dict[str, Any] = {}
-        if self._which(opened[0]) == "median" and len(opened[0].steps) > 1:
-            facts[STEP_CHOICE] = f"the median of {len(opened[0].steps)} captured steps, by the slowest rank"
+        count, is_marked = len(opened[0].steps), all(rank.marked for rank in opened)
+        if self._which(opened[0]) == "median" and count > 1:
+            kind = "captured steps" if is_marked else "repetitions, as no step is marked"
+            facts[STEP_CHOICE] = f"the median of {count} {kind}, by the slowest rank"
+        elif count == 1 and not is_marked:
+            facts[STEP_CHOICE] = UNMARKED
         if len({rank.host for rank in self.ranks}) == 1 and self.ranks[0].host:
             facts |= lateness({one.rank: one.arrivals for one in measured})
         return facts
@@ -235,9 +239,10 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
     first = opened[0]
     notes = []
     if not all(rank.marked for rank in opened):
+        parts = "" if len(first.steps) == 2 else " (the first and the last may be parts of one)"
         repeated = (
             f"no step is marked in the traces: each of the {len(first.steps):,} repetitions in them counts "
-            "as one step (the first and the last may be parts of one)"
+            f"as one step{parts}"
         )
         notes.append(UNMARKED if len(first.steps) == 1 else repeated)
     for rank in opened[1:]:

@@ -27,7 +27,7 @@ import numpy as np
 
 from .._columns import which
 from ..linking import KERNEL, Lane, Launches, host_rows
-from ..readers import DeviceTrace, HostOp, HostTrace, Ops, tensors
+from ..readers import DeviceTrace, HostOp, HostTrace, Ops, numbers_per_element, tensors
 from ._operator_classes import (
     ATTENTIONS,
     COPY,
@@ -255,9 +255,11 @@ def _counter(name: str) -> Callable[[str, HostOp], int] | None:
 
 
 def _matmul(name: str, op: HostOp) -> int:
-    left, right = (_shape(op, index) for index in GEMM_FACTORS[name])
+    first, second = GEMM_FACTORS[name]
+    left, right = _shape(op, first), _shape(op, second)
     columns = right[-1] if len(right) > 1 else 1
-    return 2 * math.prod(left) * columns
+    packed = numbers_per_element(op.types[first]) if first < len(op.types) else 1
+    return 2 * math.prod(left) * packed * columns
 
 
 def _linear(_: str, op: HostOp) -> int:

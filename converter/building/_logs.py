@@ -199,11 +199,10 @@ def _cuts(matched: MatchedLogs) -> list[str]:
             "a flight recorder keeps the newest operations: the beginning of the job is lost, and the "
             "workload begins with the first collective that all logs still have"
         )
-    if lost or late:
-        notes.append(
-            f"{lost:,} records of collectives that some rank's log lost, and {late:,} that come after the "
-            "end of some rank's log, were left out"
-        )
+    if lost:
+        notes.append(f"{lost:,} records of collectives that some rank's log lost were left out")
+    if late:
+        notes.append(f"{late:,} records of collectives after the end of some rank's log were left out")
     if matched.loose:
         notes.append(f"{matched.loose:,} sends and receives without their other half were left out")
     unfinished = sum(len(found.waiting) for found in matched.unfinished)

@@ -14,6 +14,7 @@ from ._steps import whole_trace
 
 _LEAST_REPEATED = 3
 _LEAST_PIECES = 4  # of a step: fewer are a loop within one
+_LEAST_PIECES_OF_TWO = 16  # of each of two steps: fewer may be layers
 _SAME = 0.9  # of the sequence: so much recurs one period later
 _AS_GOOD = 0.002  # a shorter period explains the sequence as well as the best one does
 _CONTEXT = 4  # pieces by which the beginning of a step is known
@@ -41,17 +42,21 @@ def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 
     The sequence of kernels on the busiest stream, or of a host thread's operators without a device,
     must repeat one period at least three times from the first piece to the last: the layers of one step
-    are preceded or followed by other work. Repetitions within one operator are not steps. Together the
-    steps cover the whole trace; the first and the last may be incomplete.
+    are preceded or followed by other work. Two repetitions are enough if they are equal piece by piece.
+    Repetitions within one operator are not steps. Together the steps cover the whole trace; the first and
+    the last of three or more may be incomplete.
     """
     pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
     if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
         return [], ""
     period = next((found for found in _periods(pieces.symbol) if _is_all(pieces.symbol, found)), 0)
+    least = _LEAST_REPEATED
+    if not period and _has_equal_halves(pieces.symbol):
+        period, least = len(pieces.symbol) // 2, 2
     if period < _LEAST_PIECES:
         return [], ""
-    first = _beginnings(pieces, period)
-    if len(first) < _LEAST_REPEATED:
+    first = _beginnings(pieces, period, least)
+    if len(first) < least:
         return [], ""
     names = (trace.texts[number] for number in pieces.symbol[first[0] : first[0] + _CONTEXT].tolist())
     return _ranges(trace, pieces, first, period), "; ".join(names)
@@ -136,7 +141,16 @@ def _is_all(symbols: np.ndarray, period: int) -> bool:
     return bool(np.isin(ends, within).all())
 
 
-def _beginnings(pieces: _Pieces, period: int) -> np.ndarray:
+def _has_equal_halves(symbols: np.ndarray) -> bool:
+    """Return whether the sequence is two times the same long one, which does not repeat anything itself."""
+    half, odd = divmod(len(symbols), 2)
+    if odd or half < _LEAST_PIECES_OF_TWO or not np.array_equal(symbols[:half], symbols[half:]):
+        return False
+    shorter = (period for period in range(1, half // 2 + 1) if half % period == 0)
+    return not any(np.array_equal(symbols[period:half], symbols[: half - period]) for period in shorter)
+
+
+def _beginnings(pieces: _Pieces, period: int, least: int) -> np.ndarray:
     """Return the starts of steps: with the sequence if its periods fit, else after the longest pause."""
     windows = np.lib.stride_tricks.sliding_window_view(pieces.symbol, min(_CONTEXT, period))
     _, context = np.unique(windows, axis=0, return_inverse=True)
@@ -144,7 +158,7 @@ def _beginnings(pieces: _Pieces, period: int) -> np.ndarray:
     pause = np.append(0, pieces.start_ns[1:] - pieces.end_ns[:-1])[: len(context)]
     order = np.argsort(context, kind="stable")
     groups = np.split(order, np.flatnonzero(np.diff(context[order])) + 1)
-    found = [rows for rows in groups if _is_regular(rows, period) and pieces.opens[rows].all()]
+    found = [rows for rows in groups if _is_regular(rows, period, least) and pieces.opens[rows].all()]
     if not found:
         return np.zeros(0, np.int64)
     for rows in found:
@@ -154,9 +168,9 @@ def _beginnings(pieces: _Pieces, period: int) -> np.ndarray:
     return max(found, key=lambda rows: (float(np.median(pause[rows[1:]])), -int(rows[0])))
 
 
-def _is_regular(rows: np.ndarray, period: int) -> bool:
-    """Return whether *rows* are at distances of one *period*, from the first period of the sequence on."""
-    if len(rows) < _LEAST_REPEATED or rows[0] >= period * (1 + _SPACING):
+def _is_regular(rows: np.ndarray, period: int, least: int) -> bool:
+    """Return whether at least *least* rows are at distances of one *period*, from the first period on."""
+    if len(rows) < least or rows[0] >= period * (1 + _SPACING):
         return False
     return bool((np.abs(np.diff(rows) - period) <= _SPACING * period).all())
 

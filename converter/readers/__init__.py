@@ -12,6 +12,7 @@ from ._communications import NCCL as NCCL
 from ._communications import dtype_bytes as dtype_bytes
 from ._communications import is_floating as is_floating
 from ._communications import kernel_width as kernel_width
+from ._communications import numbers_per_element as numbers_per_element
 from ._communications import precision_of as precision_of
 from ._communications import short_type as short_type
 from ._device_comms import PARAMETERS as PARAMETERS

@@ -166,18 +166,23 @@ _TYPES = {
         ("fp32", 4, "float|float32"),
         ("fp16", 2, "half|float16"),
         ("bf16", 2, "bfloat16"),
-        ("fp8", 1, "float8_e4m3fn|float8_e4m3fnuz|float8_e5m2|float8_e5m2fnuz"),
+        ("fp8", 1, "float8_e4m3fn|float8_e4m3fnuz|float8_e5m2|float8_e5m2fnuz|float8_e8m0fnu"),
+        ("fp4", 1, "float4_e2m1fn_x2"),
         ("complex32", 4, "complexhalf|complex<half>"),
         ("complex64", 8, "complexfloat|complex<float>"),
         ("complex128", 16, "complexdouble|complex<double>"),
         ("int64", 8, "long|long int|int64"),
         ("int32", 4, "int|int32"),
         ("int16", 2, "short|short int|int16"),
-        ("int8", 1, "char|signed char|int8"),
+        ("int8", 1, "char|signed char|int8|int1|int2|int3|int4|int5|int6|int7"),
         ("uint64", 8, "unsigned long|uint64"),
         ("uint32", 4, "unsigned int|uint32"),
         ("uint16", 2, "unsigned short|uint16"),
-        ("uint8", 1, "byte|unsigned char|uint8"),
+        ("uint8", 1, "byte|unsigned char|uint8|uint1|uint2|uint3|uint4|uint5|uint6|uint7"),
+        ("int8", 1, "qint8"),
+        ("uint8", 1, "quint8|quint4x2|quint2x4|bits1x8|bits2x4|bits4x2|bits8"),
+        ("uint16", 2, "bits16"),
+        ("int32", 4, "qint32"),
         ("bool", 1, "bool"),
     )
     for name in names.split("|")
@@ -206,14 +211,22 @@ def short_type(spelled: Any) -> str:
     return next((one.short for one in _types(spelled) if one.short), "")
 
 
+def numbers_per_element(spelled: Any) -> int:
+    """Return how many numbers one element of type *spelled* holds: two of 4 bits, else one."""
+    return 2 if short_type(spelled) == "fp4" else 1
+
+
 def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
     """Return the precision of an operator whose arguments have *types*: the narrowest floating-point one.
 
-    Products of 32-bit numbers are TF32 if the name of one of its *kernels* has it.
+    Products of 32-bit numbers are TF32 if the name of one of its *kernels* has it. Products of 4-bit numbers
+    are NVFP4 if their scales are of type ``float8_e4m3fn``, else MXFP4.
     "" if no argument has a floating-point type.
     """
     floating = [one for spelled in types for one in _types(spelled) if one.floating]
-    precision = min(floating, key=lambda one: one.size_bytes, default=_UNKNOWN).short
+    precision = min(floating, key=lambda one: (one.size_bytes, one.short != "fp4"), default=_UNKNOWN).short
+    if precision == "fp4":
+        return "nvfp4" if any("float8_e4m3" in str(spelled).lower() for spelled in types) else "mxfp4"
     if precision == "fp32" and any(part in kernel.lower() for kernel in kernels for part in _TF32):
         return "tf32"
     return precision

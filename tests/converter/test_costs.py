@@ -328,6 +328,13 @@ def test_bytes_read_and_written(tmp_path, name, shapes, types, values, read, wri
     assert (row["read"], row["written"]) == (read, written)
 
 
+def test_one_byte_holds_two_numbers_of_four_bits(tmp_path):
+    types = ["c10::Float4_e2m1fn_x2"] * 2 + ["c10::Float8_e4m3fn"] * 2
+    product = ("aten::_scaled_mm", [[64, 16], [16, 128], [64, 2], [128, 2]], types, [""] * 4)
+    row = only(tmp_path, *product, ("k", 5.0))
+    assert (row["flops"], row["read"], row["precision"]) == (2 * 64 * 32 * 128, 48 * 64, "nvfp4")
+
+
 def test_gradients_are_written(tmp_path):
     shapes = [[2, 4, 16, 8]] * 5
     name = "aten::_scaled_dot_product_flash_attention_backward"
@@ -347,6 +354,9 @@ def test_precision_is_the_narrowest_floating_type():
     assert precision_of(["Tensor(float)", "Int"]) == "fp32"
     assert precision_of(["float"], ["cutlass_80_tensorop_s1688gemm_128x128"]) == "tf32"
     assert precision_of(["long int", "", 3]) == ""
+    packed = ["c10::Float4_e2m1fn_x2"] * 2
+    assert precision_of([*packed, "c10::Float8_e4m3fn", "c10::BFloat16"]) == "nvfp4"
+    assert precision_of([*packed, "c10::Float8_e8m0fnu", "c10::BFloat16"]) == "mxfp4"
     assert short_type("GenericList[Tensor(c10::Half),Tensor(c10::Half)]") == "fp16"
     assert (
         kernel_width("multi_tensor_apply_kernel<TensorListMetadata<2>, BinaryOpListAlphaFunctor<float, 2>>")

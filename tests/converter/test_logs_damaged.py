@@ -127,6 +127,22 @@ def test_an_entry_that_cannot_be_is_named_with_file_and_rank(tmp_path, job, chan
         read_logs([folder])
 
 
+def test_every_type_of_pytorch_has_a_size(tmp_path, job):
+    """The names are those of ``c10::toString``, which the flight recorder writes."""
+    widths = {
+        "Float4_e2m1fn_x2": 1, "Float8_e8m0fnu": 1, "Float8_e4m3fn": 1, "QInt8": 1, "QUInt8": 1, "QInt32": 4,
+        "QUInt4x2": 1, "Bits8": 1, "Bits16": 2, "UInt4": 1, "Int4": 1, "UInt16": 2, "UInt64": 8,
+        "ComplexHalf": 4, "BFloat16": 2,
+    }  # fmt: skip
+    for dtype, width in widths.items():
+        dump = job.flight(3)
+        for entry in dump["entries"]:
+            entry["input_dtypes"] = entry["output_dtypes"] = [dtype]
+        (tmp_path / "rank_3.json").write_text(json.dumps(dump))
+        ops = read_logs([tmp_path / "rank_3.json"]).ranks[3].ops
+        assert [op.size_bytes for op in ops[:3]] == [512 * width, 4096 * width, 2048 * width], dtype
+
+
 @pytest.mark.parametrize("ranks", ["[0, 0]", "[5]", "nobody", "[-1, 3]", "__import__('os')", "[99999999999]"])
 def test_groups_of_impossible_ranks_are_refused(tmp_path, job, ranks):
     dump = job.flight(3)
@@ -160,12 +176,35 @@ def test_a_line_that_cannot_be_is_named_with_its_file(tmp_path, job, kind, old, 
         read_logs([folder])
 
 
-def test_a_truncated_line_is_named(tmp_path, job):
-    path = tmp_path / "a.log"
-    text = job.inspector(0)
+def test_a_last_line_that_is_cut_off_is_left_out_with_a_note(tmp_path, job):
+    """Such a log is of a process that still writes, or was killed while it wrote."""
+    folder = job.write(tmp_path / "logs", "inspector")
+    path = folder / "host0-pid100.log"
+    whole = read_logs([folder])
+    text = path.read_text()
+    lines = text.splitlines(keepends=True)
+    for cut in (text[: text.rindex("coll_sn")], text[:-1] + '\n{"header": {"id": "0x1'):
+        path.write_text(cut)
+        logs = read_logs([folder])
+        number = cut.count("\n") + 1
+        assert f"line {number} of host0-pid100.log is cut off: its record was left out (rank 0)" in logs.notes
+        assert logs.ranks[0].ops == whole.ranks[0].ops[: number - 1]
+    path.write_text("".join([*lines[:3], lines[3][:-20], "\n", *lines[4:]]))
+    with pytest.raises(TraceFormatError, match=r"host0-pid100\.log, line 4: "):
+        read_logs([folder])  # a line in the middle is damaged
+    path.write_text(lines[0][:-20])
+    with pytest.raises(TraceFormatError, match=r"host0-pid100\.log, line 1: "):
+        read_logs([folder])  # nothing is left
+
+
+def test_a_job_whose_log_is_cut_off_is_converted(tmp_path, job):
+    folder = job.write(tmp_path / "logs", "inspector", verbose=True)
+    path = folder / "host0-pid100.log"
+    text = path.read_text()
     path.write_text(text[: text.rindex("coll_sn")])
-    with pytest.raises(TraceFormatError, match=rf"a\.log, line {text.count(chr(10))}: "):
-        read_logs([path])
+    assumptions = " ".join(convert_logs([folder]).metadata["assumptions"])
+    assert "line 16 of host0-pid100.log is cut off" in assumptions
+    assert "3 records of collectives after the end of some rank's log were left out" in assumptions
 
 
 def test_a_truncated_flight_record_is_told_as_a_log(tmp_path, job):

@@ -8,7 +8,7 @@ import pytest
 from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files
-from chakrascope.converter.building import UNMARKED
+from chakrascope.converter.building import UNMARKED, step_choice_text
 from chakrascope.converter.building._repetition import repeated_steps
 from chakrascope.converter.readers import read_device_trace
 
@@ -46,7 +46,7 @@ def steps_of(path):
     return repeated_steps(read_device_trace(path))[0]
 
 
-@pytest.mark.parametrize("count", [3, 5, 40])
+@pytest.mark.parametrize("count", [2, 3, 5, 40])
 def test_each_repetition_is_a_step(tmp_path, count):
     path = trace(tmp_path / "trace.json", FORWARD * count)
     assert calls_in(path, steps_of(path)) == [len(FORWARD)] * count
@@ -69,6 +69,17 @@ def test_the_parts_at_the_ends_are_steps_of_their_own(tmp_path):
     path = trace(tmp_path / "trace.json", kernels, pauses)
     length = len(FORWARD)
     assert calls_in(path, steps_of(path)) == [length - 30, *[length] * 4, length - 25]
+
+
+def test_two_equal_iterations_are_two_steps(tmp_path):
+    """Two iterations without a mark once became one step of twice the time."""
+    path = trace(tmp_path / "trace.json", FORWARD * 2)
+    assert calls_in(path, steps_of(path)) == [len(FORWARD)] * 2
+    workload = convert_files(None, str(path))
+    chosen = "the median of 2 repetitions, as no step is marked, by the slowest rank."
+    assert step_choice_text(workload.metadata).endswith(f" is shown: {chosen}")
+    (note,) = [note for note in workload.metadata["assumptions"] if "repetitions" in note]
+    assert note == "no step is marked in the traces: each of the 2 repetitions in them counts as one step"
 
 
 def test_a_kernel_more_or_less_does_not_shift_the_steps(tmp_path):
@@ -94,7 +105,8 @@ def test_a_graph_is_launched_whole(tmp_path):
     "kernels",
     [
         FORWARD,
-        FORWARD * 2,
+        [*FORWARD * 2, "softmax"],
+        LAYER * 2,
         [*FORWARD * 4, "softmax"],
         ["embed", *LAYER * 40, "gemm_head"],
         [*LAYER * 3, *["gemm_backward", "norm_backward"] * 10, "adam"],
@@ -106,8 +118,9 @@ def test_a_graph_is_launched_whole(tmp_path):
     ],
     ids=[
         "one",
-        "two",
-        "something after",
+        "something after two",
+        "two layers",
+        "something after four",
         "layers",
         "training step",
         "few",
@@ -120,7 +133,9 @@ def test_a_graph_is_launched_whole(tmp_path):
 def test_what_is_not_certain_is_one_step(tmp_path, kernels):
     path = trace(tmp_path / "trace.json", kernels)
     assert repeated_steps(read_device_trace(path)) == ([], "")
-    assert UNMARKED in convert_files(None, str(path)).metadata["assumptions"]
+    metadata = convert_files(None, str(path)).metadata
+    assert UNMARKED in metadata["assumptions"]
+    assert step_choice_text(metadata) == f"Step 0 is shown: {UNMARKED}."
 
 
 @pytest.mark.parametrize(

@@ -338,7 +338,7 @@ def _bytes(reader: Reader, shapes: Sequence[Sequence[int]], dtypes: Sequence[str
         dtype = dtypes[min(index, len(dtypes) - 1)] if dtypes else ""
         width = dtype_bytes(dtype)
         if not width:
-            reader.fail(f"a tensor has the type '{dtype[:40]}', which PyTorch does not have")
+            reader.fail(f"a tensor has the type '{dtype[:40]}', the size of which is unknown")
         total = bounded(reader, "the size of its tensors", total + math.prod(shape) * width, MOST_BYTES)
     return total
 

@@ -104,6 +104,7 @@ class _Process(msgspec.Struct):
     ops: list[tuple[int, LoggedOp]] = []
     dropped: int = 0
     left_out: dict[str, int] = {}
+    cut: str = ""
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
@@ -128,18 +129,27 @@ def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
 
 
 def _processes(path: Path) -> dict[tuple[str, int], _Process]:
-    """Read one file, which may have the logs of several processes."""
+    """Read one file, which may have the logs of several processes.
+
+    A last line without its end was still being written: it is left out, and the note names file and line.
+    """
     reader = Reader(str(path), "line")
     found: dict[tuple[str, int], _Process] = {}
+    process = None
     decoder = msgspec.json.Decoder(_Line)
     header, metadata = None, None
-    for number, text in enumerate(unpacked_file(path).split(b"\n"), start=1):
+    lines = unpacked_file(path).split(b"\n")
+    for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
         reader.number = number
         try:
             line = decoder.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            is_cut = number == len(lines) and not isinstance(error, msgspec.ValidationError)
+            if is_cut and process is not None:
+                process.cut = f"line {number:,} of {path.name} is cut off: its record was left out"
+                break
             reader.fail(str(error))
         header, metadata = line.header or header, line.metadata or metadata or _Metadata()
         if header is None:
@@ -264,6 +274,7 @@ def _numbered(
         own = [f"records of unknown kinds were ignored: {counted(process.left_out)}"]
         lost = [f"{process.dropped:,} records were overwritten before they were written out"]
         notes_of_rank = (own if process.left_out else []) + (lost if process.dropped else [])
+        notes_of_rank += [process.cut] if process.cut else []
         logs.append(RankLog(rank, process.path, ops, dict(comms), process.host, notes=tuple(notes_of_rank)))
     return logs, notes
 
