@@ -344,6 +344,22 @@ def test_no_wait_of_the_schedule_is_broken_when_all_come_as_late_as_they_may(job
             assert latest_end[rank, source] <= latest_end[rank, target] - taken[rank, target]
 
 
+def test_a_measured_receive_has_the_slack_of_its_wait():
+    """The path crosses to the rank that sent last, whose own step ends 1 ns before that of the receiver."""
+
+    def rank(own, works_ns, tail_ns):
+        sends, receives = messages(own, 2, 0, [])
+        first = comp(9, works_ns)
+        return [first, sends | {"after": [9]}, receives | {"after": [9]}, comp(10, tail_ns, [2])]
+
+    job = workload(rank(0, 4, 1), rank(1, 3, 3))
+    result = replayed(job)
+    assert (result.makespan_ns, critical_path(result, job).segments["rank"].tolist()) == (106, [0, 1, 1])
+    slacks = slack(result, job).set_index(["rank", "node_id"])["slack_ns"]
+    assert slacks[[(0, 9), (1, 2), (1, 10)]].tolist() == [0, 0, 0]
+    assert slacks[1, 9] == 1
+
+
 def test_who_comes_early_to_a_collective_has_the_time_until_the_last_one():
     ranks = [[comp(0, 1000 * (rank + 1)), coll(1, 1 << 20, (0,)), comp(2, 500, (1,))] for rank in range(8)]
     job = workload(*ranks)
