@@ -30,7 +30,7 @@ from .models import (
 
 # Logarithms of measured over predicted within which nine of ten rows stay: with a part of a plan at costs
 # fitted on rows without it, with a kind of layer at such costs, and of a chip at the costs of another one.
-_UNMEASURED_PART, _UNMEASURED_LAYER, _OTHER_CHIP = 0.2, 0.4, 0.4
+_UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
 _LAYERS = {"experts", "convolutions"}
 _USUAL_UTILISATION = 0.4
 _WORDS = {
@@ -282,7 +282,7 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
     fit = setting.costs.fit
     beyond = unmeasured(setting)
     variance = sum((_UNMEASURED_LAYER if part in _LAYERS else _UNMEASURED_PART) ** 2 for part in beyond)
-    variance += _UNMEASURED_PART**2 / (fit.families or math.inf) + (_OTHER_CHIP**2 if not fit.rows else 0.0)
+    variance += _UNMEASURED_PART**2 / (fit.families or math.inf) + (OTHER_CHIP**2 if not fit.rows else 0.0)
     smaller = (fit.least_layer_flops or 0.0) / layer_flops(setting)
     if smaller > 1:
         variance += (_UNMEASURED_PART * math.log(smaller)) ** 2

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from ...converter.building import counts_whole, operator_cost
+from ...converter.building import class_of, counts_whole, operator_cost, plain_name
 from ...converter.chakra import DEVICE_LANE, EdgeKind, GraphBuilder, NodeType, Workload, communication
 from ...converter.readers import HostOp, communication_of, tensors
 from ...errors import TraceError, UsageError, did_you_mean
@@ -167,6 +167,27 @@ def _why(from_comm: bool, to_comm: bool) -> EdgeKind:
     return EdgeKind.COMM_WAIT if from_comm else EdgeKind.EVENT_SYNC
 
 
+def _precision(recording: Recording, entry: RecordedEntry) -> str:
+    """Return the precision of a matmul, a convolution or attention; ``""`` for other operators.
+
+    The size of its operands' elements decides it. FP16 and BF16, which chips compute at one speed, are
+    ``half``. Operands in FP32 are computed in TF32 if the script allows it for operators of their class.
+    """
+    if not counts_whole(entry.name):
+        return ""
+    sizes = [
+        value[4]
+        for value, shape in zip(entry.inputs, entry.shapes, strict=True)
+        if tensors(value) and len(shape) > 1 and not isinstance(shape[0], list)
+    ]
+    found = _PRECISIONS.get(sizes[0], "") if sizes else ""
+    is_tf32 = found == "fp32" and class_of(plain_name(entry.name)) in recording.tf32
+    return "tf32" if is_tf32 else found
+
+
+_PRECISIONS = {1: "low", 2: "half", 4: "fp32", 8: "fp64"}
+
+
 def _node(
     recording: Recording, entry: RecordedEntry, groups: list[tuple[int, ...]], everyone: tuple[int, ...]
 ) -> dict[str, Any]:
@@ -189,7 +210,8 @@ def _node(
         ) from None
     if comm is None:
         num_ops, moved = operator_cost(record)
-        node |= {"name": entry.name, "type": NodeType.COMP, "phase": entry.phase, "kind": "compute"}
+        name = f"{entry.name} {_precision(recording, entry)}".rstrip()
+        node |= {"name": name, "type": NodeType.COMP, "phase": entry.phase, "kind": "compute"}
         return node | {"num_ops": num_ops, "tensor_size_bytes": moved}
     spec, size_bytes, _ = comm
     ranks = tuple(recording.groups.get(entry.group or "", ()))
