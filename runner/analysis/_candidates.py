@@ -28,9 +28,11 @@ from ._candidate import (
     Ints,
     grouped,
     in_place,
+    is_forward,
     largest,
     scaled,
     sum_ns,
+    training_functions,
     where,
 )
 from ._critical_path import CriticalPath
@@ -226,22 +228,26 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     Of the function that calls the backward pass only operators count, and have to take most of the step. It
     cannot leave the step, and its place includes the backward pass, so that it is not advised.
     """
-    called = segments["phase"].passes(CALLED_PHASES.__contains__)
-    training = {function_of(place) for place in set(segments["place"][called].tolist())} - {""}
+    training = training_functions(segments)
     if not training:
         return  # without training, or where its place is unknown, one function may well do everything
+    called = segments["phase"].passes(CALLED_PHASES.__contains__)
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
+    worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
+    worked_ns = int(segments["duration_ns"][worked].sum())
     rows = rows[~called[rows]]
-    for function, everything in grouped(rows, segments["place"][rows].mapped(function_of)):
+    for function, everything in grouped(rows, functions[rows]):
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
         own, least = (computed, 0.5) if function in training else (everything, _LEAST_FUNCTION)
-        path_ns, is_forward = sum_ns(segments, own), function.partition(" (")[0].endswith(".forward")
-        if path_ns <= least * segments["duration_ns"].sum() or not function or is_forward:
+        path_ns = sum_ns(segments, own)
+        if path_ns <= least * worked_ns or not function or is_forward(function):
             continue
+        # Less work waits less for a processor.
+        delayed = np.flatnonzero(~worked & (functions == function) & (function not in training))
         caused = hosted[segments["cause"][hosted] != "dispatch"]
         if own is everything and sum_ns(segments, caused) >= MOST_OF_IT * path_ns:
-            yield from _host_function(segments, function, everything, caused)
+            yield from _host_function(segments, function, _union(everything, delayed), caused)
             continue
         if not len(computed):
             continue
@@ -260,7 +266,8 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
                 operator, _ = largest(segments, _union(computed, messages), "operator")
                 what = f"Everything in {function}, its longest operator {short_name(operator)}"
             target, is_advised = Target("place", function), function not in training
-            yield scaled(segments, what, "compute", target, own, remedy="function", is_advised=is_advised)
+            every = _union(own, delayed)
+            yield scaled(segments, what, "compute", target, every, remedy="function", is_advised=is_advised)
 
 
 def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:
