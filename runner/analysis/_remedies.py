@@ -13,8 +13,8 @@ MOVABLE: Mapping[str, tuple[str, str]] = {
         "more data loader workers, and prefetching", "cheaper loading and transforms of samples",
     ),
     "worker_wait": (
-        "more data loader workers, a larger prefetch_factor, or persistent_workers=True, as the workers "
-        "cannot keep up", "cheaper transforms",
+        "more data loader workers or a larger prefetch_factor, as the workers cannot keep up",
+        "persistent_workers=True if each epoch starts them anew, or cheaper transforms",
     ),
     "io": (
         "files and network beside the step, in another thread", "local or cached files, or larger requests",

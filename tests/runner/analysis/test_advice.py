@@ -705,15 +705,26 @@ def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing(tmp_path):
     assert (lock.gain_ns, lock.is_bound) == (6 * MS, False)
 
 
-def test_run_delays_grow_with_the_work_of_a_step(tmp_path):
-    """The shown step had no processor for half of its 20 ms, and the median one takes 30 ms."""
+@pytest.mark.parametrize(
+    ("cause", "median_ns", "error_ns", "gain_ns"),
+    [
+        ("lock", 30 * MS, 0, 18 * MS),
+        ("lock", 20 * MS, 0, 12 * MS),
+        ("lock", 20 * MS, 10 * MS, 12 * MS),  # the median is not well known, but the shown step is alike
+        ("sleep", 20 * MS, 0, 6 * MS),
+    ],
+)
+def test_run_delays_grow_with_the_work_of_a_step(tmp_path, cause, median_ns, error_ns, gain_ns):
+    """The shown step had no processor for half of its 20 ms; sleep needs none."""
     nodes = [
         comp(0, 4 * MS),
         host(1, 10 * MS, (0,), cause="descheduled"),
-        host(2, 6 * MS, (1,), cause="lock", place="Feed.run (a.py:5)"),
+        host(2, 6 * MS, (1,), cause=cause, place="Feed.run (a.py:5)"),
     ]
-    items = analysed(tmp_path, workload(nodes, metadata=unprofiled(30 * MS))).advices()
-    assert [(item.gain_ns, item.share) for item in items if item.cause == "lock"] == [(18 * MS, 0.6)]
+    stated = {"steps": [4], "run_delay_ns": {"4": 10 * MS, "median": 10 * MS}}
+    metadata = unprofiled(median_ns, error_ns) | stated
+    items = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    assert [item.gain_ns for item in items if item.cause == cause] == [gain_ns]
 
 
 def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
