@@ -37,7 +37,7 @@ from ._candidate import (
 )
 from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
-from ._host_candidates import collective_loops, host_work, loop, loops, synchronisations
+from ._host_candidates import barriers, collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
@@ -85,6 +85,7 @@ def candidates(
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
+    in_barriers, communicated = barriers(segments, rows_of.get("communication", nothing))
     computations = _computations(segments, computed, on_host=computed_on_host(workload))
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
@@ -94,11 +95,10 @@ def candidates(
         *_functions(segments, _outside(in_loops, segments)),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
-        *_communications(
-            segments, rows_of.get("communication", nothing), computed, calls, result=result, is_slow=is_slow
-        ),
-        *collective_loops(segments, rows_of.get("communication", nothing)),
-        *accumulation(path, workload, rows_of.get("communication", nothing)),
+        *in_barriers,
+        *_communications(segments, communicated, computed, calls, result=result, is_slow=is_slow),
+        *collective_loops(segments, communicated),
+        *accumulation(path, workload, communicated),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *synchronisations(path, workload, rows_of.get("sync", nothing), _uncomputed_ns(result)),

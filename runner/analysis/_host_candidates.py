@@ -119,6 +119,32 @@ def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
             yield Candidate(what, kind, cause, "latency", target, GONE, own, path_ns, path_ns)
 
 
+def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]:
+    """Return barriers among the communications *rows* by place, and the other rows.
+
+    If a place does little but wait in barriers, all of its time belongs to them.
+    """
+    operators = segments["operator"]
+    is_barrier = operators[rows].passes(_is_barrier)
+    everywhere = np.flatnonzero(operators.passes(_is_barrier))
+    found = []
+    for place, own in grouped(rows[is_barrier], segments["place"][rows[is_barrier]]):
+        at_place = np.flatnonzero(segments["place"] == place)
+        every = everywhere[segments["place"][everywhere] == place]
+        target = Target("operator", str(operators[own[0]]))
+        gaps = at_place[_is_gap(segments, at_place) | (segments["cause"][at_place] == DELAYED)]
+        if place and sum_ns(segments, np.union1d(every, gaps)) >= _ALL_OF_IT * sum_ns(segments, at_place):
+            every, target = at_place, Target("place", place)
+        path_ns = sum_ns(segments, every)
+        what = count_text(len(own), "barrier") + f" in {place}" * bool(place)
+        found.append(Candidate(what, "communication", "", "barrier", target, GONE, every, path_ns, path_ns))
+    return found, rows[~is_barrier]
+
+
+def _is_barrier(operator: str) -> bool:
+    return operator.rpartition(":")[2] in ("barrier", "monitored_barrier_")
+
+
 def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
     """Yield causes over their operators, stalls and places by name, and the dispatch that remains."""
     segments = path.columns

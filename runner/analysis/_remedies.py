@@ -32,6 +32,8 @@ REMEDIES: Mapping[str, str] = {
     "accumulation": "communicate once a step: no_sync() of DistributedDataParallel, or for FSDP "
     "set_requires_gradient_sync(False) and, if memory allows, set_reshard_after_backward(False), in all "
     "micro-batches but the last",
+    "barrier": "no barrier in the step: collectives already make the ranks wait for each other's data, and a "
+    "barrier is only needed around files and measurements",
     "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",

@@ -869,6 +869,21 @@ def test_collectives_one_by_one_are_one_entry_with_what_is_around_them(tmp_path,
     assert all(item.how == REMEDIES["latency"] and item is advices[0] for item in found)
 
 
+@pytest.mark.parametrize(("other_ms", "key"), [(0, "place:wait (a.py:7)"), (4, "operator:c10d::barrier")])
+def test_barriers_are_one_entry_apart_from_the_collectives(tmp_path, other_ms, key):
+    """They are all-reduces of a number; what else a place does is no part of them."""
+    facts = {"operator": "c10d::barrier", "phase": "forward", "place": "wait (a.py:7)"}
+    nodes = [comp(0, 2 * MS), coll(1, 1 << 20, (0,), duration_ns=2 * MS, operator="c10d::allreduce_")]
+    for number in range(2, 8, 2):
+        nodes.append(host(number, MS, (number - 1,), cause="python", place="wait (a.py:7)"))
+        nodes.append(coll(number + 1, 64, (number,), duration_ns=MS, **facts))
+    nodes.append(comp(8, other_ms * MS, (7,), operator="aten::sort", place="wait (a.py:7)"))
+    first, *others = analysed(tmp_path, workload(nodes, nodes)).advices()
+    assert (first.what, first.key) == ("3 barriers in wait (a.py:7)", f"{key}=inf")
+    assert first.gain_ns == (3 if other_ms else 6) * MS
+    assert any(item.what.startswith("all_reduce of 1.00 MiB") for item in others)
+
+
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])
 def test_a_synchronisation_names_its_operator_and_what_it_waits_for(tmp_path, returns_after_ns):
     nodes = []
