@@ -7,6 +7,7 @@ from typing import Any
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update, set_props
 
 from ._state import Selection, StudyView
+from ._theme import run_options
 
 
 def option_id(name: str, default: str = "") -> dict[str, str]:
@@ -65,6 +66,9 @@ def register_address(app: Dash, view: StudyView) -> None:
         run = view.resolve(selection.run)
         data = {"run": run, "rank": selection.rank, "node": selection.node}
         same = run == shown
+        if run and not selection.run and not same:
+            # The replay of a capture may have been made since the selector was drawn.
+            set_props("run-select", {"data": run_options(view.runs())})
         return no_update if data == selected else data, no_update if same else run, no_update if same else run
 
     app.clientside_callback(

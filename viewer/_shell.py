@@ -137,9 +137,11 @@ def frame(
 
 def _page() -> dcc.Loading:
     """Return the container of a page, which shows progress while a page takes long to load."""
-    notice = html.Div([html.I(className="spinner"), "Reading the run…"], id="loading", role="status")
+    spinner = html.I(className="spinner")
+    first = html.Div([spinner, "Reading the study…"], className="loading", role="status")
+    notice = html.Div([spinner, "Reading the run…"], id="loading", className="loading", role="status")
     return dcc.Loading(
-        html.Div(id="page", tabIndex="-1"),
+        html.Div(first, id="page", tabIndex="-1"),
         custom_spinner=notice,
         # Only a page that is being made, not a part of one that is; and no flicker where that takes no time.
         target_components={"page": "children"},

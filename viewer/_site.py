@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -67,8 +68,7 @@ class Site:
             return self._open[key]
 
     def _viewer(self, name: str) -> Flask:
-        shared = self._shared
-        near = Surroundings(name, shared.workspace, shared.import_from, shared.open_runs, shared.lock)
+        near = replace(self._shared, name=name)
         prefix = f"{_BELOW}{quote(name, safe='')}/"
         server: Flask = create_app(self._workspace.study(name), near=near, prefix=prefix).server
         self._guard(server)

@@ -7,8 +7,10 @@
   const missing = (value) => value === null || value === undefined;
 
   window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
-    RunLink: (props) => window.React.createElement(window.dash_core_components.Link,
-      { href: `./?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
+    RunLink: (props) => window.React.createElement("span", null,
+      window.React.createElement(window.dash_core_components.Link,
+        { href: `./?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
+      props.data.default ? window.React.createElement("span", { className: "default-run" }, "default") : null),
   });
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
 
 from ...runner import RunInfo
@@ -56,8 +57,8 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     runs = view.runs()
     if not runs:
         return _nothing(view)
-    rows = run_table(runs)
     several = any(info.steps > 1 for info in runs)
+    rows = _rows(view)
     grid = table(
         "runs-table", rows, _columns(several=several), scheme,
         height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
@@ -67,7 +68,10 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         selectionColumnDef={"width": 46, "maxWidth": 46},
     )  # fmt: skip
     head = dmc.Group([dmc.Title(TITLE, order=2), export_links("runs")], justify="space-between")
-    note = "Click a label to open the run; tick runs to compare, name or delete them."
+    note = (
+        "Click a label to open the run. Tick runs to compare, name or delete them. Pages and commands "
+        "answer for the run marked default unless another one is named."
+    )
     return dmc.Stack(
         [head, card(f"Runs of {view.study.path.resolve().name[:80]}", _tools(selection), grid, note=note),
          note_editor("runs", "Label, tags and note of the run", labelled=True), _question()],
@@ -192,11 +196,13 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         if not clicks or len(chosen) != 1:
             return no_update, no_update, no_update
         view.annotate(chosen[0].id, str(label or ""), str(note or ""), tag_list(tags))
-        return False, _rows(view), run_options(view.runs())
+        return False, records(_rows(view)), run_options(view.runs())
 
 
-def _rows(view: StudyView) -> list[dict[str, Any]]:
-    return records(run_table(view.runs()))
+def _rows(view: StudyView) -> pd.DataFrame:
+    """Return the table of runs, with a column that marks the default run."""
+    rows = run_table(view.runs())
+    return rows.assign(default=rows["id"] == view.resolve(""))
 
 
 def _register_deletion(app: Dash, view: StudyView) -> None:
@@ -227,7 +233,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         chosen = [info.id for info in _chosen(view, rows)]
         for run_id in chosen:
             view.delete(run_id)
-        left: tuple[Any, ...] = (False, _rows(view), [], run_options(view.runs()))
+        left: tuple[Any, ...] = (False, records(_rows(view)), [], run_options(view.runs()))
         if shown not in chosen:
             return *left, no_update, no_update
         default = view.resolve("")

@@ -209,13 +209,13 @@ class Meters:
     drawn_as: ClassVar[str] = "meters"
 
     @classmethod
-    def of(cls, breakdown: pd.DataFrame, nameless: str, most: int) -> list[Meters]:
-        """Return the *most* largest keys of *breakdown*; one without a name is called *nameless*."""
+    def of(cls, breakdown: pd.DataFrame, most: int) -> list[Meters]:
+        """Return the *most* largest keys of *breakdown*; empty if it has none."""
         if breakdown.empty:
             return []
         largest = max(float(breakdown["share"].max()), 1e-12)
         bars = [
-            Bar.of(row, nameless if row["key"] in ("", "(none)") else str(row["key"]), row["share"] / largest)
+            Bar.of(row, str(row["key"]), row["share"] / largest)
             for row in breakdown.head(most).to_dict("records")
         ]
         more = len(breakdown) - len(bars)
