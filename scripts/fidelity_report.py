@@ -214,7 +214,7 @@ def report(table: pd.DataFrame) -> str:
         "",
         "The next tables show the median and the largest error of each group of experiments.",
         "",
-        *(line for key in ("network", "pattern", "size") for line in [*_markdown(_matrix(table, key)), ""]),
+        *(line for key in ("network", "pattern") for line in [*_markdown(_matrix(table, key)), ""]),
         "## Networks",
         "",
         *[f"* `{name}`: {_ABOUT[name]}" for name in table["network"].unique()],

@@ -261,11 +261,6 @@ def _neighbours() -> Iterator[str]:
     for line in (
         "In six of ten rows of GPT 39.1B with tensor parallelism 2 or 4, the predicted step is 12 to 38 % "
         "too short.",
-        "MPT 760M with 512 and 1,024 tokens and MPT 30B with 8,192 tokens are slower per GPU on A100-80 than "
-        "on A100-40.",
-        "The step of MaxText's Llama 2 70B is 17 % longer on 512 GPUs than on 64 in FP8, but 1 % in BF16.",
-        "The predicted steps of torchtitan's Llama 3 70B and 405B in FP8 without pipeline stages are 10 to "
-        "19 % too long.",
         "The predicted step of GPT-OSS 120B is up to 39 % too short in BF16 and 12 % in MXFP8, because "
         "attention sinks are not modelled.",
         "The predicted step of Qwen3 in the releases 25.11 and 26.02 is 20 to 53 % too short with "
