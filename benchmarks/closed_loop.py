@@ -61,32 +61,25 @@ WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
 # Rounds of one point that differ by more are measured again, and set apart if that does not settle them.
 STEADY, MORE_ROUNDS = 0.2, 2
 
-SIMULATORS = {TCP: "`ns3` on that network", EMULATED: "`emulation` in namespaces of that rate"}
+SIMULATORS = {TCP: "`ns3` on the calibrated network", EMULATED: "`emulation` in namespaces with this rate"}
 REMAINS = (
-    "## What explains the differences",
+    "## Causes of the differences",
     "",
-    "* *Turns* (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its receiver's request has "
-    "arrived on the same connection, in order. If two ranks both send and then receive, a rank that is late "
-    "by more than a latency makes the two directions take turns; ranks that start together use both at once. "
-    "Simulations do the same (`handshake: in-order`, `sends-first`). An all-gather of 512 KiB at 500 Mbit/s "
-    "took 9.4 to 9.8 ms together and 13.4 to 13.8 ms with one rank late; simulated 8.8 and 13.2. Without "
-    "this model, `experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 % and `pipeline` "
-    "11 to 20 %.",
-    "* *Delayed requests* (`pipeline`). The thread that reads requests shares a core with computation here. "
-    "At equal priorities it read most requests within 0.4 ms. This delay is not modelled.",
-    "* *Scatter of collectives* (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a scheduler "
-    "slice of some 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration takes the mean of the middle "
-    "half of repetitions. With BBR, ten all-reduces of 1 MiB at 50 Mbit/s took 179 to 219 ms, with CUBIC, "
-    "as here, 179 to 180.",
-    "* *Issue time*, 0.1 to 0.6 ms of the host per collective, is in the captured job; calibration leaves it "
-    "out.",
-    "* *Concurrent collectives* (`ddp`). A collective was measured alone.",
-    "* *Computation* is the median of captured steps, less the cost of the profiler. It varies most: the "
-    "backward passes of one rank took 44 and 34 ms in two runs a minute apart. So captures and runs "
-    "alternate.",
-    "* *The shaper* counts 1514 of 1538 bytes of a frame, and lets 0.05 ms of its rate pass at once. Two "
-    "consecutive messages of 128 KiB take 4.43 ms at 500 Mbit/s; the rate alone gives 4.38.",
-    "* `emulation` sends the messages of each collective's algorithm, without turns.",
+    "* **Alternating directions** (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its "
+    "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
+    "receive, and one rank is late, the two directions of a link alternate. Simulations model this "
+    "behaviour (`handshake: in-order`, `sends-first`). Without it, `experts` would be predicted 30 to 40 "
+    "% too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
+    "* **Delayed requests** (`pipeline`). The thread that reads requests shares a core with computation. "
+    "It reads most requests within 0.4 ms. Simulations do not model this delay.",
+    "* **Variation of collectives** (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a "
+    "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
+    "of the middle half of the repetitions.",
+    "* **Concurrent collectives** (`ddp`). Calibration measures each collective alone.",
+    "* **Computation** is the median of captured steps, less the cost of the profiler. Computation varies "
+    "most: the backward passes of one rank took 44 and 34 ms in two runs a minute apart.",
+    "* **The traffic shaper** lets 0.05 ms of its rate pass at once. Two consecutive messages of 128 KiB "
+    "take 4.43 ms at 500 Mbit/s, and 4.38 ms by the rate alone.",
 )
 
 
@@ -420,26 +413,27 @@ def page(outcomes: Sequence[Outcome]) -> str:
         summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | | |")
     wrapped = runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "prose.py"))["wrapped"]
     text: str = wrapped("\n".join([
-        "# The closed loop: predicted, then run", "",
-        "Written by `benchmarks/closed_loop.py --page docs/validation/closed-loop.md`; do not edit.", "",
-        f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
-        "each. Each was captured on an unshaped path. At each rate the step was predicted, and then the "
-        "job was run; the columns are predicted over measured, minus one. "
-        f"Times are medians of {max(o.rounds for o in outcomes)} rounds, each with one capture and one run "
-        "per rate.", "",
-        "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, from "
-        "gloo's own collectives and messages at this rate, without the job.",
-        "* *from the rate*: the same on the nominal rate less headers (1448/1514), with gloo's all-reduces "
-        "for reduce-scatters and its handshake.",
+        "# Predictions made before the run", "",
+        "`benchmarks/closed_loop.py --page docs/validation/closed-loop.md` writes this page.", "",
+        f"The jobs are those of `examples/closed_loop/train.py`: {RANKS} ranks on gloo, each with its own "
+        "network namespace and core. Each job was captured on a network without a rate limit. For each "
+        "rate, the step was predicted from this capture, and then the job was run at this rate. Errors "
+        "are the predicted step divided by the measured step, minus one. Times are medians of "
+        f"{max(o.rounds for o in outcomes)} rounds, each with one capture and one run per rate.", "",
+        "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, "
+        "which was fitted to gloo's collectives and messages at this rate.",
+        "* *from the rate*: `analytical-unaware` on the nominal rate less headers (1448/1514), with "
+        "gloo's handshake, and all-reduces in place of reduce-scatters.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
-        "* *communication*: the calibrated error of the additional time of the step over the unshaped "
-        "path.",
+        "* *communication*: the error of the calibrated prediction, relative to the additional time of "
+        "the step over the step without a rate limit.",
         "* *rounds*: half the range of the calibrated errors of single rounds.", "",
-        f"Rounds of one point that differ by more than {STEADY:.0%} are measured again, up to {MORE_ROUNDS} "
-        f"times; {sum(not o.steady for o in outcomes)} of {len(outcomes)} points did not settle and are "
-        "excluded.", "",
+        f"If the errors of the rounds of one point differ by more than {STEADY:.0%}, the point is measured "
+        f"again, up to {MORE_ROUNDS} times. Of {len(outcomes)} points, "
+        f"{sum(not o.steady for o in outcomes)} still differed, and are excluded.", "",
         *_conditions(outcomes),
-        "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication | rounds |",
+        "| job | rate, Mbit/s | measured, ms | without limit, ms | " + " | ".join(ways)
+        + " | communication | rounds |",
         "|---|---|---|---|" + "---|" * (len(ways) + 2), *rows, *summary, "",
         *REMAINS, "",
     ]))  # fmt: skip
@@ -452,8 +446,8 @@ def _conditions(outcomes: Sequence[Outcome]) -> list[str]:
     if highest <= 2 * RANKS:
         return []
     return [
-        f"**Not on quiet cores**: up to {highest:.0f} processes wanted the {os.cpu_count()} processors while "
-        "this was measured, so that computation took longer than it needs, in captures and in jobs.", "",
+        f"**Other programs were running.** Up to {highest:.0f} processes wanted the {os.cpu_count()} "
+        "processors during the measurement, which made computation longer in captures and in jobs.", "",
     ]  # fmt: skip
 
 

@@ -251,13 +251,14 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write the table of *rows* to *page*, a line for each kind."""
     lines = [
         "# Planted stragglers", "",
-        "Written by `python benchmarks/straggler_jobs.py`; do not edit. Real gloo jobs of two to four "
-        f"ranks on two CPU cores, {STEPS} steps each, were recorded with `trace --steps 0`. A plant is "
-        "named if it is the first cause of `diagnose`, with its kind and place; for a healthy job, only "
-        "waiting for a processor may be named, as with three and four ranks. *Load* is the number of "
-        "processes that "
-        "wanted a core before the jobs; above two, they slow ranks as well, and are named.", "",
-        "| planted | jobs | right | other causes a job | load |",
+        "`python benchmarks/straggler_jobs.py` writes this page. It records real gloo jobs of two to four "
+        f"ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. A planted straggler counts as "
+        "found if it is the first cause of `diagnose`, with its kind and place. In a job without a "
+        "planted straggler, and in jobs with three or four ranks, `diagnose` may also report ranks that "
+        "wait for a processor. *Load* is the number of processes that wanted a core before the jobs. A "
+        "load above two slows ranks as well, and `diagnose` reports it.",
+        "",
+        "| planted straggler | jobs | found | other causes per job | load |",
         "|---|---|---|---|---|",
     ]  # fmt: skip
     for kind in (*PLANTS, HEALTHY):

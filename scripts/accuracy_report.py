@@ -117,23 +117,23 @@ def report(rows: Sequence[Row]) -> str:
     """Return the page as Markdown."""
     replayed, predicted = ([getattr(row, name) for row in rows] for name in ("replayed", "predicted"))
     lines = [
-        "# How far a simulated step is from the measured one",
+        "# Simulated and measured steps",
         "",
-        "Written by `python scripts/accuracy_report.py`; do not edit (`--traces FOLDER` adds captures). "
-        "Steps of PyTorch 2.13 on gloo, all ranks on one machine's CPUs, simulated on that network and "
-        "divided by the slowest rank's measured step: 0.90 is 10 % too short.",
+        "`python scripts/accuracy_report.py` writes this page (`--traces FOLDER` adds captures). It "
+        "simulates captured steps of PyTorch 2.13 on gloo, with all ranks on the CPUs of one machine. The "
+        "tables divide simulated times by the measured step of the slowest rank: 0.90 means 10 % too short.",
         "",
-        "* *Replayed*: every node takes its measured time. The difference to 1.00 is time that the graph "
-        "does not explain.",
-        f"* *Simulated*: computation as measured, communication by `{BACKEND}` on the system `default`. Of "
-        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs of bandwidth and latency, the one that fits the "
-        "median of *all other* steps best represents the loopback.",
+        "* *Replayed* steps use the measured time of every node. Their difference to 1.00 is time that "
+        "the graph does not explain.",
+        f"* *Simulated* steps use measured computation, and communication by `{BACKEND}` on the system "
+        "`default`. The bandwidth and latency of the loopback are those of "
+        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs that best fit the median of *all other* steps.",
         "",
         "| | replayed / measured | simulated / measured |",
         "|---|---|---|",
         f"| median of {len(rows)} | {statistics.median(replayed):.2f} | {statistics.median(predicted):.2f} |",
         f"| median error | {_median_error(replayed):.1%} | {_median_error(predicted):.1%} |",
-        f"| worst | {_worst(replayed):.2f} | {_worst(predicted):.2f} |",
+        f"| largest error | {_worst(replayed):.2f} | {_worst(predicted):.2f} |",
         "",
         "| trace set | ranks | measured step | replayed / measured | simulated / measured | network |",
         "|---|---|---|---|---|---|",
@@ -146,11 +146,10 @@ def report(rows: Sequence[Row]) -> str:
 
 
 _READING = (
-    "The largest error is first. All of the error is in communication. Gloo's host time (copies, a thread "
-    "woken for each message) and sharing of cores and memory are not part of bandwidth and latency, so "
-    "steps that send "
-    "and receive one message after the other (`ring_2`, `pp_2`, `interleaved_2`) have the largest "
-    "errors. [Captures](../how-to/capture.md) report the ratio of profiled to unprofiled steps.",
+    "The steps are sorted by error. All of the error is in communication. Bandwidth and latency do not "
+    "contain the host time of gloo (copies, and a thread woken for each message) or the sharing of cores "
+    "and memory. The largest errors therefore occur in steps that send and receive one message after the "
+    "other (`ring_2`, `pp_2`, `interleaved_2`).",
 )
 
 

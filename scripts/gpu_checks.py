@@ -191,17 +191,17 @@ def _advice(row: Row) -> Iterator[Finding]:
 
 
 DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
-    "Every trace with kernels and links to their launches converts, simulates and explains": _converts,
+    "Every trace with kernels and links to launches can be converted, simulated and explained": _converts,
     "Computation, communication, copies, idle and overlap equal plain sums within 0.5 % of the span": _plain,
-    "The same equal HTA's, where HTA counts as plain sums do": _hta,
+    "The same times equal HTA's times, if HTA counts as plain sums do": _hta,
     "Busy time, exposed communication and kernels equal TraceLens's tables within 1 %": _tracelens,
     "Time, FLOPs and bytes of operators equal TraceLens's within 1 % on 99 % of the rows": _operators,
-    "Models cover at least the share of the time that TraceLens's cover": _modelled,
-    "All work of the device is converted, that of CUDA and HIP graphs too": _complete,
-    "Kernels of graphs have operators if the capture's traces are available, all but 1 %": _attributed,
+    "Cost models cover at least the share of the time that TraceLens's models cover": _modelled,
+    "All work of the device is converted, including CUDA and HIP graphs": _complete,
+    "At least 99 % of the kernels of graphs have operators if traces of the capture exist": _attributed,
     "HTA's synchronisation edges are in the graph": _edges,
-    "A replayed step takes as long as it was measured, within 1 % (3 % where the trace is not cut)": _replay,
-    "Advice gains what it promises, within 10 %": _advice,
+    "The time of a replayed step equals the measured time within 1 % (3 % if the trace is not cut)": _replay,
+    "The gain of followed advice equals the promised gain within 10 %": _advice,
 }
 """The demands, each with the check that yields its findings."""
 

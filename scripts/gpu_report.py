@@ -196,8 +196,8 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
         "NCCL's NVLS has three parts in each channel: it copies in, reduces, and copies out. The model gives "
         "each part the warps of NCCL 2.30 (8, 5 and 7 of 20 among 8 ranks), and the reducing part eight "
         "loads in flight per thread. The copying parts have `compute.unroll` lines in flight per warp, "
-        "although NCCL has eight loads per thread. With eight loads, simulated NVLS would be 31 to 39 % too fast from "
-        "2 to 16 MiB. The reason why NCCL's copies are slower is unknown."
+        "although NCCL has eight loads per thread. With eight loads, simulated NVLS would be 31 to 39 % too "
+        "fast from 2 to 16 MiB. The reason why NCCL's copies are slower is unknown."
     )
     yield ""
     yield "| curve | mean error | largest error | point with the largest error |"

@@ -69,7 +69,7 @@ def _sizes(setting: Setting) -> tuple[float, ...]:
 
 def table(found: Sequence[Point]) -> Iterator[str]:
     """Yield the lines of a table of errors by distance."""
-    yield "| distance | rows | mean error | median | in their range |"
+    yield "| distance | rows | mean error | median error | in the interval |"
     yield "|---|---|---|---|---|"
     for low, high, part in _binned(found):
         errors = [each.error for each in part]

@@ -195,7 +195,7 @@ def test_no_step_has_a_part_in_the_choice_of_its_own_network(accuracy, monkeypat
     rows = accuracy.predictions([accuracy.Step(name, make_workload(), 10**6) for name in ratios])
     assert [(row.step.name, row.predicted) for row in rows][-1] == ("c", 3.0)
     page = accuracy.report(rows)
-    assert "| worst | 1.00 | 3.00 |" in page
+    assert "| largest error | 1.00 | 3.00 |" in page
     assert page.index("| `c` |") < page.index("| `b` |")
 
 
