@@ -108,8 +108,9 @@ sanitize: .stamps/dev
 		$(CXX) -std=c++20 -O1 -g1 -fno-sanitize-recover=all -fsanitize=$$kind -I runner/engine/src tests/engine/native/transports.cc \
 			$(addprefix runner/engine/src/emulation/,clock.cc reporter.cc tcp.cc threaded.cc) -o build/transports && build/transports; \
 	done
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON \
-		$(if $(CCACHE),-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE)) .
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize \
+		--config-settings=cmake.define.CHAKRASCOPE_SANITIZE=ON \
+		$(if $(CCACHE),--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE)) .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest $(or $(TESTS),$(SANITIZED))
 
