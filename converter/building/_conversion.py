@@ -22,6 +22,7 @@ from ._measured_alone import measured_alone, needs_all_ranks
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
 from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness
+from ._repetition import OPTIMIZER_STEP
 from ._stand_ins import (
     GROUP_NAMES,
     STAND_IN_OF,
@@ -181,7 +182,10 @@ class Conversion:
         facts: dict[str, Any] = {}
         count, is_marked = len(opened[0].steps), all(rank.marked for rank in opened)
         if self._which(opened[0]) == "median" and count > 1:
-            kind = "captured steps" if is_marked else "repetitions, as no step is marked"
+            kind = "captured steps"
+            if not is_marked:
+                by = "optimizer" if opened[0].begins_with.startswith(OPTIMIZER_STEP) else "repetition"
+                kind = f"steps, found by {by} as none is marked"
             facts[STEP_CHOICE] = f"the median of {count} {kind}, by the slowest rank"
         elif count == 1 and not is_marked:
             facts[STEP_CHOICE] = UNMARKED
@@ -239,12 +243,7 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
     first = opened[0]
     notes = []
     if not all(rank.marked for rank in opened):
-        parts = "" if len(first.steps) == 2 else " (the first and the last may be parts of one)"
-        repeated = (
-            f"no step is marked in the traces: each of the {len(first.steps):,} repetitions in them counts "
-            f"as one step{parts}"
-        )
-        notes.append(UNMARKED if len(first.steps) == 1 else repeated)
+        notes.append(_unmarked(first))
     for rank in opened[1:]:
         for index in sorted(selection.steps):
             one, other = first.names.get(index, ""), rank.names.get(index, "")
@@ -255,6 +254,20 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
                 )
                 return [*notes, differing]
     return notes
+
+
+def _unmarked(first: OpenRank) -> str:
+    """Return the assumption about the steps of traces that mark none, of which *first* is one."""
+    count = len(first.steps)
+    if count == 1:
+        return UNMARKED
+    if first.begins_with.startswith(OPTIMIZER_STEP):
+        pieces, parts = f"intervals that end with '{first.begins_with}'", True
+    else:
+        pieces, parts = "repetitions in them", count > 2
+    return f"no step is marked in the traces: each of the {count:,} {pieces} counts as one step" + (
+        " (the first and the last may be parts of one)" if parts else ""
+    )
 
 
 def _with_common_groups(

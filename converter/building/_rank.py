@@ -32,7 +32,7 @@ from ._device_graph import device_graph
 from ._host_graph import host_graph
 from ._rank_graph import OpenRank, RankGraph, Selection, last_entries
 from ._recorded_shapes import read_recorded_host, with_own_records
-from ._repetition import repeated_steps
+from ._repetition import optimizer_steps, repeated_steps
 from ._steps import MarkedSteps, Window, annotated_steps, named_steps, own_steps, whole_trace
 
 _LOOKED_AT = 5_000
@@ -80,7 +80,9 @@ def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
     marked = _marked(traces, trace)
     steps, is_marked, begins_with = marked.steps, bool(marked.steps), ""
     if not is_marked:
-        steps, begins_with = repeated_steps(trace)
+        steps, begins_with = optimizer_steps(trace)
+        if not steps:
+            steps, begins_with = repeated_steps(trace)
     steps = steps or [whole_trace(trace)]
     opened = OpenRank(
         traces, steps, is_marked, marked.names, marked.which, trace.world_size, trace.rank, begins_with,
@@ -113,6 +115,7 @@ def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
     traces = opened.traces
     trace, host, lacking = read_rank(traces, opened.trace, opened.host)
     opened.trace = opened.host = None
+    lacking = [*lacking, trace.left_out] if trace.left_out else lacking
     window = Window.of([step for step in opened.steps if step.index in selection.steps])
     identity = Identity.of(traces, trace, host)
     if traces.host_path not in (None, traces.device_path):

@@ -42,12 +42,13 @@ class Selection:
 class OpenRank(msgspec.Struct):
     """A rank with known steps; *marked*: the trace marks them.
 
-    Otherwise the whole trace is one step, or each repetition in it is one; *begins_with* names the
-    first kernels or operators of each. *own* is the time of each step on host and device, if known.
-    *names* are the annotations of steps that have one, *which* the steps that a requested annotation
-    selects. *world_size* and *stated_rank* come from the trace; 0 and -1 if it was not read. *trace* is
-    the device trace if it was read and is small enough to keep, *host* the host data of the same file.
-    *last_entries* are the known times at which the last rank entered each collective.
+    Otherwise the whole trace is one step, or each repetition or each interval up to the end of an
+    optimizer's step is one; *begins_with* names the first kernels or operators of each, or the optimizer.
+    *own* is the time of each step on host and device, if known. *names* are the annotations of steps that
+    have one, *which* the steps that a requested annotation selects. *world_size* and *stated_rank* come from
+    the trace; 0 and -1 if it was not read. *trace* is the device trace if it was read and is small enough to
+    keep, *host* the host data of the same file. *last_entries* are the known times at which the last rank
+    entered each collective.
     """
 
     traces: RankTraces

@@ -1,4 +1,4 @@
-"""Find steps in traces without step marks: repeated sequences of device work or operators."""
+"""Find steps in traces without step marks: by optimizers, or by repeated sequences of work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from ...tracer import StepRange
-from .._columns import positions
+from .._columns import positions, which
 from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
@@ -22,6 +22,9 @@ _SPACING = 0.1  # of the period: beginnings lie so near to one period apart
 _MOST_PIECES = 1 << 18
 _MOST_PERIODS = 256  # candidates that are compared in full
 _DIMENSIONS = 8
+# PyTorch annotates each call of an optimizer's ``step`` so, and each piece of a backward pass.
+OPTIMIZER_STEP = "Optimizer.step#"
+_BACKWARD = "autograd::engine::evaluate_function"
 
 
 class _Pieces(msgspec.Struct, frozen=True):
@@ -35,6 +38,53 @@ class _Pieces(msgspec.Struct, frozen=True):
     start_ns: np.ndarray
     end_ns: np.ndarray
     opens: np.ndarray
+
+
+def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
+    """Return the steps of *trace*, numbered from 0, and the optimizer at the end of each; none without two.
+
+    A step ends with a call of an optimizer's ``step``, or with the last one of several optimizers. Calls
+    within an operator are parts of a backward pass, and end no step. Together the steps cover the whole
+    trace; the first and the last may be incomplete.
+    """
+    events = trace.events
+    is_mark = which(trace.texts, lambda text: text.startswith(OPTIMIZER_STEP))[events.name]
+    marks = np.flatnonzero(is_mark & (events.end_ns > events.start_ns))
+    if len(marks) < 2:
+        return [], ""
+    around = _outermost(trace, events.thread[marks], events.start_ns[marks])
+    if not (is_mark[around] | (around < 0)).all():
+        return [], ""
+    marks = marks[(around < 0) | (around == marks)]
+    marks = _last_of_each_cycle(events, _before_a_backward(trace, marks))
+    if len(marks) < 2:
+        return [], ""
+    whole, ends = whole_trace(trace), events.end_ns[marks].tolist()
+    rest_ns, usual_ns = whole.end_ns - ends[-1], float(np.median(np.diff(ends)))
+    bounds = [whole.start_ns, *(ends if rest_ns > _SPACING * usual_ns else ends[:-1]), whole.end_ns]
+    steps = [StepRange(number, *bounds[number : number + 2]) for number in range(len(bounds) - 1)]
+    return steps, trace.texts[int(events.name[marks[-1]])]
+
+
+def _before_a_backward(trace: DeviceTrace, marks: np.ndarray) -> np.ndarray:
+    """Return those of *marks*, calls of optimizers, that a backward pass follows before the next call.
+
+    The last is among them. In a trace without marks of backward passes, all are.
+    """
+    events = trace.events
+    is_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))[events.name]
+    starts = events.start_ns[is_backward]
+    if not len(starts):
+        return marks
+    count = np.searchsorted(starts, events.start_ns[marks])
+    return marks[np.append(np.diff(count) > 0, True)]
+
+
+def _last_of_each_cycle(events: Events, marks: np.ndarray) -> np.ndarray:
+    """Return the last of each cycle of optimizers that take turns; they are known by their names."""
+    names = events.name[marks]
+    turns = next(turn for turn in range(1, len(names) + 1) if np.array_equal(names[turn:], names[:-turn]))
+    return marks[turns - 1 :: turns]
 
 
 def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:

@@ -147,6 +147,8 @@ def check_device(
     entry: RankEntry, device: DeviceTrace, steps: Sequence[StepRange], place: str
 ) -> Iterator[Finding]:
     """Check that the device trace is complete."""
+    if device.left_out:
+        yield Finding("warning", place, f"{device.left_out}.", _CAPTURE_AGAIN)
     if not steps:
         yield Finding(
             "warning",

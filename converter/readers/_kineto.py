@@ -30,6 +30,8 @@ STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
 _MOST_KINDS = 5  # of unreadable events that an error lists
+# A trace is refused if so large a share of its events has impossible times.
+_MOST_MISTIMED = 0.05
 
 
 class _Distributed(msgspec.Struct):
@@ -209,7 +211,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     JSON arrays of shapes, types and values. *process* is the process number, -1 if unknown. *unread* counts
     the events of each unsupported kind, such as those of another accelerator. *frames* are Python calls in
     order of start, enclosing ones first. *devices* are the names of devices by number, as far as the trace
-    has them.
+    has them. *left_out* is a sentence on the events that were left out as their times are impossible.
     """
 
     events: Events
@@ -227,6 +229,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     unread: dict[str, int] = msgspec.field(default_factory=dict)
     frames: Frames = msgspec.field(default_factory=Frames.none)
     devices: dict[int, str] = msgspec.field(default_factory=dict)
+    left_out: str = ""
 
     def names(self, numbers: np.ndarray) -> list[str]:
         """Return the texts with these *numbers*."""
@@ -267,8 +270,9 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
     """Read the Kineto JSON at *path* (plain or gzip), optionally with the arguments of operators.
 
-    Raises `TraceFormatError` when it is truncated, of another kind or without anything to convert: an
-    operator, or device work with calls that may have issued it.
+    Events with impossible times, such as a negative duration, are left out if they are few. Raises
+    `TraceFormatError` when it is truncated, of another kind or without anything to convert: an operator, or
+    device work with calls that may have issued it.
     """
     reader = DeviceReader(with_arguments)
     stream(path, reader)
@@ -277,6 +281,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     info = _distributed(about)
     events, calls, works = Events(**reader.events()), Calls(**reader.calls()), Works(**reader.works())
     frames = Frames(**reader.frames())
+    left_out = _left_out(path, reader.mistimed(), len(events) + len(calls) + len(works))
     for table in (events, calls, works, frames):
         if len(table) and int(table.end_ns.max()) + base >= _MAX_NS:
             raise TraceFormatError(f"{path} has an event with an impossible time. Capture again.")
@@ -303,7 +308,20 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         unread=reader.unread(),
         frames=frames.take(np.lexsort((-frames.end_ns, frames.start_ns))),
         devices=_devices(about),
+        left_out=left_out,
     )
+
+
+def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:
+    """Return a sentence on the number and the first of the *mistimed* events; raises if they are many."""
+    count, first = mistimed
+    if not count:
+        return ""
+    total = count + usable
+    text = f"{count:,} of {total:,} events have impossible times (the first is {first})"
+    if count > _MOST_MISTIMED * total:
+        raise TraceFormatError(f"{path}: {text}: the profiler's clock failed. Capture again.")
+    return f"{path.name}: {text}: they were left out"
 
 
 def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:

@@ -122,8 +122,12 @@ void bind_device_reader(nb::module_& module) {
         .def("unread",
              [](const DeviceReader& self) {
                  nb::dict counts;
-                 for (const auto& [kind, count] : self.unread) counts[kind.c_str()] = count;
+                 for (const auto& [kind, count] : self.unread) counts[to_text(kind)] = count;
                  return counts;
+             })
+        .def("mistimed",
+             [](const DeviceReader& self) {
+                 return nb::make_tuple(self.mistimed, to_text(self.first_mistimed));
              })
         .def("about", [](const DeviceReader& self) {
             nb::dict about;

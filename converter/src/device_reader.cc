@@ -62,6 +62,7 @@ constexpr std::string_view kTrace = "Trace";
 constexpr std::string_view kModuleFrame = "nn.Module: ";
 constexpr std::int64_t kLeastFrameNs = 20'000;
 constexpr std::size_t kMaxUnread = 50;
+constexpr std::size_t kMostShown = 80;  // characters of a name or number in a message
 
 Category category_of(std::string_view name) {
     for (const auto& known : kCategories) {
@@ -215,9 +216,11 @@ void DeviceReader::keep(const Event& event) {
         return;
     }
     std::int64_t start = 0, length = 0;
-    if (!to_ns(event.ts, -kMaxMicroseconds, start) || !to_ns(event.dur, 0, length)) {
-        throw FormatError("event '" + std::string(event.name.raw) + "' has an impossible time (" +
-                          std::string(event.ts.raw) + ", " + std::string(event.dur.raw) + ")");
+    const bool is_work =
+        category == Category::Kernel || category == Category::Copy || category == Category::Memset;
+    if (event.ts.kind == Kind::Absent || !to_ns(event.ts, -kMaxMicroseconds, start) ||
+        !to_ns(event.dur, 0, length) || (is_work && start == 0 && length == 0)) {
+        return skip_mistimed(event);
     }
     const std::int32_t name = text_of(event.name);
     switch (category) {
@@ -257,6 +260,20 @@ void DeviceReader::keep(const Event& event) {
             works.external_id.push_back(event.external_id.integer(0));
             works.size_bytes.push_back(event.size_bytes.integer(-1));
     }
+}
+
+// Count *event*, the time of which is not a number, out of range or negative. Device work that the
+// profiler could not time has the start and the duration 0.
+void DeviceReader::skip_mistimed(const Event& event) {
+    if (mistimed++ != 0) return;
+    const auto shown = [](const Token& token) {
+        return token.kind == Kind::Absent ? std::string("none")
+                                          : std::string(token.raw.substr(0, kMostShown));
+    };
+    first_mistimed.push_back('\'');
+    first_mistimed.append(event.name.text(scratch_).substr(0, kMostShown));
+    first_mistimed.append("' (ts ").append(shown(event.ts));
+    first_mistimed.append(", dur ").append(shown(event.dur)).append(")");
 }
 
 void DeviceReader::keep_frame(const Event& event) {

@@ -82,6 +82,9 @@ class DeviceReader : private Parts {
     std::int64_t process = -1;
     // The number of events of each kind that is skipped.
     std::map<std::string, std::int64_t, std::less<>> unread;
+    // The number of events that are skipped because their time is impossible, and the first one.
+    std::int64_t mistimed = 0;
+    std::string first_mistimed;
 
   private:
     struct Event;
@@ -90,6 +93,7 @@ class DeviceReader : private Parts {
     void member(std::string_view key, const Token& value) override;
     void keep(const Event& event);
     void keep_frame(const Event& event);
+    void skip_mistimed(const Event& event);
     std::int32_t comm_of(const Event& event);
     std::int32_t arguments_of(const Event& event);
     std::int32_t text_of(const Token& token) { return texts.number(token.text(scratch_)); }

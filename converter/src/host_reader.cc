@@ -47,7 +47,7 @@ bool is_tensor(const std::array<Token, kTensorFields>& fields, std::int64_t& sto
 void append(std::string& text, const Token& token) {
     const bool quoted = token.kind == Kind::String;
     if (quoted) text.push_back('"');
-    text.append(token.raw);
+    text.append(token.kind == Kind::Null ? "null" : token.raw);
     if (quoted) text.push_back('"');
 }
 
@@ -114,7 +114,7 @@ void HostReader::keep(const Node& node) {
     if (!node.id.is_true_integer(id)) throw FormatError("a node has no number");
     if (node.name.kind != Kind::String) throw FormatError("node " + std::to_string(id) + " has no name");
     if (node.parent.is_true_integer(parent) && parent == id && !node.name.raw.starts_with(kRootNode))
-        throw FormatError("node " + std::to_string(id) + " '" + std::string(node.name.raw) +
+        throw FormatError("node " + std::to_string(id) + " '" + printable(node.name.raw) +
                           "' depends on itself");
     ids_.push_back(id);
     if (node.name.raw.find(kGroupsNode) != std::string_view::npos) {
@@ -129,7 +129,7 @@ void HostReader::keep(const Node& node) {
         if (apart && shapes->kind == Kind::Array) side->shapes = shapes->raw;
         if (side->damaged || (apart && shapes->kind != Kind::Array && shapes->kind != Kind::Absent)) {
             throw FormatError("the arguments of node " + std::to_string(id) + " '" +
-                              std::string(node.name.raw) + "' cannot be read");
+                              printable(node.name.raw) + "' cannot be read");
         }
         if (side->values.empty()) side->values.assign("[]", 2);
         if (side->shapes.empty()) side->shapes.assign("[]", 2);

@@ -26,13 +26,10 @@ constexpr std::uint64_t kHighs = 0x8080808080808080;
 // too.
 constexpr std::uint64_t zero_bytes(std::uint64_t word) { return (word - kOnes) & ~word & kHighs; }
 
-// Mark the bytes of *word* that end the plain part of a string: quotes, backslashes, control
-// characters, and non-ASCII bytes; exact up to the first.
+// Mark the bytes of *word* that end the plain part of a string: quotes, backslashes, and the zero
+// after the last byte; exact up to the first.
 constexpr std::uint64_t interrupting(std::uint64_t word) {
-    const std::uint64_t quotes = zero_bytes(word ^ (kOnes * '"'));
-    const std::uint64_t slashes = zero_bytes(word ^ (kOnes * '\\'));
-    const std::uint64_t controls = (word - kOnes * 0x20) & ~word & kHighs;
-    return (quotes | slashes | controls | word) & kHighs;
+    return zero_bytes(word ^ (kOnes * '"')) | zero_bytes(word ^ (kOnes * '\\')) | zero_bytes(word);
 }
 
 // The number of bytes before the first one with a bit set in *marks*.
@@ -74,6 +71,13 @@ bool is_high_surrogate(unsigned code) { return code >= 0xD800 && code < 0xDC00; 
 bool is_low_surrogate(unsigned code) { return code >= 0xDC00 && code < 0xE000; }
 
 }  // namespace
+
+std::string printable(std::string_view raw) {
+    std::string shown(raw);
+    for (char& byte : shown)
+        if (byte < ' ' || byte > '~') byte = '?';
+    return shown;
+}
 
 void unescape(std::string_view raw, std::string& out) {
     for (std::size_t i = 0; i < raw.size(); ++i) {
@@ -212,6 +216,13 @@ Token Scanner::value() {
             return literal("false", Kind::False);
         case 'n':
             return literal("null", Kind::Null);
+        case 'N':
+            return literal("NaN", Kind::Null);
+        case 'I':
+            return literal("Infinity", Kind::Null);
+        case '-':
+            if (at_ + 1 < end_ && at_[1] == 'I') return literal("-Infinity", Kind::Null);
+            return number();
         case '\0':
             ended();
         default:
@@ -219,6 +230,8 @@ Token Scanner::value() {
     }
 }
 
+// Texts may have control characters and bytes that are not UTF-8: PyTorch 2.4 wrote them in the names
+// of Python functions.
 Token Scanner::string() {
     const char* const start = ++at_;
     bool escaped = false;
@@ -231,20 +244,16 @@ Token Scanner::string() {
             }
             at_ += 8;
         }
-        const auto byte = static_cast<unsigned char>(*at_);
-        if (byte == '"') {
+        if (*at_ == '"') {
             const Token found{Kind::String, escaped, {start, static_cast<std::size_t>(at_ - start)}};
             ++at_;
             return found;
         }
-        if (byte == '\\') {
+        if (*at_ == '\\') {
             escaped = true;
             escape();
-        } else if (byte < 0x20) {
-            if (at_ == end_) ended();
-            fail("a control character in a text");
-        } else if (byte >= 0x80) {
-            beyond_ascii();
+        } else if (at_ == end_) {
+            ended();
         } else {
             ++at_;
         }
@@ -275,24 +284,6 @@ void Scanner::escape() {
     if (end_ - at_ < 6 || at_[0] != '\\' || at_[1] != 'u' || !is_low_surrogate(check(at_)))
         fail("half a surrogate pair in a text");
     at_ += 6;
-}
-
-// Read one character of two to four bytes.
-void Scanner::beyond_ascii() {
-    const auto lead = static_cast<unsigned char>(*at_);
-    const int length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    unsigned code = lead & (0xFF >> (length + 1));
-    for (int i = 1; i < length; ++i) {
-        if (at_ + i >= end_) ended();
-        const auto byte = static_cast<unsigned char>(at_[i]);
-        if ((byte & 0xC0) != 0x80) fail("a text that is not UTF-8");
-        code = code << 6 | (byte & 0x3F);
-    }
-    constexpr unsigned kFewest[] = {0x80, 0x800, 0x10000};
-    if (lead < 0xC2 || lead > 0xF4 || code < kFewest[length - 2] || code > 0x10FFFF ||
-        is_high_surrogate(code) || is_low_surrogate(code))
-        fail("a text that is not UTF-8");
-    at_ += length;
 }
 
 Token Scanner::literal(std::string_view word, Kind kind) {

@@ -1,5 +1,5 @@
-// A strict JSON scanner over bytes that may still be arriving. It builds no tree: values are parsed
-// in place, or skipped once they are known to be well-formed.
+// A JSON scanner over bytes that may still be arriving. It builds no tree: values are parsed in place,
+// or skipped once they are known to be well-formed. NaN and Infinity, which Python writes, are null.
 #pragma once
 
 #include <cstddef>
@@ -95,13 +95,15 @@ class Scanner {
     Token nested();
     void digits();
     void escape();
-    void beyond_ascii();
 
     const char* begin_;
     const char* at_;
     const char* end_;
     bool more_;
 };
+
+// *raw* for a message: bytes that are not printable ASCII become question marks.
+std::string printable(std::string_view raw);
 
 // Append *raw*, the inside of a string, with its escapes resolved, to *out*.
 void unescape(std::string_view raw, std::string& out);

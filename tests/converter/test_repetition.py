@@ -9,7 +9,7 @@ from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files
 from chakrascope.converter.building import UNMARKED, step_choice_text
-from chakrascope.converter.building._repetition import repeated_steps
+from chakrascope.converter.building._repetition import optimizer_steps, repeated_steps
 from chakrascope.converter.readers import read_device_trace
 
 LAYER = ["norm", "gemm_qkv", "flash", "gemm_out", "norm", "gemm_up", "silu", "gemm_down"]
@@ -76,7 +76,7 @@ def test_two_equal_iterations_are_two_steps(tmp_path):
     path = trace(tmp_path / "trace.json", FORWARD * 2)
     assert calls_in(path, steps_of(path)) == [len(FORWARD)] * 2
     workload = convert_files(None, str(path))
-    chosen = "the median of 2 repetitions, as no step is marked, by the slowest rank."
+    chosen = "the median of 2 steps, found by repetition as none is marked, by the slowest rank."
     assert step_choice_text(workload.metadata).endswith(f" is shown: {chosen}")
     (note,) = [note for note in workload.metadata["assumptions"] if "repetitions" in note]
     assert note == "no step is marked in the traces: each of the 2 repetitions in them counts as one step"
@@ -179,3 +179,59 @@ def test_kernels_without_calls_repeat_nothing(tmp_path, call):
     for place, name in enumerate(FORWARD * 4):
         made.add("kernel", name, 10.0 * place, 5.0, stream=7, device=0, **call)
     assert steps_of(made.write(tmp_path / "trace.json")) == []
+
+
+# Optimizers, which PyTorch annotates
+
+
+def training(path, *iterations, backward=True, inside=False):
+    """Write a trace of *iterations*: each the optimizers called in it, after a forward and a backward pass.
+
+    The kernels of all iterations differ. With *inside*, the optimizers are called within the backward pass.
+    """
+    made, now = KinetoTrace(), 1_000.0
+    for number, optimizers in enumerate(iterations):
+        made.op("aten::mm", now, 50.0)
+        made.launch((now + 5, 5.0), [(now + 20, 200.0)], work=f"gemm_{number}")
+        for place, optimizer in enumerate(optimizers):
+            if backward or not place:
+                made.op("autograd::engine::evaluate_function: MmBackward0", now + 60, 20.0 + 80 * inside)
+            made.add("user_annotation", f"Optimizer.step#{optimizer}.step", now + 100, 50.0)
+            now += 100
+        now += 300
+    made.op("aten::item", now - 245, 1.0)
+    return made.write(path)
+
+
+def ends_in(path):
+    """Return where steps end by the optimizers, in microseconds from the start of the trace."""
+    steps, name = optimizer_steps(read_device_trace(path))
+    return [(step.end_ns - steps[0].start_ns) / 1e3 for step in steps], name
+
+
+def test_a_step_ends_with_the_optimizer(tmp_path):
+    """The kernels of the iterations differ, as those of libraries that try several do."""
+    path = training(tmp_path / "trace.json", ["SGD"], ["SGD"], ["SGD"])
+    assert ends_in(path) == ([150.0, 550.0, 956.0], "Optimizer.step#SGD.step")
+    metadata = convert_files(None, str(path)).metadata
+    assert step_choice_text(metadata) == (
+        "Step 1 is shown: the median of 3 steps, found by optimizer as none is marked, by the slowest rank."
+    )
+    (note,) = [note for note in metadata["assumptions"] if note.startswith("no step is marked")]
+    assert "each of the 3 intervals that end with 'Optimizer.step#SGD.step' counts as one step" in note
+
+
+def test_two_iterations_are_two_steps_by_their_optimizer(tmp_path):
+    assert ends_in(training(tmp_path / "trace.json", ["Adam"], ["Adam"]))[0] == [150.0, 556.0]
+    assert ends_in(training(tmp_path / "one.json", ["Adam"])) == ([], "")
+
+
+def test_optimizers_that_take_turns_end_one_step_together(tmp_path):
+    path = training(tmp_path / "turns.json", ["Muon", "AdamW"], ["Muon", "AdamW"])
+    assert ends_in(path) == ([250.0, 756.0], "Optimizer.step#AdamW.step")
+    same = training(tmp_path / "same.json", ["AdamW", "AdamW"], ["AdamW", "AdamW"], backward=False)
+    assert ends_in(same)[0] == [250.0, 756.0]
+
+
+def test_optimizers_within_a_backward_pass_end_no_step(tmp_path):
+    assert ends_in(training(tmp_path / "trace.json", ["SGD"] * 3, ["SGD"] * 3, inside=True)) == ([], "")
