@@ -41,7 +41,6 @@ CSV_COMMANDS = (
     "critical-path --by kind",
     "critical-path --by network",
     "find matmul",
-    "graph",
     "graph --fold modules",
     "graph --view edges",
     "layers",

@@ -371,7 +371,7 @@ def test_commands_take_a_trace_for_a_study(trace, capsys, tmp_path):
     assert read_side(str(trace)).steps[0].makespan_ns == study_of_traces([trace]).run_info().makespan_ns
     code, out, err = run_and_read(capsys, "diff", trace, trace, "--format", "csv", "--view", "figures")
     assert code == 0, err
-    assert "Deleted" in run_and_read(capsys, "studies", "--clear-traces")[1]
+    assert "Deleted" in run_and_read(capsys, "runs", "--clear-traces")[1]
 
 
 @pytest.mark.parametrize(

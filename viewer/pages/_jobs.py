@@ -115,7 +115,7 @@ def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, in
             "None yet. Jobs keep running when you close this page, and are listed here when you come back."
         )
     more = len(jobs) - _MOST_SHOWN
-    older = [empty(f"{more:,} older ones: chakrascope jobs STUDY")] if more > 0 else []
+    older = [empty(f"{more:,} older ones: chakrascope runs STUDY --jobs")] if more > 0 else []
     known = lengths or {}
     panels = [_job(job, known_runs, known.get(job.workload, 0)) for job in jobs[:_MOST_SHOWN]]
     return dmc.Stack([*panels, *older], gap="xs")
