@@ -68,10 +68,10 @@ REMAINS = (
     "* **Alternating directions** (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its "
     "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
     "receive, and one rank is late, the two directions of a link alternate. Simulations model this "
-    "behaviour (`handshake: in-order`, `sends-first`). Without it, `experts` would be predicted 30 to 40 "
-    "% too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
+    "behaviour (`handshake: in-order`, `sends-first`). Without this model, `experts` would be predicted 30 "
+    "to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
     "* **Delayed requests** (`pipeline`). The thread that reads requests shares a core with computation. "
-    "It reads most requests within 0.4 ms. Simulations do not model this delay.",
+    "This thread reads most requests within 0.4 ms. Simulations do not model this delay.",
     "* **Variation of collectives** (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a "
     "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
     "of the middle half of the repetitions.",

@@ -251,9 +251,9 @@ def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write the table of *rows* to *page*, a line for each kind."""
     lines = [
         "# Planted stragglers", "",
-        "`python benchmarks/straggler_jobs.py` writes this page. It records real gloo jobs of two to four "
-        f"ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. A planted straggler counts as "
-        "found if it is the first cause of `diagnose`, with its kind and place. In a job without a "
+        "`python benchmarks/straggler_jobs.py` writes this page. The script records real gloo jobs of two to "
+        f"four ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. A planted straggler counts "
+        "as found if it is the first cause of `diagnose`, with its kind and place. In a job without a "
         "planted straggler, and in jobs with three or four ranks, `diagnose` may also report ranks that "
         "wait for a processor. *Load* is the number of processes that wanted a core before the jobs. A "
         "load above two slows ranks as well, and `diagnose` reports it.",

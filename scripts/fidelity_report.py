@@ -75,9 +75,10 @@ BACKENDS = {
 _TRAIN = 64
 _AUTO = "flow without a flag, else packet"
 _READING = (
-    "* `analytical-unaware` is accurate for rings, and for ring algorithms on one switch. It has no "
-    "headers (up to 8 % of the time of large messages) and no queues. Its times are far too short for "
-    "incasts, direct all-to-alls and slow links that several ranks share.",
+    "* `analytical-unaware` is accurate for rings, and for ring algorithms on one switch. This "
+    "backend has no headers (up to 8 % of the time of large messages) and no queues. The times of "
+    "`analytical-unaware` are far too short for incasts, direct all-to-alls and slow links that several "
+    "ranks share.",
     "* `analytical-aware` is accurate for incasts and all-to-alls on rings and single switches. Like "
     "ASTRA-sim, it stores each message whole at each device, so a large message over two links takes "
     "almost twice its time.",
@@ -193,8 +194,8 @@ def report(table: pd.DataFrame) -> str:
     parts = [
         "# Backends compared with packets",
         "",
-        "`python scripts/fidelity_report.py` writes this page. It compares the makespan of one operation "
-        "on each backend with `packet`: +5 % means that the backend's makespan is 5 % longer. All "
+        "`python scripts/fidelity_report.py` writes this page. The script compares the makespan of one "
+        "operation on each backend with `packet`: +5 % means that the backend's makespan is 5 % longer. All "
         "experiments use the system `default` (ring algorithms, direct all-to-all, 4 chunks) without "
         "congestion control. `packet` is also a model, which is "
         "[validated](../reference/backends.md#packet) separately. Times are CPU times on one core, of "

@@ -199,9 +199,9 @@ def figures(row: Row) -> dict[str, Any]:
 
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
-`scripts/gpu_accuracy.py` writes this page. It converts public Kineto traces of GPUs with `--step all`, and
-replays them (`--backend replay`). It compares the figures of `summary` with plain sums of the intervals in
-the trace, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
+`scripts/gpu_accuracy.py` writes this page. The script converts public Kineto traces of GPUs with `--step
+all`, and replays them (`--backend replay`). The script compares the figures of `summary` with plain sums of
+the intervals in the trace, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
 (`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
 publishes with the traces of its tests.
 """

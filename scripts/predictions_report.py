@@ -149,11 +149,11 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
-        f"`scripts/predictions_report.py` writes this page. It predicts {len(rows)} published measurements "
-        "with options of `chakrascope predict`; [predictions.csv](predictions.csv) lists all predictions. "
-        "`scripts/fit_chips.py` fitted the chip files in `runner/chips` to these rows, so *fitted* is the "
-        "error of the fit. For *unseen families*, all rows of one model size or recipe were left out of "
-        "the fit in turn.", "",
+        f"`scripts/predictions_report.py` writes this page. The script predicts {len(rows)} published "
+        "measurements with options of `chakrascope predict`; [predictions.csv](predictions.csv) lists all "
+        "predictions. `scripts/fit_chips.py` fitted the chip files in `runner/chips` to these rows, so "
+        "*fitted* is the error of the fit. For *unseen families*, all rows of one model size or recipe were "
+        "left out of the fit in turn.", "",
         *_overview(rows), "",
         f"An odd row has an error above {ODD:.0%}. *Constant utilisation* is the error of the median "
         "utilisation of the same rows. *In the interval* is the share of rows between `step_low_ns` and "
@@ -184,13 +184,13 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "The rows of this table were never fitted. They are Table 5 of Korthikanti et al. (2022), "
+        "The rows of this table were never fitted. The sources are Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
-        "All use the estimate, which is up to 8% below the simulation. The model of experts was developed "
-        "with the releases 25.11, 26.04 and 26.06 in view; 26.02 and 26.08 were predicted afterwards. "
-        "Chips other than GB200 and H100 have the costs of GB200. The predicted memory of the fullest "
-        "rank is compared with the memory that PyTorch reserved, including fragments."
+        "All rows use the estimate, which is up to 8% below the simulation. The model of experts was "
+        "developed with the releases 25.11, 26.04 and 26.06 in view; 26.02 and 26.08 were predicted "
+        "afterwards. Chips other than GB200 and H100 have the costs of GB200. The predicted memory of the "
+        "fullest rank is compared with the memory that PyTorch reserved, including fragments."
     )
     yield ""
     yield (
