@@ -55,7 +55,7 @@ class Point:
 
 
 def main() -> None:
-    """Simulate all points, and write the page and its pictures."""
+    """Simulate all points of the GPU page, and write the page and its pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=DOCS)
     parser.add_argument("-j", "--processes", type=int, default=2)
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _made(number: int) -> tuple[list[str], dict[str, str]]:
-    """Return the lines of a part of the page, and its pictures."""
+    """Return the lines and the pictures of one part of the page."""
     pictures: dict[str, str] = {}
     return list(PARTS[number](pictures)), pictures
 
@@ -88,7 +88,7 @@ def measured() -> dict[str, Any]:
 
 @functools.cache
 def plan(name: str) -> Program:
-    """Return a published plan."""
+    """Return the published MSCCL++ plan *name*."""
     return read_program(PLANS / f"{name}.json.gz")
 
 

@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far off the prediction is, relative to the measurement."""
+        """The relative error of the predicted step time."""
         return self.predicted / self.step.measured_ns - 1
 
     @property
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
     @property
     def memory_error(self) -> float:
-        """How far off the memory is, relative to the published peak."""
+        """The relative error of the predicted memory."""
         return self.memory_gib / (self.step.memory_gib or math.nan) - 1
 
 
@@ -97,7 +97,7 @@ _NUMBERS = {
 
 
 def options(step: Step) -> list[str]:
-    """Return the options of `chakrascope predict` for *step*, those of the model and the network aside."""
+    """Return the options of `chakrascope predict` for *step*, without model and network."""
     plan = step.plan
     words = ["--chip", step.chip, "--software", step.software, "--precision", plan.precision]
     words += [
@@ -119,7 +119,7 @@ def options(step: Step) -> list[str]:
 
 
 def by_command(step: Step) -> Step:
-    """Return *step* with the plan that the command makes of its options; they must make the same."""
+    """Return *step* with the plan that the command makes of its options, which must equal its plan."""
     context = predict_command.make_context("predict", ["--network", "any", *options(step)])
     plan, _ = plan_of(context.params, find_chip(step.chip), step.plan.world, step.software)
     if plan != step.plan:
@@ -128,7 +128,7 @@ def by_command(step: Step) -> Step:
 
 
 def predicted(steps: Sequence[Step], *, simulates: bool = True) -> Iterator[Row]:
-    """Yield the rows of *steps*, those of one data set, by simulation or by the estimate."""
+    """Yield the predictions of *steps* of one data set, by simulation or by the estimate."""
     steps = [by_command(step) for step in steps]
     settings = [
         Setting(step.model, step.plan, find_chip(step.chip), step.network, step.software) for step in steps
@@ -232,7 +232,7 @@ def _distance(found: Sequence[Point]) -> Iterator[str]:
 
 
 def _best(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the cost of the configuration predicted to be best, relative to the best measured."""
+    """Yield the measured time of the configuration predicted to be best, relative to the fastest."""
     yield (
         "*Relative* is the measured time of the configuration that the simulation or the estimate of "
         "`predict search` predicts to be best, divided by the measured time of the fastest configuration."
