@@ -1,4 +1,4 @@
-"""Predict training steps on networks that the jobs have not seen, run them there, and compare.
+"""Predict training steps on other networks, run the jobs on these networks, and compare.
 
     python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--rounds 3]
         [--folder FOLDER] [--page docs/validation/closed-loop.md]
@@ -68,10 +68,10 @@ REMAINS = (
     "* **Alternating directions** (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its "
     "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
     "receive, and one rank is late, the two directions of a link alternate. Simulations model this "
-    "behaviour (`handshake: in-order`, `sends-first`). Without it, `experts` would be predicted 30 to 40 "
-    "% too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
+    "behaviour (`handshake: in-order`, `sends-first`). Without this model, `experts` would be predicted 30 "
+    "to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
     "* **Delayed requests** (`pipeline`). The thread that reads requests shares a core with computation. "
-    "It reads most requests within 0.4 ms. Simulations do not model this delay.",
+    "This thread reads most requests within 0.4 ms. Simulations do not model this delay.",
     "* **Variation of collectives** (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a "
     "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
     "of the middle half of the repetitions.",
@@ -102,24 +102,24 @@ class Outcome(NamedTuple):
     steady: bool = True
 
     def error(self, way: str = CALIBRATED) -> float:
-        """Of the step."""
+        """Return the relative error of the predicted step time."""
         return self.predicted_ns[way] / self.measured_ns - 1
 
     def communication_error(self) -> float:
-        """Relative error of the step's additional time over the unshaped path."""
+        """Return the relative error of the step's additional time over the unshaped network."""
         added = max(1, self.measured_ns - self.unshaped_ns)
         return (self.predicted_ns[CALIBRATED] - self.unshaped_ns) / added - 1
 
 
 def network(rate_mbit: int | None) -> Namespaces:
-    """Return a host for each rank, joined at a rate; None is not shaped."""
+    """Return one host per rank, connected at a rate; None is an unshaped network."""
     if rate_mbit is None:
         return Namespaces(RANKS, [None] * RANKS)
     return Namespaces(RANKS, [rate_mbit * 1_000_000] * RANKS)
 
 
 def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
-    """Return one command that runs *command* on both hosts, a core each, and ends when both have ended."""
+    """Return a command that runs *command* on both hosts, each on one core, until both have ended."""
     lines = []
     for rank in range(RANKS):
         environment = {
@@ -139,7 +139,7 @@ def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
 
 
 def steps_of(printed: str) -> list[int]:
-    """Return what each step took, after those that warm up: the slower rank's time."""
+    """Return the time of each step after the warm-up, on the slower rank."""
     # Two processes print at once, and may do so in one line.
     ranks = [json.loads(text)["steps_ns"] for text in re.findall(r'\{"rank"[^}]*\}', printed)]
     if len(ranks) != RANKS:
@@ -185,7 +185,7 @@ def _awaited(started: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def run_job(net: Namespaces, job: str, steps: int, port: int, tool: Sequence[str] = ()) -> int:
-    """Run the job, below *tool* if one is given, and return its median step."""
+    """Run the job, under *tool* if given, and return its median step."""
     command = [sys.executable, str(SCRIPT), job, "--steps", str(steps + WARM_STEPS)]
     return round(statistics.median(steps_of(run([*tool, *launch(net, command, port)]))))
 
@@ -220,7 +220,7 @@ def captured(study: Path) -> Workload:
 
 
 def nominal(rate_mbit: int) -> NetworkConfig:
-    """Return the network as its rate and the headers say."""
+    """Return the network with the nominal rate less headers."""
     return NetworkConfig.from_mapping(
         {
             "topology": ["Switch"],
@@ -247,7 +247,7 @@ def calibrate(net: Namespaces, file: Path, port: int) -> float:
 
 
 def calibrated(folder: Path, rate_mbit: int) -> NetworkConfig:
-    """Return the network of this rate, with what gloo's collectives of all rounds do not reach of it."""
+    """Return the network of this rate, calibrated with gloo's collectives of all rounds."""
     rounds = [gloo_records(file) for file in sorted(folder.glob(f"gloo-{rate_mbit}-*.json"))]
     found = calibrate_records(
         replace(rounds[0], transfers=tuple(one for records in rounds for one in records.transfers)),
@@ -269,7 +269,7 @@ class Kept:
         self._figures: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
     def figure(self, make: Callable[[], float], *what: object) -> float:
-        """Return the figure of *what*, which *make* gives if it is not known."""
+        """Return the cached figure *what*; compute it with *make* if it is missing."""
         name = " ".join(map(str, what))
         if name not in self._figures:
             self._figures[name] = make()
@@ -277,7 +277,7 @@ class Kept:
         return self._figures[name]
 
     def has(self, *what: object) -> bool:
-        """Return whether the figure of *what* is known."""
+        """Return whether the figure *what* is cached."""
         return " ".join(map(str, what)) in self._figures
 
     def capture(self, job: str, turn: int) -> Path:
@@ -314,7 +314,7 @@ def closed_loop(
 def measure(
     kept: Kept, jobs: Sequence[str], rates: Sequence[int], steps: int, *, turn: int, port: int
 ) -> int:
-    """Measure what is missing of round *turn*, and return the next free port."""
+    """Measure the missing points of round *turn*, and return the next free port."""
     with network(None) as net:
         for job in jobs:
             if not kept.has(job, turn, "unshaped"):
@@ -441,7 +441,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 
 def _conditions(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the load of the machine, where it was more than the two ranks have."""
+    """Return a note if the machine ran more processes than the two ranks."""
     highest = max(outcome.load for outcome in outcomes)
     if highest <= 2 * RANKS:
         return []
@@ -452,7 +452,7 @@ def _conditions(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def main() -> None:
-    """Print the table, and the median and the worst error."""
+    """Print the table, the median error and the largest error."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--rates", default=",".join(map(str, RATES_MBIT)), help="in Mbit/s")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fit what operators cost on chips to measured training steps, and write it into runner/chips.
+"""Fit the costs of operators on chips to measured training steps, and write them into runner/chips.
 
 ``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and
 nothing else. Each chip and software has up to a dozen costs with physical bounds. They minimise the
@@ -185,7 +185,7 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step], *, checks_ranges
 
 
 def _inside(task: Task, chip: Chip, steps: Sequence[Step]) -> float:
-    """Return the share of *steps* in the ranges of costs that were fitted without their family."""
+    """Return the share of *steps* in their interval, with costs that were fitted without their family."""
     are_inside = []
     for step, setting, _ in unseen_steps(task, chip, steps):
         low, high = uncertainty(setting)
@@ -275,7 +275,7 @@ def costs_from(costing: Mapping[str, float], habits: Mapping[str, Any], *, exact
 
 
 def _plain(costs: Costs) -> Costing:
-    """Return *costs* as a fit has them."""
+    """Return *costs* with the names that the fit uses."""
     named = {name: getattr(costs, name) for name in _USUAL if isinstance(getattr(costs, name, None), float)}
     return {
         **named,
@@ -304,7 +304,7 @@ class _Part(NamedTuple):
 
 
 class _Problem:
-    """Measured steps of one chip, and costs that are free to move."""
+    """Measured steps of one chip, and the costs that the fit may change."""
 
     def __init__(
         self, chip: Chip, steps: Sequence[Step], start: Mapping[str, float], free: Mapping[str, float]
@@ -320,7 +320,7 @@ class _Problem:
         self.families = np.array([step.family for step in steps])
 
     def errors(self, costing: Costing, rows: Sequence[int] | None = None) -> np.ndarray:
-        """Return the relative errors of *rows* (all) at *costing*."""
+        """Return the relative errors of *rows* (default: all) with the costs *costing*."""
         return self._relative(self._batches(range(len(self.works)) if rows is None else rows), costing)
 
     def _batches(self, rows: Sequence[int]) -> list[_Part]:
@@ -342,7 +342,7 @@ class _Problem:
         return found
 
     def fit(self, rows: Sequence[int]) -> Costing:
-        """Return the costs that suit *rows* best."""
+        """Return the costs that fit *rows* best."""
         batches = self._batches(rows)
         usual = np.log([self.start[name] for name in self.names])
         bounds = [np.log([limit[name] for name in self.names]) for limit in (_LEAST, _MOST)]
@@ -357,7 +357,7 @@ class _Problem:
         return {**self.start, **dict(zip(self.names, np.exp(at).tolist(), strict=True))}
 
     def left_out(self) -> list[np.ndarray]:
-        """Return the errors of each family at costs that were fitted on the others."""
+        """Return the errors of each family with costs that were fitted to the other families."""
         found = []
         for family in dict.fromkeys(self.families.tolist()):
             out = self.families == family
@@ -372,7 +372,7 @@ def _descend(
     free: np.ndarray,
     bounds: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """Return where the errors that *relative* gives are least (Levenberg-Marquardt on Huber's loss)."""
+    """Return the point with the least errors of *relative* (Levenberg-Marquardt on Huber's loss)."""
     held = _HELD / free**2
     at = usual.copy()
     errors = relative(at)

@@ -94,7 +94,7 @@ def rows_of(source: str, folder: Path, only: str, hta: Hta) -> Iterator[Row]:
 
 
 def trace_files(folder: Path) -> list[Path]:
-    """Return the files in *folder* that may be traces, by name."""
+    """Return the files in *folder* that may be traces, sorted by name."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if path.name.endswith((".json", ".json.gz")))
 
@@ -155,7 +155,7 @@ def _marks(trace: Mapping[str, Any], names: set[str]) -> list[tuple[float, float
 
 
 class Hta:
-    """HTA, in the Python that has it; earlier answers are read from the file *kept*, if there is one."""
+    """HTA in another Python environment; the file *kept* caches its answers."""
 
     def __init__(self, python: str | None, kept: Path | None) -> None:
         self._python, self._file = python, kept
@@ -164,7 +164,7 @@ class Hta:
     def figures(
         self, path: Path, trace: Mapping[str, Any], dropped: Collection[int]
     ) -> Mapping[str, Any] | None:
-        """Return what HTA says of the trace without its events *dropped*, which no converted step issued."""
+        """Return HTA's figures for the trace without the events *dropped*, which no converted step issued."""
         if self._python is None:
             return None
         key = f"{path.resolve()} {path.stat().st_size} {len(dropped)} {sum(dropped)}"
@@ -199,9 +199,9 @@ def figures(row: Row) -> dict[str, Any]:
 
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
-`scripts/gpu_accuracy.py` writes this page. It converts public Kineto traces of GPUs with `--step all`, and
-replays them (`--backend replay`). It compares the figures of `summary` with plain sums of the intervals in
-the trace, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
+`scripts/gpu_accuracy.py` writes this page. The script converts public Kineto traces of GPUs with `--step
+all`, and replays them (`--backend replay`). The script compares the figures of `summary` with plain sums of
+the intervals in the trace, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
 (`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
 publishes with the traces of its tests.
 """
@@ -218,7 +218,7 @@ _REFUSED = ("| trace | device work | without a launch | message |", "|---|---|--
 
 
 def page(rows: Sequence[Row], absent: Sequence[str], *, with_hta: bool) -> str:
-    """Return the page as Markdown. *absent* says which folders were not there."""
+    """Return the page as Markdown; *absent* lists the missing folders."""
     left_out = [*absent, *([] if with_hta else ["HTA: no Python with it was given"])]
     sections = [
         "# GPU traces, compared with HTA and TraceLens",

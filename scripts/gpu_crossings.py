@@ -60,7 +60,7 @@ def _size(size: float) -> str:
 
 
 def crossings_part() -> Iterator[str]:
-    """Yield the section of the page."""
+    """Yield the lines of the page's section on packets and the simple protocol."""
     yield "### Packets against the simple protocol"
     yield ""
     yield (

@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far off the prediction is, relative to the measurement."""
+        """The relative error of the predicted step time."""
         return self.predicted / self.step.measured_ns - 1
 
     @property
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
     @property
     def memory_error(self) -> float:
-        """How far off the memory is, relative to the published peak."""
+        """The relative error of the predicted memory."""
         return self.memory_gib / (self.step.memory_gib or math.nan) - 1
 
 
@@ -97,7 +97,7 @@ _NUMBERS = {
 
 
 def options(step: Step) -> list[str]:
-    """Return the options of `chakrascope predict` for *step*, those of the model and the network aside."""
+    """Return the options of `chakrascope predict` for *step*, without model and network."""
     plan = step.plan
     words = ["--chip", step.chip, "--software", step.software, "--precision", plan.precision]
     words += [
@@ -119,7 +119,7 @@ def options(step: Step) -> list[str]:
 
 
 def by_command(step: Step) -> Step:
-    """Return *step* with the plan that the command makes of its options; they must make the same."""
+    """Return *step* with the plan that the command makes of its options, which must equal its plan."""
     context = predict_command.make_context("predict", ["--network", "any", *options(step)])
     plan, _ = plan_of(context.params, find_chip(step.chip), step.plan.world, step.software)
     if plan != step.plan:
@@ -128,7 +128,7 @@ def by_command(step: Step) -> Step:
 
 
 def predicted(steps: Sequence[Step], *, simulates: bool = True) -> Iterator[Row]:
-    """Yield the rows of *steps*, those of one data set, by simulation or by the estimate."""
+    """Yield the predictions of *steps* of one data set, by simulation or by the estimate."""
     steps = [by_command(step) for step in steps]
     settings = [
         Setting(step.model, step.plan, find_chip(step.chip), step.network, step.software) for step in steps
@@ -149,11 +149,11 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
-        f"`scripts/predictions_report.py` writes this page. It predicts {len(rows)} published measurements "
-        "with options of `chakrascope predict`; [predictions.csv](predictions.csv) lists all predictions. "
-        "`scripts/fit_chips.py` fitted the chip files in `runner/chips` to these rows, so *fitted* is the "
-        "error of the fit. For *unseen families*, all rows of one model size or recipe were left out of "
-        "the fit in turn.", "",
+        f"`scripts/predictions_report.py` writes this page. The script predicts {len(rows)} published "
+        "measurements with options of `chakrascope predict`; [predictions.csv](predictions.csv) lists all "
+        "predictions. `scripts/fit_chips.py` fitted the chip files in `runner/chips` to these rows, so "
+        "*fitted* is the error of the fit. For *unseen families*, all rows of one model size or recipe were "
+        "left out of the fit in turn.", "",
         *_overview(rows), "",
         f"An odd row has an error above {ODD:.0%}. *Constant utilisation* is the error of the median "
         "utilisation of the same rows. *In the interval* is the share of rows between `step_low_ns` and "
@@ -184,13 +184,13 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "The rows of this table were never fitted. They are Table 5 of Korthikanti et al. (2022), "
+        "The rows of this table were never fitted. The sources are Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
-        "All use the estimate, which is up to 8% below the simulation. The model of experts was developed "
-        "with the releases 25.11, 26.04 and 26.06 in view; 26.02 and 26.08 were predicted afterwards. "
-        "Chips other than GB200 and H100 have the costs of GB200. The predicted memory of the fullest "
-        "rank is compared with the memory that PyTorch reserved, including fragments."
+        "All rows use the estimate, which is up to 8% below the simulation. The model of experts was "
+        "developed with the releases 25.11, 26.04 and 26.06 in view; 26.02 and 26.08 were predicted "
+        "afterwards. Chips other than GB200 and H100 have the costs of GB200. The predicted memory of the "
+        "fullest rank is compared with the memory that PyTorch reserved, including fragments."
     )
     yield ""
     yield (
@@ -232,7 +232,7 @@ def _distance(found: Sequence[Point]) -> Iterator[str]:
 
 
 def _best(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the cost of the configuration predicted to be best, relative to the best measured."""
+    """Yield the measured time of the configuration predicted to be best, relative to the fastest."""
     yield (
         "*Relative* is the measured time of the configuration that the simulation or the estimate of "
         "`predict search` predicts to be best, divided by the measured time of the fastest configuration."

@@ -1,4 +1,4 @@
-"""The hostile calls that `commands.py` makes, and the folder of small files that they are made in."""
+"""Generate the hostile calls of `commands.py`, and the folder of small files for them."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ _ENDLESS = {"demo": "--port x", "view": "missing"}
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the command line, and what it meets: "plain", "full", "read-only" or "pipe".
+    """A call of the command line, and its environment: "plain", "full", "read-only" or "pipe".
 
     RUN in an argument is the id of the first run of the study.
     """
@@ -160,7 +160,7 @@ class Call:
 
 
 def import_packages() -> None:
-    """Import what most calls would import, one after the other; calls are forked from here."""
+    """Import the packages of most calls, because the calls are forked from this process."""
     for name in (
         "cli",
         "converter",
@@ -178,7 +178,7 @@ def import_packages() -> None:
 
 
 def commands_of(only: list[str]) -> dict[str, click.Command]:
-    """Return every command that ends by itself, or those called *only*, by the words that call it."""
+    """Return every command that ends by itself, or the commands *only*, by name."""
     from chakrascope.cli import cli
 
     commands = dict(_walk(cli, ()))
@@ -197,7 +197,7 @@ def _walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def make_call(commands: dict[str, click.Command], random_: random.Random) -> Call:
-    """Return a call of one of *commands*: right in part, and hostile in one to three words."""
+    """Return a call of one of *commands* with one to three hostile words."""
     name = random_.choice(list(commands))
     if name in _ENDLESS:
         words = [*_odd_option(commands[name], random_), *_ENDLESS[name].split()]
