@@ -18,22 +18,22 @@ from ...tracer import MAX_RANKS, StepRange
 from ..chakra import Workload
 from ..readers import RankTraces
 from ._belonging import as_assumptions, doubts_of_ranks, doubts_of_work
-from ._measured_alone import measured_alone, needs_all_ranks
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
-from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness
+from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness, with_uneven_splits
 from ._repetition import OPTIMIZER_STEP
 from ._stand_ins import (
     GROUP_NAMES,
     STAND_IN_OF,
     STAND_INS,
     STEP_CHOICE,
+    measured_alone,
+    needs_all_ranks,
     replicas_text,
     stand_ins_text,
     with_stand_ins,
 )
 from ._steps import StepChoice, choose_steps, is_annotation
-from ._uneven import with_uneven_splits
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]

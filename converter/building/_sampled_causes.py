@@ -23,8 +23,16 @@ from ._host_causes import (
     marked_spans,
     model_calls,
 )
-from ._sampled_states import ACROSS_THE_MODEL, State, lines_of_loops, spans_around, states_of_other_steps
-from ._sections import Elements, phase_edges, section_edges
+from ._sections import (
+    ACROSS_THE_MODEL,
+    Elements,
+    State,
+    lines_of_loops,
+    phase_edges,
+    section_edges,
+    spans_around,
+    states_of_other_steps,
+)
 from ._steps import Window
 
 # A thread that got less of a processor than this share of an interval did not compute in it.

@@ -15,7 +15,7 @@ from ...errors import TraceFormatError
 from .._columns import Columns, which
 from .._files import stream
 from .._native import DeviceReader
-from ._group_labels import described_groups, group_labels
+from ._communications import described_groups, group_labels
 
 # What a device did, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
