@@ -186,6 +186,7 @@ void bind_device_reader(nb::module_& module) {
                      .take();
              })
         .def("process", [](const DeviceReader& self) { return self.process; })
+        .def("processes", [](const DeviceReader& self) { return to_list(self.processes); })
         .def("unread",
              [](const DeviceReader& self) {
                  nb::dict counts;

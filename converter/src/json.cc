@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
 namespace chakrascope::converter {
@@ -9,6 +10,7 @@ namespace {
 
 constexpr std::size_t kDeepest = 512;
 constexpr std::size_t kLongestTextNumber = 19;
+constexpr double kMostExact = 9007199254740992;  // 2^53: a double holds every smaller integer
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
@@ -120,6 +122,12 @@ void unescape(std::string_view raw, std::string& out) {
 std::int64_t Token::integer(std::int64_t other) const {
     std::int64_t value = 0;
     if (is_true_integer(value)) return value;
+    if (kind == Kind::Number) {
+        double number = 0;
+        std::from_chars(raw.data(), raw.data() + raw.size(), number);
+        const bool is_whole = std::abs(number) <= kMostExact && number == std::trunc(number);
+        return is_whole ? static_cast<std::int64_t>(number) : other;
+    }
     if (kind != Kind::String || escaped || raw.size() > kLongestTextNumber) return other;
     const auto [end, error] = std::from_chars(raw.data(), raw.data() + raw.size(), value);
     return error == std::errc{} && end == raw.data() + raw.size() ? value : other;

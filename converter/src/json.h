@@ -26,8 +26,8 @@ struct Token {
     bool escaped = false;
     std::string_view raw;
 
-    // The value as a 64-bit integer, also from a string of decimal digits; *other* if it is not
-    // one.
+    // The value as a 64-bit integer, also from a string of decimal digits or a whole number such as 7.0,
+    // as some tools write; *other* if it is not one.
     std::int64_t integer(std::int64_t other) const;
     // The value as Python's str() shows it; *scratch* holds it if it had escapes.
     std::string_view text(std::string& scratch) const;
