@@ -21,7 +21,8 @@ from chakrascope.converter.building._workers import _Task
 from chakrascope.converter.readers import find_rank_traces
 from chakrascope.errors import BackendError, BackendUnavailable, ConfigError, TraceFormatError
 from chakrascope.runner import Study
-from chakrascope.support.cluster import _dask, connected
+from chakrascope.support import cluster as _dask
+from chakrascope.support.cluster import connected
 
 pytestmark = pytest.mark.dask
 
