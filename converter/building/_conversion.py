@@ -275,7 +275,7 @@ def _with_common_groups(
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[str, str]]:
     """Give the groups the same numbers on all ranks; return also the ranks and the labels of each number.
 
-    The group of all ranks is number 0. Others of the same ranks have numbers of their own if both are used.
+    The group of all ranks is number 0. Another group of all ranks has a separate number if both are used.
     """
     everyone = tuple(range(world_size))
     used = sorted({group for one in ranks for group in one.groups})

@@ -80,7 +80,7 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
 
 
 def stand_in_of(metadata: Mapping[str, Any], rank: int) -> int | None:
-    """Return the rank whose program replaces that of *rank*, whose traces are unusable; None if none does."""
+    """Return the rank that replaces *rank*, which has no usable traces; None if no rank does."""
     other = metadata.get(STAND_IN_OF, {}).get(str(rank))
     return None if other is None else int(other)
 
@@ -355,7 +355,7 @@ def needs_all_ranks(graphs: Sequence[Graph], groups: _Groups, world_size: int) -
 def measured_alone(
     graphs: Sequence[Graph], groups: _Groups, stated: Sequence[int], world_size: int
 ) -> tuple[list[Graph], dict[int, tuple[int, ...]], dict[str, Any], str]:
-    """Return the given ranks as a job of their own, with its groups, metadata and the note on it.
+    """Return the given ranks as a separate job, with its groups, metadata and the note on it.
 
     *stated* are their ranks in the job, -1 if unknown. Their collectives remain, with the members that were
     measured. Messages to other ranks become communication without a peer. Only a replay can use such a

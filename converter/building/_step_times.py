@@ -24,12 +24,12 @@ _KEY = "step_times"
 RUN_DELAYS, _RANK_DELAYS = "run_delay_ns", "rank_delays_ns"
 # Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
 _FEWEST, _FIRST = 6, 3
-# A step this many times the median is another kind of step, by the time in which it did not wait for a
-# processor: on busy cores that says nothing of the script. Long steps matter from this share of the run.
+# A step is long if it takes this many times the median, without the time in which it waited for a processor,
+# which the script does not cause. Long steps matter if they take at least this share of the run.
 _LONG, _MATTERS = 1.5, 0.05
 # Of the time of long steps so much has to be at the places of a period, and of these so many have to be long.
 _REGULAR = 0.8
-# Fewer long steps say nothing of the job; a single one may be anything.
+# Fewer long steps are no evidence of a pattern; a single one may have any cause.
 _TIMES, _SEVERAL = 3, 2
 # A period is one if steps that are long at random are at any of those tried less often than that.
 _BY_CHANCE = 0.02
@@ -37,7 +37,7 @@ _BY_CHANCE = 0.02
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
 # Causes of scattered long steps that the machine, or another rank, may be the reason of.
 _NOT_THE_SCRIPTS = ("", "python", "dispatch", _DELAYED, "communication_call")
-# The ranks of a job take steps together: so many tell of all.
+# The ranks of a job take steps together: the step times of this many ranks represent all.
 _MOST_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 

@@ -213,7 +213,7 @@ class _OnCluster:
 
         def tasks() -> Iterator[_Task]:
             for index, rank in enumerate(opened):
-                if errors:  # the ranks before it are on their way, and theirs would be the first
+                if errors:  # earlier ranks are being converted, and their error is raised first
                     return
                 yield _Task.of(index, rank, selection, self.finished)
 

@@ -114,7 +114,7 @@ def _dependencies(ids: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> 
     return dependencies(_integers(sources)[known], place[known], len(ids))
 
 
-# The numbers of the fields that the codec reads and writes. Other fields are passed on as they are.
+# The numbers of the fields that the codec reads and writes. Other fields are copied unchanged.
 _FIELDS = {
     "GlobalMetadata": {"version": 1, "attr": 2},
     "Node": {
@@ -226,8 +226,8 @@ HOST_CAUSES: Mapping[str, str] = {
     "dispatch": "Dispatch and launches",
 }
 """Each cause of host time (column ``cause``), and its label; "" is host time whose cause is unknown."""
-# The collectives of a group have a lane of their own, and so have the messages to or from a peer in it: on
-# the wire, messages only follow those in the same direction between the same two ranks.
+# The collectives of a group have a separate lane, and so have the messages to or from each peer in it: on the
+# wire, a message only waits for those in the same direction between the same two ranks.
 COMM_LANE, MESSAGE_LANE = 100, 500
 # Stream s of device d is lane DEVICE_LANE x (d + 1) + s.
 DEVICE_LANE = 1000

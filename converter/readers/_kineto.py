@@ -19,7 +19,7 @@ from ._communications import described_groups, group_labels
 
 # What a device did, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# Annotations, but made in the profiler's quick way, which files them as operators.
+# Names of annotations that the tracer records as operators, which costs less time.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 OWN_RANGES = ("chakrascope::",)

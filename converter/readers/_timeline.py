@@ -22,7 +22,7 @@ from ._kineto import MODULE_FRAME, MODULE_RANGE, CommArguments, DeviceTrace, Fra
 PHASES = ("forward", "backward", "optimizer", "other")
 _IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)
 _BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
-# Annotations that tell more than that something is inside them.
+# Annotations that give a module or a phase to the operators inside them.
 _ANNOTATIONS = {MODULE_RANGE: _MODULE, "Optimizer.": _OPTIMIZER, "enumerate(DataLoader)": _DATA_LOADER}
 
 

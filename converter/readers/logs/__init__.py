@@ -331,7 +331,7 @@ def _together(
         places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
         if size == world and places == {True}:  # all ranks, whichever log is there
             members[group] = tuple(range(world))
-        elif not size and len(ranks) == 1:  # nobody communicates alone
+        elif not size and len(ranks) == 1:  # a group has at least two ranks
             sizes_of[group] = max(2, sizes_of[group])
     return Logs(kind, reader, place, ranks, members, labels, sizes_of, world, tuple(notes_of_all))
 
