@@ -37,7 +37,7 @@ from ._steps import StepChoice, choose_steps, is_annotation
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]
-UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
+UNMARKED = "no step is marked in the traces, so all that was recorded counts as one step"
 
 
 @dataclass(frozen=True)
