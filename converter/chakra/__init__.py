@@ -29,7 +29,6 @@ from ._codec import read_et as read_et
 from ._codec import replay as replay
 from ._codec import shortest_cycle as shortest_cycle
 from ._codec import unreachable as unreachable
-from ._extra import with_splits as with_splits
 from ._graph import EDGE_COLUMNS as EDGE_COLUMNS
 from ._graph import MESSAGES as MESSAGES
 from ._graph import NODE_COLUMNS as NODE_COLUMNS
@@ -38,6 +37,7 @@ from ._graph import Column as Column
 from ._graph import EdgeKind as EdgeKind
 from ._graph import Graph as Graph
 from ._graph import NodeType as NodeType
+from ._graph import with_splits as with_splits
 from ._scaling import have_messages as have_messages
 from ._scaling import recognise as recognise
 from ._tables import read_graph as read_graph

@@ -14,8 +14,7 @@ from ...support.table import TextColumn
 from .._columns import positions
 from .._files import UnpacksTooFar, unpacked
 from .._native import ChakraRefusal, ChakraWriter, read_attributes, read_chakra
-from ._extra import Extra, varint
-from ._graph import FILE_METADATA, Column, EdgeKind, Graph
+from ._graph import FILE_METADATA, Column, EdgeKind, Extra, Graph, varint
 
 if TYPE_CHECKING:
     from ...support.table import TextColumn

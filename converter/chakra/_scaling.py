@@ -9,8 +9,7 @@ import numpy as np
 
 from ...errors import WorkloadError
 from ...support.table import TextColumn
-from ._extra import SPLITS
-from ._graph import MESSAGES, CollectiveType, EdgeKind, Graph, NodeType
+from ._graph import MESSAGES, SPLITS, CollectiveType, EdgeKind, Graph, NodeType
 
 
 def replicate(
