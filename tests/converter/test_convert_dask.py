@@ -9,8 +9,10 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import command_line
+import msgspec
 import pytest
 
 from chakrascope.converter import convert, convert_files
@@ -177,6 +179,20 @@ def test_a_worker_that_does_not_see_the_traces_says_so(captured, address):
     assert isinstance(answer, BackendError)
     assert str(rank.traces.device_path) in answer.message
     assert "all workers see at the same path" in answer.message
+
+
+def test_all_files_of_a_task_have_absolute_paths(captured, monkeypatch):
+    """A worker has another working folder, where a relative path names nothing."""
+    monkeypatch.chdir(captured)
+    traces = find_rank_traces(None, "rank0.device.json.gz", None)[0]
+    names = ("flight_path", "evidence_path")
+    files = {name: Path(f"{name}.json") for name in names} | {"capture_paths": (Path("capture.json"),)}
+    (rank,) = open_ranks([traces], keep=False)
+    rank.traces = msgspec.structs.replace(rank.traces, **files)
+    selection = Selection(frozenset({rank.steps[0].index}), 2)
+    sent = _Task.of(0, rank, selection, _workers.FinishedRanks.nowhere()).opened.traces
+    paths = [sent.device_path, *(getattr(sent, name) for name in names), *sent.capture_paths]
+    assert all(path.is_absolute() and path.parent == captured for path in paths)
 
 
 def test_ctrl_c_ends_the_conversion_and_leaves_the_cluster_usable(many, address):
