@@ -20,6 +20,8 @@ from ._native import FormatError
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
+# The first bytes of files that other tools compressed.
+_OTHER_TOOLS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PIECE_BYTES = 2**20
 _COMPRESSED_PIECE_BYTES = 2**16
 _UNPACKED_FREELY, _MOST_TIMES = 2**26, 200  # traces and graphs become 5 to 40 times as large
@@ -145,6 +147,13 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _not_the_trace(path: Path, error: Exception) -> TraceFormatError:
+    with path.open("rb") as file:
+        head = file.read(8)
+    for magic, tool in _OTHER_TOOLS.items():
+        if head.startswith(magic):
+            return TraceFormatError(
+                f"{path} is compressed with {tool}; only gzip can be read. Unpack it and give the .json file."
+            )
     return TraceFormatError(
         f"{path} is not the trace it should be ({error}). If it was cut off, capture again; if it is "
         "another kind of file, give host and device traces in the right order."

@@ -122,7 +122,7 @@ def remove_leftover_of(target: Path, pid: int) -> None:
 
 def sync_files(paths: Iterable[Path]) -> None:
     """Flush *paths* to the disk together: thousands take hardly longer than tens. Raises `OSError`."""
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - few who import this need it
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
         list(threads.map(_sync, paths))

@@ -1,4 +1,4 @@
-"""Formatting and parsing of quantities: one way to write each, one way to read it.
+"""Formatting and parsing of quantities: each has one format, and one parser.
 
 Quantities have three significant digits, in the largest unit in which they are at least one; a value that
 rounds up to the next unit is written in that unit. Values below the smallest unit are integers. Numbers

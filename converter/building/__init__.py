@@ -19,14 +19,8 @@ if TYPE_CHECKING:
     from ._convert import convert_files as convert_files
     from ._costs import counts_whole as counts_whole
     from ._costs import operator_cost as operator_cost
-    from ._finished import FinishedRanks as FinishedRanks
-    from ._finished import finished_ranks as finished_ranks
-    from ._free_cores import FreeCores as FreeCores
-    from ._free_cores import free_cores as free_cores
     from ._host_graph import LEFT_OUT as LEFT_OUT
     from ._logs import convert_logs as convert_logs
-    from ._measured_alone import measured_group_sizes as measured_group_sizes
-    from ._measured_alone import measured_world_size as measured_world_size
     from ._operator_classes import FUSIBLE_CLASSES as FUSIBLE_CLASSES
     from ._operator_classes import MATRIX_CLASSES as MATRIX_CLASSES
     from ._operator_classes import class_of as class_of
@@ -42,10 +36,14 @@ if TYPE_CHECKING:
     from ._stand_ins import computed_on_host as computed_on_host
     from ._stand_ins import group_name as group_name
     from ._stand_ins import groups_like as groups_like
+    from ._stand_ins import measured_group_sizes as measured_group_sizes
+    from ._stand_ins import measured_world_size as measured_world_size
     from ._stand_ins import stand_in_of as stand_in_of
     from ._stand_ins import step_choice_text as step_choice_text
     from ._stand_ins import stood_in as stood_in
+    from ._step_times import FreeCores as FreeCores
     from ._step_times import StepTimes as StepTimes
+    from ._step_times import free_cores as free_cores
     from ._step_times import rank_delays as rank_delays
     from ._step_times import run_delays as run_delays
     from ._step_times import step_times as step_times
@@ -54,5 +52,7 @@ if TYPE_CHECKING:
     from ._steps import batch_of as batch_of
     from ._steps import step_choice as step_choice
     from ._steps import step_names as step_names
+    from ._workers import FinishedRanks as FinishedRanks
+    from ._workers import finished_ranks as finished_ranks
 else:
     __getattr__ = exports_of(__name__, __file__)

@@ -76,7 +76,7 @@ def as_assumptions(doubts: Sequence[Doubt]) -> list[str]:
     for doubt in doubts:
         if doubt.certain:
             raise TraceError(f"{doubt.place}: {doubt.cause} {doubt.remedy}")
-    # Assumptions travel with the workload: the folder says nothing there.
+    # Assumptions are read without the folder of the traces, so only the file is named.
     return [
         f"{doubt.place.rpartition('/')[2]}: {doubt.cause[0].lower()}{doubt.cause[1:].removesuffix('.')}"
         for doubt in doubts

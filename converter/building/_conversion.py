@@ -18,26 +18,26 @@ from ...tracer import MAX_RANKS, StepRange
 from ..chakra import Workload
 from ..readers import RankTraces
 from ._belonging import as_assumptions, doubts_of_ranks, doubts_of_work
-from ._measured_alone import measured_alone, needs_all_ranks
 from ._operator_table import joined_operators
 from ._rank import open_rank, open_ranks
-from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness
+from ._rank_graph import Group, OpenRank, RankGraph, Selection, lateness, with_uneven_splits
 from ._repetition import OPTIMIZER_STEP
 from ._stand_ins import (
     GROUP_NAMES,
     STAND_IN_OF,
     STAND_INS,
     STEP_CHOICE,
+    measured_alone,
+    needs_all_ranks,
     replicas_text,
     stand_ins_text,
     with_stand_ins,
 )
 from ._steps import StepChoice, choose_steps, is_annotation
-from ._uneven import with_uneven_splits
 from ._workers import Workers
 
 Progress = Callable[[int, int], None]
-UNMARKED = "no step is marked in the traces: all that was recorded counts as one step"
+UNMARKED = "no step is marked in the traces, so all that was recorded counts as one step"
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _with_common_groups(
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[str, str]]:
     """Give the groups the same numbers on all ranks; return also the ranks and the labels of each number.
 
-    The group of all ranks is number 0. Others of the same ranks have numbers of their own if both are used.
+    The group of all ranks is number 0. Another group of all ranks has a separate number if both are used.
     """
     everyone = tuple(range(world_size))
     used = sorted({group for one in ranks for group in one.groups})

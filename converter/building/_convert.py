@@ -24,13 +24,12 @@ from ..readers import (
     with_capture_traces,
 )
 from ._conversion import Conversion, Progress
-from ._finished import FinishedRanks, finished_ranks
 from ._overhead import measured_overhead, usual_step_ns, with_overhead_noted, without_overhead
 from ._rank import StepsDiffer, read_rank
 from ._stand_ins import STEP_CHOICE, pose_for_all
 from ._step_times import RUN_DELAYS, measured_steps
 from ._steps import StepChoice, is_annotation, typical_steps
-from ._workers import Workers, workers_at
+from ._workers import FinishedRanks, Workers, finished_ranks, workers_at
 
 
 def convert(

@@ -1,4 +1,4 @@
-"""Find dependencies: data through storages, and the main thread's waits for communications."""
+"""Find dependencies: data through storages, buffers of collectives, and waits for communications."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from .._columns import spans
+from .._columns import spans, which
 from .._native import last_writers
-from ..chakra import NodeType
+from ..chakra import BUFFERS, NodeType
 from ..readers import FUNCTIONAL, Communication, HostTrace, Ops, Pieces
-from ._held_calls import ended_in_call
 
 WAIT_OPS = frozenset({f"{FUNCTIONAL}wait_tensor"})
 _ATEN = "aten::"
@@ -346,3 +345,79 @@ def _share(length_ns: int, ordered: np.ndarray) -> float:
 def _longer(length_ns: int, ordered: np.ndarray) -> int:
     """Return the number of lengths of at least *length_ns*."""
     return len(ordered) - int(np.searchsorted(ordered, length_ns))
+
+
+# What copies to and from the buffers of collectives: ranges of torch/csrc/distributed/c10d/reducer.cpp, and
+# operators of torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
+_BUFFER_COPIES = {
+    "torch::distributed::reducer::mul_out": "all_reduce",
+    "torch.distributed.ddp.reducer::copy_bucket_to_grad": "all_reduce",
+    "fsdp::all_gather_copy_in": "all_gather",
+    "fsdp::split_with_sizes_copy": "all_gather",
+    "fsdp::chunk_cat": "reduce_scatter",
+}
+
+
+def buffers_of(ops: Ops) -> list[str]:
+    """Return the place of each operator that copies to or from a collective's buffer, "" of others."""
+    places = [""] * len(ops)
+    for collective, place in BUFFERS.items():
+        copying = {name for name, of in _BUFFER_COPIES.items() if of == collective}
+        named = which(ops.trace.texts, copying.__contains__)[ops.name]
+        for row in np.flatnonzero(_inside(ops, named)).tolist():
+            places[row] = place
+    return places
+
+
+def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
+    """Return which of *ops* are *chosen* or have a chosen operator around them."""
+    inside, outer = np.zeros_like(chosen), chosen
+    while (outer & ~inside).any():
+        inside = inside | outer
+        outer = (ops.parent >= 0) & inside[ops.parent]
+    return inside
+
+
+# A call takes at most this long to hand its communication over, and is held up if it then takes longer.
+_HANDED_OVER_WITHIN_NS = 100_000
+
+
+def with_held_calls(
+    comms: Sequence[Communication], ops: Ops, pieces: Pieces
+) -> tuple[list[Communication], Pieces]:
+    """Return *comms* with the times at which they were issued, and *pieces* cut there.
+
+    A call issues its communication as fast as the fastest call of the same operator. If it returns much
+    later, its thread was blocked: it waited for the communication, or had no processor.
+    """
+    last = {op: place for place, op in enumerate(pieces.op.tolist())}
+    quickest: dict[int, int] = {}
+    names = ops.trace.events.name[ops.event]
+    for comm in comms:
+        took = min(comm.begun_ns, int(ops.end_ns[comm.op])) - int(ops.start_ns[comm.op])
+        name = int(names[comm.op])
+        quickest[name] = min(max(1, took), quickest.get(name, _HANDED_OVER_WITHIN_NS))
+    issued, cuts = list(comms), {}
+    for index, comm in enumerate(comms):
+        place = last.get(comm.op)
+        if place is None or comm.begun_ns == comm.end_ns:  # the library noted nothing that ended in the call
+            continue
+        own_ns = int(pieces.start_ns[place])
+        at_ns = max(int(ops.start_ns[comm.op]) + quickest[int(names[comm.op])], own_ns + 1)
+        if int(pieces.end_ns[place]) - at_ns > _HANDED_OVER_WITHIN_NS:
+            issued[index], cuts[place] = replace(comm, issued_ns=at_ns), at_ns
+    return issued, _cut(pieces, cuts)
+
+
+def _cut(pieces: Pieces, cuts: dict[int, int]) -> Pieces:
+    """Return *pieces*, those at the places of *cuts* in two."""
+    places = np.repeat(np.arange(len(pieces.op)), 1 + np.isin(np.arange(len(pieces.op)), list(cuts)))
+    halves = pieces.take(places)
+    second = np.flatnonzero(places[1:] == places[:-1]) + 1
+    halves.start_ns[second] = halves.end_ns[second - 1] = [cuts[place] for place in places[second].tolist()]
+    return halves
+
+
+def ended_in_call(comm: Communication, ops: Ops) -> bool:
+    """Return whether *comm* ended before the call that issued it returned, which thus waited for it."""
+    return comm.issued_ns < comm.end_ns <= int(ops.end_ns[comm.op])

@@ -31,9 +31,8 @@ from ._host_waits import HostWait, host_waits
 from ._operator_table import device_operators
 from ._overhead import cost_of_recording, without_recording
 from ._rank_graph import OpenRank, RankGraph
-from ._repeated import of_records, repeated_copies
+from ._repeated import of_records, repeated_copies, shared_inputs
 from ._sampled_causes import host_causes
-from ._shared_inputs import shared_inputs
 from ._steps import Extent, Window
 
 # Each try leaves out what the one before took too long; more than a few change nothing.

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ...errors import TraceError
 from .._columns import Columns
 from .._native import host_chain
 from ..chakra import (
@@ -215,8 +216,7 @@ class DeviceNodes(GraphBuilder):
         self, launches: Launches, lanes: Sequence[Lane], causes: Sequence[HostCauses], launch: np.ndarray
     ) -> dict[str, np.ndarray]:
         """Return the columns of each *launch*'s lane, operator and module."""
-        queues = np.array(launches.queues, dtype=np.int64).reshape(-1, 2)
-        lane_of = DEVICE_LANE * (np.maximum(0, queues[:, 0]) + 1) + queues[:, 1] % DEVICE_LANE
+        lane_of = _lanes_of(launches.queues)
         columns = self._op_texts(lanes[0], np.full(len(launches), -1, dtype=np.int64))
         columns["place"] = np.full(len(launches), self.text(""), dtype=np.int64)
         for lane in lanes:
@@ -288,3 +288,24 @@ class DeviceNodes(GraphBuilder):
                         columns[name][at] = value
                 columns["stream"][at] += beside * _BESIDE
                 columns["num_ops"][at] = columns["tensor_size_bytes"][at] = -1
+
+
+def _lanes_of(queues: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return a lane for each of *queues* (device and stream): that of its number, or the next free one.
+
+    Raises `TraceError` for more streams of a device than there are lanes.
+    """
+    taken: set[int] = set()
+    lanes = []
+    for device, stream in queues:
+        block = DEVICE_LANE * (max(0, device) + 1)
+        places = ((stream + step) % DEVICE_LANE for step in range(DEVICE_LANE))
+        lane = next((block + place for place in places if block + place not in taken), None)
+        if lane is None:
+            raise TraceError(
+                f"Device {device} of the trace has more than {DEVICE_LANE:,} streams with work. Convert a "
+                "shorter part of the trace (--step)."
+            )
+        taken.add(lane)
+        lanes.append(lane)
+    return np.array(lanes, dtype=np.int64)

@@ -263,7 +263,7 @@ def stream_slots(
 ) -> StreamSlots:
     """Return the slot of every launch.
 
-    *waits* are pairs: the second launch waits for the first, besides its stream's order.
+    *waits* are pairs: the second launch waits for the first, in addition to the order of its stream.
 
     *held_ns* is the time until which work from before the window delayed a launch. A launch begins after
     the host has issued it, the stream has reached it, and its waits have ended. The delay after that is a

@@ -420,7 +420,7 @@ def _enclosing(
 
 
 def _is_place(name: str) -> bool:
-    """Return whether an annotation is the script's, and not one whose name indicates a cause."""
+    """Return whether the script made an annotation, and its name indicates no cause."""
     return not name.startswith(_NO_PLACE) and mark_of(name, False) is None
 
 

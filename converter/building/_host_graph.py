@@ -43,19 +43,24 @@ from ..readers import (
     lost_communications,
     with_inferred_groups,
 )
-from ._buffers import buffers_of
 from ._cause_rules import OPERATORS, is_engine_range, is_python_operator
 from ._costs import counted_operators, operator_cost
-from ._dependencies import Gaps, data_dependencies, uses_of, wait_pieces, with_settled_messages
-from ._held_calls import with_held_calls
+from ._dependencies import (
+    Gaps,
+    buffers_of,
+    data_dependencies,
+    uses_of,
+    wait_pieces,
+    with_held_calls,
+    with_settled_messages,
+)
 from ._host_causes import DISPATCH_NS, LEAST_NS, HostCauses, Part
 from ._operator_table import host_operators
 from ._overhead import cost_of_recording, costs_by_phase, without_recording
 from ._rank_graph import Group, OpenRank, RankGraph, arrivals, flights_of
-from ._repeated import of_records, repeated_copies
+from ._repeated import of_records, repeated_copies, shared_inputs
 from ._sampled_causes import host_causes
 from ._sections import clock_phases
-from ._shared_inputs import shared_inputs
 from ._steps import Window
 
 LEFT_OUT = (

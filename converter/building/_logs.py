@@ -30,9 +30,8 @@ from ..chakra import (
 )
 from ..linking import LoggedMessage, MatchedCollective, MatchedLogs, match_logs, troubles_of
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text, read_logs
-from ._rank_graph import RankGraph
+from ._rank_graph import RankGraph, with_uneven_splits
 from ._stand_ins import FROM_LOGS, STAND_INS
-from ._uneven import with_uneven_splits
 
 _WAITS = (
     "logs contain no dependencies: an operation waits for those that ended before it began, and the "

@@ -77,7 +77,8 @@ def _before_a_backward(trace: DeviceTrace, marks: np.ndarray) -> np.ndarray:
     if not len(starts):
         return marks
     count = np.searchsorted(starts, events.start_ns[marks])
-    return marks[np.append(np.diff(count) > 0, True)]
+    before: np.ndarray = marks[np.append(np.diff(count) > 0, True)]
+    return before
 
 
 def _last_of_each_cycle(events: Events, marks: np.ndarray) -> np.ndarray:

@@ -23,8 +23,16 @@ from ._host_causes import (
     marked_spans,
     model_calls,
 )
-from ._sampled_states import ACROSS_THE_MODEL, State, lines_of_loops, spans_around, states_of_other_steps
-from ._sections import Elements, phase_edges, section_edges
+from ._sections import (
+    ACROSS_THE_MODEL,
+    Elements,
+    State,
+    lines_of_loops,
+    phase_edges,
+    section_edges,
+    spans_around,
+    states_of_other_steps,
+)
 from ._steps import Window
 
 # A thread that got less of a processor than this share of an interval did not compute in it.
@@ -213,7 +221,7 @@ class SampledCauses:
             return blocked, place
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
-        # What it waited for a processor says nothing of what it would have done with one.
+        # Time without a processor is left out: the activity in it is unknown.
         wall -= min(max(0, _since(self._delays_ns, before, row)), wall - max(0, busy))
         if busy < 0 or busy > _BUSY * wall:
             return "python" if mechanism in ("", *_BLOCKED) else mechanism, place
@@ -263,7 +271,7 @@ class SampledCauses:
             cause = frame_cause(frame.path, frame.function)
             is_script = frame.origin == "script"
             mechanism = mechanism or cause * (not place)  # what calls the script is not what it does
-            # Validation runs the model, so its innermost frame says less than the function that validates.
+            # Validation runs the model: the function that validates is the place, not the innermost frame.
             if is_script and (not place or (cause == ACROSS_THE_MODEL and cause not in activities)):
                 place = frame.place
             if cause in ACTIVITIES:

@@ -1,19 +1,21 @@
-"""Summarise the durations of unprofiled steps: their spread, and recurring long steps."""
+"""Summarise unprofiled steps: their durations, recurring long steps, and the cores that they left free."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import comb
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ...support import duration_text, ordinal_text
 from ...tracer import Evidence, RankEntry, read_evidence
 from ..chakra import HOST_CAUSES
 from ._cause_rules import ACTIVITIES
-from ._free_cores import cores_of_ranks
 from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
@@ -22,12 +24,12 @@ _KEY = "step_times"
 RUN_DELAYS, _RANK_DELAYS = "run_delay_ns", "rank_delays_ns"
 # Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
 _FEWEST, _FIRST = 6, 3
-# A step this many times the median is another kind of step, by the time in which it did not wait for a
-# processor: on busy cores that says nothing of the script. Long steps matter from this share of the run.
+# A step is long if it takes this many times the median, without the time in which it waited for a processor,
+# which the script does not cause. Long steps matter if they take at least this share of the run.
 _LONG, _MATTERS = 1.5, 0.05
 # Of the time of long steps so much has to be at the places of a period, and of these so many have to be long.
 _REGULAR = 0.8
-# Fewer long steps say nothing of the job; a single one may be anything.
+# Fewer long steps are no evidence of a pattern; a single one may have any cause.
 _TIMES, _SEVERAL = 3, 2
 # A period is one if steps that are long at random are at any of those tried less often than that.
 _BY_CHANCE = 0.02
@@ -35,7 +37,7 @@ _BY_CHANCE = 0.02
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
 # Causes of scattered long steps that the machine, or another rank, may be the reason of.
 _NOT_THE_SCRIPTS = ("", "python", "dispatch", _DELAYED, "communication_call")
-# The ranks of a job take steps together: so many tell of all.
+# The ranks of a job take steps together: the step times of this many ranks represent all.
 _MOST_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
@@ -300,3 +302,89 @@ def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
     texts = all(isinstance(stated.get(name, ""), str) for name in ("cause", "place"))
     numbers = (value for name, value in stated.items() if name not in ("cause", "place"))
     return StepTimes(**stated) if texts and all(type(value) is int for value in numbers) else None
+
+
+_CORES = "cores"
+_FIRST_STEADY = 3  # steps that allocate, compile and start workers
+_Row = tuple[float, float, float]
+_LEAST_NS = 100_000_000  # the kernel counts in hundredths of a second
+
+
+class FreeCores(NamedTuple):
+    """Of the *usable* cores of a rank, the job kept *busy* so many and *free* were idle, on average."""
+
+    usable: float
+    busy: float
+    free: float
+
+    @property
+    def movable_share(self) -> float:
+        """The most of a step that is saved by moving its work to free cores, which leaves as much to do."""
+        return self.free / max(1e-9, self.busy + self.free)
+
+    @property
+    def text(self) -> str:
+        """The free and usable cores, such as ``0.9 of 2 cores were free``."""
+        return f"{self.free:.2g} of {self.usable:.3g} cores were free"
+
+
+def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:
+    """Return the workload's metadata on the cores of each rank in unprofiled steps; {} if unknown.
+
+    Ranks of one host share its cores, with the workers of their data loaders; those without *evidence* are
+    as busy as the others. What else runs there is not free either.
+    """
+    hosts = {entry.rank: entry.hostname for entry in entries}
+    spans = {rank: list(_spans(own)) for rank, own in evidence.items()}
+    rates = {
+        rank: tuple(sum(column) / sum(durations) for column in rest)
+        for rank, own in spans.items()
+        if own
+        for durations, *rest in [tuple(zip(*own, strict=True))]
+        if sum(durations) >= _LEAST_NS
+    }
+    used: dict[str, float] = {}
+    for host, ranks in Counter(hosts.values()).items():
+        each = [busy + _workers(evidence[rank]) for rank, (busy, _) in rates.items() if hosts[rank] == host]
+        used[host] = ranks * mean(each or [0.0])
+    cores = {}
+    for rank, (_, idle) in rates.items():
+        own = evidence[rank]
+        busy = max(0.0, min(used[hosts[rank]], own.cores - idle))
+        usable = min(own.cores, own.quota_cores or math.inf)
+        cores[str(rank)] = [usable, busy, max(0.0, min(idle, usable - busy))]
+    return {_CORES: cores} if cores else {}
+
+
+def _workers(evidence: Evidence) -> int:
+    return sum(loader.workers for loader in evidence.loaders)
+
+
+def _spans(evidence: Evidence) -> Iterator[tuple[int, int, int]]:
+    """Yield stretches of unprofiled steps: how long each takes, and the busy and idle time of cores (ns)."""
+    steps = evidence.steps
+    begin = before = -1
+    for row, idle_ns in enumerate(steps.idle_ns):
+        if steps.recorded[row] or steps.index[row] == before or steps.index[row] < _FIRST_STEADY:
+            begin = -1
+        before = steps.index[row]
+        if idle_ns < 0:
+            continue
+        if begin >= 0:
+            columns = (steps.time_ns, steps.process_cpu_ns, steps.idle_ns)
+            took, busy, idle = (column[row] - column[begin] for column in columns)
+            yield took, busy, idle
+        begin = row
+
+
+def free_cores(metadata: Mapping[str, Any], ranks: Iterable[int] | None = None) -> FreeCores | None:
+    """Return the cores of the rank with the least free of *ranks*, by default of all; None if unknown."""
+    stated = metadata.get(_CORES)
+    if not isinstance(stated, Mapping):
+        return None
+    own = stated.values() if ranks is None else [stated.get(str(rank)) for rank in ranks]
+    try:
+        rows = [FreeCores(*row) for row in msgspec.convert([row for row in own if row], list[_Row])]
+    except msgspec.ValidationError:
+        return None
+    return min(rows, key=lambda row: row.movable_share, default=None)

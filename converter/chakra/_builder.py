@@ -93,7 +93,7 @@ class GraphBuilder:
     ) -> Graph:
         """Return the graph of *rank*, with other *edges* and *changed* columns if they are given.
 
-        With an *order*, nodes are numbered anew in it.
+        With an *order*, nodes get new numbers in that order.
         """
         self._gather()
         columns: dict[str, Column] = {"node_id": np.arange(self.size)}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,10 +14,19 @@ from ...support.table import TextColumn
 from .._columns import positions
 from .._files import UnpacksTooFar, unpacked
 from .._native import ChakraRefusal, ChakraWriter, read_attributes, read_chakra
-from ._extra import Extra, varint
-from ._graph import FILE_METADATA, Column, EdgeKind, Graph
-from ._kinds import with_current_kinds
-from ._order import dependencies
+from ._graph import FILE_METADATA, Column, EdgeKind, Extra, Graph, varint
+
+if TYPE_CHECKING:
+    from ...support.table import TextColumn
+    from ._graph import Column
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...errors import DependencyError
+from .._native import order_by_dependency
+from .._native import replay as replay_times
+from ._graph import NodeType
 
 _TYPE_FIELD = b"\x18"  # prefix of the extra fields of a node with a type that is not in `NodeType`
 
@@ -104,7 +113,7 @@ def _dependencies(ids: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> 
     return dependencies(_integers(sources)[known], place[known], len(ids))
 
 
-# The numbers of the fields that the codec reads and writes. Other fields are passed on as they are.
+# The numbers of the fields that the codec reads and writes. Other fields are copied unchanged.
 _FIELDS = {
     "GlobalMetadata": {"version": 1, "attr": 2},
     "Node": {
@@ -175,3 +184,249 @@ def _check(descriptor: Any) -> None:
             )
     if "attr" in fields:
         _check(fields["attr"].message_type)
+
+
+KINDS: Mapping[str, str] = {
+    "compute": "Computation",
+    "communication": "Communication",
+    "copy": "Copies",
+    "memory": "Remote memory",
+    "host": "Host work",
+    "sync": "Synchronisation",
+    "wait": "Waiting for peers",
+    "idle": "Idle",
+}
+"""Each kind of a node or segment, and its label. Every table, chart and column uses these alone.
+
+``compute`` is kernels, or operators where the host computes; ``copy`` is copies and memory sets of a device;
+``memory`` is remote memory (MEM_LOAD, MEM_STORE); ``host`` is what a host thread does beside these, with its
+cause in `HOST_CAUSES`; ``sync`` is a host thread that waits for the device; ``wait`` is waiting for a peer;
+``idle`` is a device or a rank that has nothing to run.
+"""
+HOST_CAUSES: Mapping[str, str] = {
+    "input_pipeline": "Input pipeline",
+    "worker_wait": "Waiting for a data loader worker",
+    "sampler": "Sampler of a data loader",
+    "garbage_collection": "Garbage collection",
+    "lock": "Waiting for a lock or the GIL",
+    "descheduled": "Waiting for a processor (descheduled)",
+    "sleep": "Sleeping",
+    "io": "File and network I/O",
+    "checkpoint": "Checkpoint",
+    "validation": "Validation",
+    "logging": "Logging and formatting",
+    "recomputation": "Recomputing activations",
+    "anomaly_detection": "Anomaly detection of autograd",
+    "synchronisation": "Host-device synchronisation",
+    "compilation": "Compilation",
+    "communication_call": "Inside communication calls",
+    "optimizer": "Optimizer bookkeeping",
+    "python": "Python between operators",
+    "dispatch": "Dispatch and launches",
+}
+"""Each cause of host time (column ``cause``), and its label; "" is host time whose cause is unknown."""
+# The collectives of a group have a separate lane, and so have the messages to or from each peer in it: on the
+# wire, a message only waits for those in the same direction between the same two ranks.
+COMM_LANE, MESSAGE_LANE = 100, 500
+# Stream s of device d is lane DEVICE_LANE x (d + 1) + s.
+DEVICE_LANE = 1000
+BUFFERS: Mapping[str, str] = {
+    "all_reduce": "gradient buckets of DistributedDataParallel",
+    "all_gather": "gathered parameters of FSDP",
+    "reduce_scatter": "reduced gradients of FSDP",
+}
+"""The place of what copies to and from the buffers of each type of collective."""
+# The time between the collectives of production logs.
+GAP = "gap between collectives, not profiled"
+# Before the name of the operator that follows host work outside any operator.
+HOST_BEFORE = "host before "
+# Host work after the last operator, and of a thread without any: only its calls of the runtime were recorded.
+HOST_END = "host until the end of the step"
+HOST_UNRECORDED = "host work between calls of the runtime"
+# Before the name of the kernel that a host thread waits for without a call.
+SPIN = "spin until "
+# Before the name of the work that a device began late, without a known reason.
+LATENCY = "device latency before "
+
+
+def with_current_kinds(nodes: dict[str, Column]) -> None:
+    """Replace the kinds of version 0.2's files: ``launch`` and ``comm_call``."""
+    kinds = nodes.get("kind")
+    if kinds is None or not {"launch", "comm_call"}.intersection(_texts(kinds).texts):
+        return
+    old = _texts(kinds)
+    names = _texts(nodes["name"])
+    latency = names.passes(lambda text: text.startswith(LATENCY))
+    launch, call = (old == text for text in ("launch", "comm_call"))
+    nodes["kind"] = _replaced(old, {"idle": launch & latency, "host": (launch & ~latency) | call})
+    if call.any():
+        causes = nodes.get("cause")
+        nothing = np.zeros(len(old.numbers), np.int32)
+        known = _texts(causes) if causes is not None and len(causes) else type(old)(nothing, [""])
+        nodes["cause"] = _replaced(known, {"communication_call": call})
+
+
+def _texts(column: Column) -> TextColumn:
+    if isinstance(column, np.ndarray):
+        raise TypeError("not a column of texts")
+    return column
+
+
+def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColumn:
+    """Return *column* with the text of each key in its rows."""
+    numbers, texts = column.numbers.copy(), list(column.texts)
+    for text, rows in rows_of.items():
+        if text not in texts:
+            texts.append(text)
+        numbers[rows] = texts.index(text)
+    return type(column)(numbers, texts)
+
+
+# Edges that are inferred from measured times; all others are certain.
+_CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
+_SEARCHED_FROM = 200
+
+
+def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return *edges* without inferred ones that close a dependency cycle, and the number of removed edges.
+
+    Of the inferred edges within a cycle, those whose target did not start later than their source are
+    removed.
+    """
+    order = np.argsort(starts_ns, kind="stable")
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    sources, targets = edges[:, 0], edges[:, 1]
+    if (position[sources] < position[targets]).all():
+        return edges, 0
+    free = order_by_dependency(position, *dependencies(sources, targets, len(order)))
+    if len(free) == len(order):
+        return edges, 0
+    stuck = np.ones(len(order), dtype=bool)
+    stuck[free] = False
+    closes = stuck[sources] & stuck[targets] & np.isin(edges[:, 2], _CONCLUDED)
+    closes &= starts_ns[sources] >= starts_ns[targets]
+    return edges[~closes], int(closes.sum())
+
+
+def execution_order(
+    starts_ns: Sequence[int] | np.ndarray, edges: Sequence[tuple[int, int, int]] | np.ndarray
+) -> np.ndarray:
+    """Return the nodes 0, 1, ... in order of start, but never before one of their dependencies.
+
+    *edges* are (source, target, kind). Raises `DependencyError` if there is a dependency cycle.
+    """
+    starts = np.asarray(starts_ns, dtype=np.int64)
+    order = np.argsort(starts, kind="stable")
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 3)[:, :2]
+    if (position[pairs[:, 0]] < position[pairs[:, 1]]).all():
+        return order
+    bounds, sources = dependencies(pairs[:, 0], pairs[:, 1], len(order))
+    order = order_by_dependency(position, bounds, sources)
+    if len(order) < len(position):
+        raise DependencyError(
+            f"{len(position) - len(order)} nodes wait for each other in a dependency cycle, so none of them "
+            "can ever start. The file contradicts itself: convert its traces again, or capture again."
+        )
+    return order
+
+
+def dependencies(sources: np.ndarray, targets: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sources by target: those of node i start at the i-th entry of the first array.
+
+    Both arrays cover *count* nodes.
+    """
+    order = np.argsort(targets, kind="stable")
+    bounds = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(targets, minlength=count), out=bounds[1:])
+    return bounds, sources[order].astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Start and end of each node of a graph, in nanoseconds, in the order of ``graph.nodes``."""
+
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+    @property
+    def makespan_ns(self) -> int:
+        """Return the end of the last node."""
+        return int(self.end_ns.max(initial=0))
+
+
+def replay(graph: Graph) -> Replay:
+    """Start every node when its dependencies and its predecessor on its lane (``stream``) have ended.
+
+    Receives occupy no lane, as in simulations: any number of them may be pending. Nodes start in id order,
+    which is program order. In foreign files, in which a node may depend on one with a higher id, they start
+    in the nearest possible order. Raises `DependencyError` when a node waits for a missing one or for itself.
+    """
+    nodes, edges = graph.node_columns, graph.edge_columns
+    ids, sources, targets = nodes["node_id"], edges["src"], edges["dst"]
+    src, dst = np.searchsorted(ids, sources), np.searchsorted(ids, targets)
+    bad = (src >= len(ids)) | (ids[np.minimum(src, len(ids) - 1)] != sources) if len(ids) else src >= 0
+    if bad.any():
+        where = int(np.argmax(bad))
+        raise DependencyError(
+            f"Node {targets[where]} of rank {graph.rank} waits for node {sources[where]}, which does not "
+            "exist. Convert the trace set again."
+        )
+    turns = np.arange(len(ids))
+    if (src >= dst).any():
+        pairs = np.column_stack([src, dst, np.zeros_like(src)])
+        turns = execution_order(turns, pairs)
+    _, lanes = np.unique(nodes["stream"], return_inverse=True)
+    lanes = np.where(nodes["type"] == NodeType.COMM_RECV, len(ids) + np.arange(len(ids)), lanes)
+    start, end = replay_times(turns, lanes, nodes["duration_ns"], *dependencies(src, dst, len(ids)))
+    return Replay(start, end)
+
+
+def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    """Return which of the nodes 0..*count*-1 can never start: those on cycles, and all that depend on them.
+
+    *src* and *dst* are the edges' ends as indices.
+    """
+    stuck = np.ones(count, dtype=bool)
+    stuck[order_by_dependency(np.zeros(count, np.int64), *dependencies(src, dst, count))] = False
+    return stuck
+
+
+def shortest_cycle(src: Sequence[int], dst: Sequence[int]) -> list[int]:
+    """Return the nodes of a shortest cycle in order, each a predecessor of the next, or [] if there is none.
+
+    Every cycle has an edge to a node with the same or a lower number. The search starts from the targets of
+    such edges; if there are more than 200, from the first ones, so that the cycle may not be the shortest.
+    """
+    successors: dict[int, list[int]] = {}
+    for source, target in zip(src, dst, strict=True):
+        successors.setdefault(source, []).append(target)
+    best: list[int] = []
+    starts = {target for source, target in zip(src, dst, strict=True) if source >= target}
+    for start in sorted(starts)[:_SEARCHED_FROM]:
+        found = _back_to(start, successors, len(best) or len(successors) + 1)
+        if found:
+            best = found
+    return best
+
+
+def _back_to(start: int, successors: dict[int, list[int]], below: int) -> list[int]:
+    """Return a shortest path from *start* back to it with fewer than *below* nodes, or []."""
+    came_from: dict[int, int] = {}
+    queue = deque([(start, 1)])
+    while queue:
+        node, length = queue.popleft()
+        if length >= below:
+            return []
+        for target in successors.get(node, ()):
+            if target == start:
+                path = [node]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
+            if target not in came_from:
+                came_from[target] = node
+                queue.append((target, length + 1))
+    return []

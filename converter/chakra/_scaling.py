@@ -1,16 +1,15 @@
-"""Scale a captured workload out to more ranks by data parallelism."""
+"""Recognise the parallelism of a captured workload, and scale it out to more ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...errors import WorkloadError
 from ...support.table import TextColumn
-from ._extra import SPLITS
-from ._graph import MESSAGES, CollectiveType, Graph, NodeType
-from ._parallelism import Parallelism, have_messages, recognise
+from ._graph import MESSAGES, SPLITS, CollectiveType, EdgeKind, Graph, NodeType
 
 
 def replicate(
@@ -174,3 +173,215 @@ def _assumptions(
             "the amounts for the new ranks are unknown."
         )
     return lines
+
+
+# All-reduces and reduce-scatters of the forward pass are half of the traffic between tensor-parallel ranks. A
+# logged loss or batch-normalisation statistics are below this share of a data-parallel group's traffic.
+_TENSOR_SHARE = 0.01
+# A norm, a loss or a flag that all ranks reduce is below this share of the job's traffic, and is not
+# gradients.
+_GRADIENT_SHARE = 0.001
+_REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER, CollectiveType.REDUCE_SCATTER_BLOCK)
+_EXCHANGES = (*_REDUCTIONS, CollectiveType.ALL_GATHER)
+_INSTEAD = (
+    "Capture the job on as many ranks as you want to simulate, or with at least two data-parallel replicas: "
+    "those can be repeated."
+)
+
+
+@dataclass
+class _Traffic:
+    """The traffic of one group in bytes, or 0 without any."""
+
+    total: int = 0
+    forward: int = 0
+    gathered: int = 0
+    exchanged: int = 0
+    to_all: int = 0
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """The purpose of a job's groups; group 0, all ranks, is included if it is used.
+
+    *growing* are those of data parallelism, *replicas*, and of all ranks, which also span the repetitions.
+    *tensor* groups work on one tensor; *exchanging* ones exchange tokens or samples (all-to-all), whatever
+    else they do. *why_not* says why the job cannot be repeated, "" if it can.
+    """
+
+    growing: frozenset[int] = frozenset()
+    tensor: frozenset[int] = frozenset()
+    exchanging: frozenset[int] = frozenset()
+    why_not: str = ""
+    alone: bool = field(default=False)
+    replicas: frozenset[int] = frozenset()
+
+
+def recognise(
+    graphs: Sequence[Graph], program_of_rank: np.ndarray, groups: Mapping[int, tuple[int, ...]]
+) -> Parallelism:
+    """Return the purpose of the *groups* of the job, from their traffic and its phase.
+
+    All-reduces and reduce-scatters of the forward pass move activations: tensor parallelism. All-to-alls move
+    tokens or samples of experts, tables or sequences; sends are of pipeline stages. The other all-reduces,
+    reduce-scatters and all-gathers move gradients and parameters: data parallelism.
+    """
+    world = len(program_of_rank)
+    everyone = {0} | {key for key, ranks in groups.items() if len(ranks) == world}
+    traffic: dict[int, _Traffic] = {}
+    for graph in graphs:
+        _add_traffic(traffic, graph, everyone)
+    peers = sum(_peer_bytes(graph) for graph in graphs)
+    tensor = {key for key, moved in traffic.items() if moved.forward > _TENSOR_SHARE * moved.total}
+    exchanging = {key for key, moved in traffic.items() if moved.to_all}
+    job = peers + sum(moved.total for moved in traffic.values())
+    data = {
+        key: moved
+        for key, moved in traffic.items()
+        if key not in tensor and moved.exchanged > _GRADIENT_SHARE * job
+    }
+    has_peers = have_messages(graphs)
+    growing = _axis(data, groups, world, has_peers=has_peers)
+    if 0 not in tensor:
+        growing |= everyone
+    alone = not traffic and not has_peers
+    why_not = ""
+    if not alone and world > 1:
+        covered = {rank for key in growing & set(data) for rank in _members(key, groups, world)}
+        if len(covered) < world:
+            why_not = _refusal(tensor, exchanging, groups, covered, world, has_peers=has_peers)
+    replicas = frozenset(growing & set(data))
+    return Parallelism(frozenset(growing), frozenset(tensor), frozenset(exchanging), why_not, alone, replicas)
+
+
+def have_messages(graphs: Iterable[Graph]) -> bool:
+    """Return whether ranks send to each other."""
+    return any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
+
+
+def _members(key: int, groups: Mapping[int, tuple[int, ...]], world: int) -> tuple[int, ...]:
+    return groups[key] if key in groups else tuple(range(world))
+
+
+def _peer_bytes(graph: Graph) -> int:
+    nodes = graph.node_columns
+    sends = nodes["type"] == NodeType.COMM_SEND
+    return int(np.maximum(nodes["comm_size_bytes"][sends], 1).sum())
+
+
+def _add_traffic(traffic: dict[int, _Traffic], graph: Graph, everyone: set[int]) -> None:
+    """Add the traffic of *graph* to *traffic* by group; all groups of all ranks count as group 0."""
+    nodes = graph.node_columns
+    rows = np.flatnonzero(nodes["type"] == NodeType.COMM_COLL)
+    rows = rows[nodes["comm_type"][rows] != CollectiveType.BARRIER]
+    if not len(rows):
+        return
+    forward = _in_forward(graph, rows)
+    for row, is_forward in zip(rows.tolist(), forward.tolist(), strict=True):
+        group = int(nodes["group"][row])
+        moved = traffic.setdefault(0 if group in everyone else group, _Traffic())
+        size, kind = max(1, int(nodes["comm_size_bytes"][row])), int(nodes["comm_type"][row])
+        moved.total += size
+        moved.forward += size if is_forward and kind in _REDUCTIONS else 0
+        moved.gathered += size if kind != CollectiveType.ALL_REDUCE else 0
+        moved.exchanged += size if kind in _EXCHANGES else 0
+        moved.to_all += size if kind == CollectiveType.ALL_TO_ALL else 0
+
+
+def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
+    """Return whether each of the nodes *rows* was issued in the forward pass, before the backward pass.
+
+    Nodes after the first backward operator of a step may belong to gradients.
+    """
+    nodes, edges = graph.node_columns, graph.edge_columns
+    ids, phase = nodes["node_id"], nodes["phase"]
+    is_forward = phase == "forward"
+    is_backward = phase == "backward"
+    issues = np.isin(edges["dst"], ids[rows]) & np.isin(edges["src"], ids[is_forward])
+    issues &= ~np.isin(edges["kind"], [EdgeKind.STREAM_ORDER, EdgeKind.EVENT_SYNC])
+    issued = np.isin(ids[rows], edges["dst"][issues]) & ~is_backward[rows]
+    # The position in the file if nothing was measured.
+    moment = np.where(nodes["measured_start_ns"] >= 0, nodes["measured_start_ns"], np.arange(len(ids)))
+    source_moment = dict(
+        zip(
+            edges["dst"][issues].tolist(),
+            moment[np.searchsorted(ids, edges["src"][issues])].tolist(),
+            strict=True,
+        )
+    )
+    alike = np.column_stack([nodes[name][rows] for name in ("step", "group", "comm_type", "comm_size_bytes")])
+    _, kind, count = np.unique(alike, axis=0, return_inverse=True, return_counts=True)
+    early = (
+        count[kind.ravel()] > 1
+    )  # without a backward pass, layers have equal traffic, and a single result may be anything
+    begun = np.array([source_moment.get(node, 0) for node in ids[rows].tolist()], dtype=np.int64)
+    for step in np.unique(nodes["step"][rows]).tolist():
+        starts = moment[is_backward & (nodes["step"] == step)]
+        if len(starts):
+            own = nodes["step"][rows] == step
+            early[own] = begun[own] < starts.min()
+    result: np.ndarray = issued & early
+    return result
+
+
+def _axis(
+    data: Mapping[int, _Traffic], groups: Mapping[int, tuple[int, ...]], world: int, *, has_peers: bool
+) -> set[int]:
+    """Return which of the *data* groups grow: one for each rank, and those that hold a rank's whole state.
+
+    If parameters are sharded in one group and replicated over another, the other one grows.
+    """
+    proper = [key for key in data if key in groups and len(groups[key]) < world]
+    of_rank: dict[int, list[int]] = {}
+    for key in proper:
+        for rank in groups[key]:
+            of_rank.setdefault(rank, []).append(key)
+    plain = {key for key in proper if not data[key].gathered}
+    hybrid = not has_peers and all(plain & set(keys) for keys in of_rank.values())
+    chosen = set()
+    for keys in of_rank.values():
+        candidates = [key for key in keys if key in plain] if hybrid else keys
+        chosen.add(max(candidates, key=lambda key: data[key].total))
+    whole = {key for key in proper for other in chosen if set(groups[other]) <= set(groups[key])}
+    return chosen | whole | (set(data) & {0})
+
+
+def _refusal(
+    tensor: set[int],
+    exchanging: set[int],
+    groups: Mapping[int, tuple[int, ...]],
+    covered: set[int],
+    world: int,
+    *,
+    has_peers: bool,
+) -> str:
+    """Return the reason why the communication of more replicas cannot be derived."""
+    seen = []
+    if tensor:
+        seen.append(
+            f"{_named(tensor, groups, world)} reduce activations in the forward pass (tensor parallelism)"
+        )
+    if exchanging - tensor:
+        named = _named(exchanging - tensor, groups, world)
+        seen.append(f"{named} exchange tokens or samples by all-to-all (expert parallelism)")
+    if has_peers:
+        seen.append("ranks send to each other (pipeline stages)")
+    shown = "; ".join(seen) or "its collectives reduce no gradients"
+    which = "" if not covered else f" of rank {min(set(range(world)) - covered)}"
+    return (
+        f"The {world} ranks of the workload cannot be repeated as data parallelism: {shown}, and no "
+        f"group{which} reduces gradients across replicas, so that nothing shows what more replicas would "
+        "exchange. "
+        f"{_INSTEAD}"
+    )
+
+
+def _named(keys: set[int], groups: Mapping[int, tuple[int, ...]], world: int) -> str:
+    if 0 in keys:
+        return f"all {world} ranks"
+    first = min(keys)
+    listed = ", ".join(map(str, groups.get(first, ())[:8])) + (
+        ", ..." if len(groups.get(first, ())) > 8 else ""
+    )
+    more = f" and {len(keys) - 1} more groups" if len(keys) > 1 else ""
+    return f"the ranks of group {first} ({listed}){more}"

@@ -166,13 +166,12 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
         return [*findings, Finding("error", place, error.message)]
     findings += check_workload(workload, place)
     findings += _unexplained(workload, place)
-    reported = {UNMARKED, *as_assumptions(doubts)}  # already reported as findings
-    findings += [
-        Finding("note", place, f"{note[0].upper()}{note[1:]}.", _KNOW_IT)
-        for note in workload.metadata["assumptions"]
-        if note not in reported
+    notes = [
+        note for note in workload.metadata["assumptions"] if note not in (UNMARKED, *as_assumptions(doubts))
     ]
-    return findings
+    causes = [f"{note[0].upper()}{note[1:]}." for note in notes]
+    reported = {finding.cause for finding in findings}
+    return findings + [Finding("note", place, cause, _KNOW_IT) for cause in causes if cause not in reported]
 
 
 def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:

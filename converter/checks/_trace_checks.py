@@ -148,12 +148,12 @@ def check_device(
 ) -> Iterator[Finding]:
     """Check that the device trace is complete."""
     if device.left_out:
-        yield Finding("warning", place, f"{device.left_out}.", _CAPTURE_AGAIN)
+        yield Finding("warning", place, f"{device.left_out[0].upper()}{device.left_out[1:]}.", _CAPTURE_AGAIN)
     if not steps:
         yield Finding(
             "warning",
             place,
-            "No step is marked: each repetition of what was recorded counts as one step, or else all of it.",
+            "No step is marked: a step ends with the optimizer or is a repetition, or all of it is one step.",
             "Capture with 'chakrascope trace', or call the profiler's step() after each step.",
         )
     for step in steps:

@@ -421,7 +421,7 @@ def _hangs(matched: MatchedLogs) -> Iterator[LogTrouble]:
         if found.sequence < known.sequence:
             first[found.group, found.is_message] = found
     waits = {rank: found for found in first.values() for rank in found.waiting}
-    # Those for whom others wait, and who wait for nobody, are the cause.
+    # The cause is a rank that others wait for and that waits for no rank itself.
     for found in sorted(first.values(), key=lambda found: any(rank in waits for rank in found.missing)):
         yield LogTrouble(_hang(matched.logs, found, waits), _HANG_REMEDY, is_unfinished=True)
 

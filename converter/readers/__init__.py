@@ -10,6 +10,7 @@ from ._communications import GLOO as GLOO
 from ._communications import MESSAGE_OPS as MESSAGE_OPS
 from ._communications import NCCL as NCCL
 from ._communications import dtype_bytes as dtype_bytes
+from ._communications import group_labels as group_labels
 from ._communications import is_floating as is_floating
 from ._communications import kernel_width as kernel_width
 from ._communications import numbers_per_element as numbers_per_element
@@ -36,10 +37,6 @@ from ._file_sets import find_sides as find_sides
 from ._file_sets import host_ranks as host_ranks
 from ._file_sets import with_archives_open as with_archives_open
 from ._file_sets import with_capture_traces as with_capture_traces
-from ._group_labels import group_labels as group_labels
-from ._host_calls import HostCalls as HostCalls
-from ._host_calls import host_calls as host_calls
-from ._host_calls import read_host_calls as read_host_calls
 from ._host_comms import Communication as Communication
 from ._host_comms import Entry as Entry
 from ._host_comms import Flight as Flight
@@ -76,8 +73,11 @@ from ._operation_table import read_operation_table as read_operation_table
 from ._operation_table import recorded_operations as recorded_operations
 from ._text_workload import read_text_workload as read_text_workload
 from ._timeline import PHASES as PHASES
+from ._timeline import HostCalls as HostCalls
 from ._timeline import Op as Op
 from ._timeline import Ops as Ops
 from ._timeline import Pieces as Pieces
 from ._timeline import Threads as Threads
 from ._timeline import cut_pieces as cut_pieces
+from ._timeline import host_calls as host_calls
+from ._timeline import read_host_calls as read_host_calls

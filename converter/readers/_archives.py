@@ -28,7 +28,7 @@ _LOOKED_AT_BYTES = 2**26
 _TRACE_NAMES = (".json", ".json.gz", "manifest.json")
 _DAMAGES = (
     EOFError,
-    NotImplementedError,  # a way to compress that Python does not know
+    NotImplementedError,  # a compression method that Python lacks
     RuntimeError,  # encrypted
     ValueError,
     lzma.LZMAError,

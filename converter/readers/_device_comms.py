@@ -17,7 +17,7 @@ from ._kineto import CommArguments, Work
 from ._timeline import Op
 
 PARAMETERS = "record_param_comms"
-# What a kernel's name alone tells of the collective, where its size stands elsewhere.
+# The collectives that are known from a kernel's name alone; their size is then that of an operator.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
 # Operators that compute, too: their first tensor is not what is communicated.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
@@ -82,7 +82,7 @@ def parameters(record: HostOp | None) -> Parameters | None:
     group = next((value for value in values[:at] if isinstance(value, list)), [])
     first = values[0]
     if isinstance(first, list):
-        # Messages have numbers of their own, which no kernel tells.
+        # Messages are numbered separately, and kernels do not state these numbers.
         first = first[0] if _is_sequence(first) and not first[1] else -1
         group = next((value for value in values[1:at] if isinstance(value, list)), [])
     return Parameters(

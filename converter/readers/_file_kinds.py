@@ -18,9 +18,10 @@ _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)wor
 _LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
 # Where a rank stands in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")
-# These lie within the tensor-parallel group, so that its index tells theirs.
+# Names with no other indices have a rank, the tensor-parallel index: expert-parallel groups lie within
+# tensor-parallel groups.
 _WITHIN_TENSOR = {"tp", "ep"}
-# torch.profiler's own names: WORKER.TIME.pt.trace.json, where WORKER is HOST_PID unless the script says more.
+# torch.profiler's own names: WORKER.TIME.pt.trace.json, where WORKER is HOST_PID by default.
 _PYTORCH_NAME = re.compile(r"(?P<worker>.+)\.(?P<time>\d+)\.pt\.trace\.json(?P<gzip>\.gz)?")
 _OF_HOST, _STEP = re.compile(r".*?_\d+"), "_step_"
 # Host traces that ENABLE_PYTORCH_EXECUTION_TRACE asks for have chance names.
@@ -36,7 +37,7 @@ FileKind = Literal["device", "host", "linked", "archive", "log", "other"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
-_GZIP_WBITS = 16  # says zlib to expect a gzip header
+_GZIP_WBITS = 16  # makes zlib expect a gzip header
 _HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
 _XZ_MEMORY_BYTES = 1 << 28  # a file may ask for gigabytes

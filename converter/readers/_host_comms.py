@@ -108,7 +108,7 @@ def communications(
         comm.named, comm.members = name in groups, _members(record, comm)
         entry = flight.entry if flight is not None else None
         entered_ns = last_entries.get(entry, 0) if entry is not None else 0
-        # Another rank's clock that contradicts this rank's measurement tells nothing.
+        # An entry that contradicts this rank's measurement is ignored: the clocks of the ranks differ.
         comm.entered_ns = entered_ns if op.start_ns <= entered_ns <= comm.end_ns else op.start_ns
         comm.storages = host.storages_of(op.record_id)
         if spec.writes_first:

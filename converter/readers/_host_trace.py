@@ -15,7 +15,7 @@ from ...errors import TraceFormatError
 from .._columns import positions
 from .._files import stream
 from .._native import HostReader
-from ._group_labels import DescribedGroup, described_groups, group_labels
+from ._communications import DescribedGroup, described_groups, group_labels
 
 _TENSOR_FIELDS = 6
 _decode = msgspec.json.Decoder(list[list[Any]]).decode

@@ -15,11 +15,11 @@ from ...errors import TraceFormatError
 from .._columns import Columns, which
 from .._files import stream
 from .._native import DeviceReader
-from ._group_labels import described_groups, group_labels
+from ._communications import described_groups, group_labels
 
 # What a device did, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# Annotations, but made in the profiler's quick way, which files them as operators.
+# Names of annotations that the tracer records as operators, which costs less time.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 OWN_RANGES = ("chakrascope::",)
@@ -276,6 +276,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
     """
     reader = DeviceReader(with_arguments)
     stream(path, reader)
+    _refuse_merged(path, reader.processes())
     about, texts = reader.about(), reader.texts()
     base = _base_ns(about, path)
     info = _distributed(about)
@@ -310,6 +311,16 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
         devices=_devices(about),
         left_out=left_out,
     )
+
+
+def _refuse_merged(path: Path, processes: Sequence[str]) -> None:
+    """Raise `TraceFormatError` for operators of several *processes*, whose calls have the same numbers."""
+    if len(processes) > 1:
+        raise TraceFormatError(
+            f"{path} holds the operators of {len(processes):,} processes ({', '.join(processes[:4])}"
+            f"{', ...' * (len(processes) > 4)}), as a merged trace of several ranks does: it does not say "
+            "which process issued which kernel. Give the trace of each rank."
+        )
 
 
 def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:

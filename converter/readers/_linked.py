@@ -110,7 +110,7 @@ def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
 
 def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
     names = {node.attribute("rf_id", 0): node.name for node in nodes if not node.cat}
-    # A kernel shares its operator's id, but has a name of its own.
+    # A kernel has the id of its operator, but a different name.
     return read_host_trace(path).renamed(names)
 
 

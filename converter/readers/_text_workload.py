@@ -214,7 +214,7 @@ def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[_Layer, str
         raise _damaged(path, len(lines), "it ends before its layers")
     header = _header(path, rows[0][1])
     count = _number(path, rows[1][0], rows[1][1][0])
-    if len(rows) - 2 < count or not count:
+    if len(rows) - 2 != count or not count:
         raise _damaged(path, len(lines), f"{count} layers are announced, {len(rows) - 2} follow")
     layers = [
         (_layer(path, number, row, ns_per_unit), _layer_policy(path, number, row, header.policy))

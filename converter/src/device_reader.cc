@@ -42,6 +42,9 @@ constexpr CategoryName kCategories[] = {
     {"hip_runtime", Category::Call},
     {"hip_driver", Category::Call},
     {"xpu_runtime", Category::Call},
+    {"xpu_driver", Category::Call},
+    {"privateuse1_runtime", Category::Call},
+    {"privateuse1_driver", Category::Call},
     {"mtia_runtime", Category::Call},
     {"kernel", Category::Kernel},
     {"gpu_memcpy", Category::Copy},
@@ -226,6 +229,7 @@ void DeviceReader::keep(const Event& event) {
     switch (category) {
         case Category::Operator:
             if (process < 0) process = event.pid.integer(-1);
+            if (event.pid.kind != Kind::Absent) processes.number(event.pid.text(scratch_));
             [[fallthrough]];
         case Category::Annotation:
             events.name.push_back(name);
@@ -254,8 +258,9 @@ void DeviceReader::keep(const Event& event) {
             works.category.push_back(category == Category::Kernel ? 0 : category == Category::Copy ? 1 : 2);
             works.start_ns.push_back(start);
             works.end_ns.push_back(start + length);
-            works.device.push_back(event.device.integer(0));
-            works.stream.push_back(event.stream.integer(-1));
+            // Device and queue are process and thread of the event, which alone name the queues of XPUs.
+            works.device.push_back(event.device.integer(event.pid.integer(0)));
+            works.stream.push_back(event.stream.integer(event.tid.integer(-1)));
             works.correlation.push_back(event.correlation.integer(-1));
             works.external_id.push_back(event.external_id.integer(0));
             works.size_bytes.push_back(event.size_bytes.integer(-1));

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "document.h"
+#include "json.h"
 #include "texts.h"
 
 namespace chakrascope::converter {
@@ -80,6 +80,8 @@ class DeviceReader : private Parts {
     std::map<std::string, std::string> about;
     // The process id of the operators, -1 if the trace does not contain it.
     std::int64_t process = -1;
+    // The processes of the operators, as the trace spells them.
+    Texts processes;
     // The number of events of each kind that is skipped.
     std::map<std::string, std::int64_t, std::less<>> unread;
     // The number of events that are skipped because their time is impossible, and the first one.

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "document.h"
+#include "json.h"
 #include "texts.h"
 
 namespace chakrascope::converter {

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 
 namespace chakrascope::converter {
@@ -9,6 +10,7 @@ namespace {
 
 constexpr std::size_t kDeepest = 512;
 constexpr std::size_t kLongestTextNumber = 19;
+constexpr double kMostExact = 9007199254740992;  // 2^53: a double holds every smaller integer
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
@@ -120,6 +122,12 @@ void unescape(std::string_view raw, std::string& out) {
 std::int64_t Token::integer(std::int64_t other) const {
     std::int64_t value = 0;
     if (is_true_integer(value)) return value;
+    if (kind == Kind::Number) {
+        double number = 0;
+        std::from_chars(raw.data(), raw.data() + raw.size(), number);
+        const bool is_whole = std::abs(number) <= kMostExact && number == std::trunc(number);
+        return is_whole ? static_cast<std::int64_t>(number) : other;
+    }
     if (kind != Kind::String || escaped || raw.size() > kLongestTextNumber) return other;
     const auto [end, error] = std::from_chars(raw.data(), raw.data() + raw.size(), value);
     return error == std::errc{} && end == raw.data() + raw.size() ? value : other;
@@ -356,6 +364,85 @@ Token Scanner::nested() {
         if (closing.back() == '}') key();
     } while (true);
     return {kind, false, {start, static_cast<std::size_t>(at_ - start)}};
+}
+
+void Document::feed(std::string_view bytes) {
+    pending_.append(bytes);
+    if (pending_.size() >= worth_more_) parse(true);
+}
+
+void Document::finish() {
+    parse(false);
+    if (state_ != State::Done) throw FormatError("it breaks off in the middle");
+    if (!found_) throw FormatError("it has no '" + std::string(array_) + "'");
+}
+
+void Document::parse(bool more) {
+    const char* const begin = pending_.data();
+    Scanner scanner(begin, begin + pending_.size(), more);
+    const char* whole = begin;
+    worth_more_ = 0;
+    try {
+        while (!(scanner.exhausted() && (more || state_ == State::Done))) {
+            step(scanner);
+            whole = scanner.position();
+        }
+        whole = scanner.position();
+    } catch (const NeedMore&) {
+        // A part that is longer than all pieces so far is not parsed again after each new piece.
+        worth_more_ = 2 * static_cast<std::size_t>(begin + pending_.size() - whole);
+    } catch (const FormatError& error) {
+        const auto place = passed_ + static_cast<std::size_t>(scanner.position() - begin);
+        throw FormatError(std::string(error.what()) + ", byte " + std::to_string(place));
+    }
+    passed_ += static_cast<std::size_t>(whole - begin);
+    pending_.erase(0, static_cast<std::size_t>(whole - begin));
+}
+
+void Document::step(Scanner& scanner) {
+    switch (state_) {
+        case State::Start:
+            scanner.take('{');
+            state_ = State::FirstMember;
+            return;
+        case State::FirstMember:
+        case State::Member:
+            member(scanner);
+            return;
+        case State::FirstElement:
+        case State::Element:
+            element(scanner);
+            return;
+        case State::Done:
+            scanner.fail("something follows its end");
+    }
+}
+
+void Document::member(Scanner& scanner) {
+    if (scanner.try_take('}')) {
+        state_ = State::Done;
+        return;
+    }
+    if (state_ == State::Member) scanner.take(',');
+    const Token key = scanner.key();
+    if (key.raw == array_) {
+        scanner.take('[');
+        found_ = true;
+        state_ = State::FirstElement;
+        return;
+    }
+    parts_.member(key.raw, scanner.value());
+    state_ = State::Member;
+}
+
+void Document::element(Scanner& scanner) {
+    if (scanner.try_take(']')) {
+        state_ = State::Member;
+        return;
+    }
+    if (state_ == State::Element) scanner.take(',');
+    parts_.element(scanner);
+    state_ = State::Element;
 }
 
 }  // namespace chakrascope::converter

@@ -26,7 +26,7 @@ from chakrascope.converter import (
 )
 from chakrascope.converter.chakra import other_attributes, read_et
 from chakrascope.converter.chakra._codec import encoded_pieces
-from chakrascope.converter.chakra._extra import Extra
+from chakrascope.converter.chakra._graph import Extra
 from chakrascope.errors import UsageError, WorkloadError, WorkloadFormatError
 
 COLUMNS = {"comm_size": "comm_size_bytes", "num_ops": "num_ops", "stream": "stream", "comm_src": "comm_src"}

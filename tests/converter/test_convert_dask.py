@@ -9,19 +9,22 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import command_line
+import msgspec
 import pytest
 
 from chakrascope.converter import convert, convert_files
-from chakrascope.converter.building import _conversion, _finished, finished_ranks
+from chakrascope.converter.building import _conversion, _workers, finished_ranks
 from chakrascope.converter.building._rank import open_ranks
 from chakrascope.converter.building._rank_graph import Selection
 from chakrascope.converter.building._workers import _Task
 from chakrascope.converter.readers import find_rank_traces
 from chakrascope.errors import BackendError, BackendUnavailable, ConfigError, TraceFormatError
 from chakrascope.runner import Study
-from chakrascope.support.cluster import _dask, connected
+from chakrascope.support import cluster as _dask
+from chakrascope.support.cluster import connected
 
 pytestmark = pytest.mark.dask
 
@@ -80,7 +83,7 @@ def test_a_worker_killed_midway_costs_its_ranks_only(  # noqa: PLR0917 - fixture
     many, made_here, cluster, tmp_path, kept, monkeypatch
 ):
     """The other worker sleeps meanwhile, so that answers are lost which are known, but not fetched yet."""
-    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1 if kept else 1 << 40)
+    monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1 if kept else 1 << 40)
     address = cluster.scheduler_address
     killed, told = [], []
 
@@ -105,14 +108,14 @@ def test_a_worker_killed_midway_costs_its_ranks_only(  # noqa: PLR0917 - fixture
 def test_workers_write_where_they_see_the_folder_and_else_send_graphs_back(
     captured, shared, address, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+    monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
     if not shared:  # to the workers, the folder is another
         elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
-        monkeypatch.setattr(_finished.FinishedRanks, "__getstate__", lambda _: elsewhere)
+        monkeypatch.setattr(_workers.FinishedRanks, "__getstate__", lambda _: elsewhere)
     came_back = []
-    keep = _finished.FinishedRanks.keep
+    keep = _workers.FinishedRanks.keep
     monkeypatch.setattr(
-        _finished.FinishedRanks, "keep", lambda own, *rank: came_back.append(1) or keep(own, *rank)
+        _workers.FinishedRanks, "keep", lambda own, *rank: came_back.append(1) or keep(own, *rank)
     )
     with finished_ranks(tmp_path / "target") as finished:
         there = convert(captured, cluster=address, finished=finished)
@@ -126,10 +129,10 @@ def test_workers_write_where_they_see_the_folder_and_else_send_graphs_back(
 def test_workers_open_what_they_convert(  # noqa: PLR0917 - fixtures
     many, made_here, shared, address, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+    monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
     if not shared:
         elsewhere = {"_mark": tmp_path / "elsewhere", "_lock": None, "folder": tmp_path}
-        monkeypatch.setattr(_finished.FinishedRanks, "__getstate__", lambda _: elsewhere)
+        monkeypatch.setattr(_workers.FinishedRanks, "__getstate__", lambda _: elsewhere)
     opened, open_here = [], _conversion.open_ranks
     monkeypatch.setattr(
         _conversion, "open_ranks", lambda ranks, **how: opened.extend(ranks) or open_here(ranks, **how)
@@ -169,13 +172,27 @@ def test_a_rank_that_is_gone_is_named_as_it_is_here(captured, address):
 def test_a_worker_that_does_not_see_the_traces_says_so(captured, address):
     (rank,) = open_ranks(find_rank_traces(None, str(captured / "rank0.device.json.gz"), None), keep=False)
     selection = Selection(frozenset({rank.steps[0].index}), 2)
-    task = _Task.of(0, rank, selection, _finished.FinishedRanks.nowhere())
+    task = _Task.of(0, rank, selection, _workers.FinishedRanks.nowhere())
     rank.traces.device_path.unlink()  # it was there where the command runs
     with connected(address, 1, "conversion") as place:
         ((_, answer),) = filter(None, place.answers(_Task.answer, iter([task])))
     assert isinstance(answer, BackendError)
     assert str(rank.traces.device_path) in answer.message
     assert "all workers see at the same path" in answer.message
+
+
+def test_all_files_of_a_task_have_absolute_paths(captured, monkeypatch):
+    """A worker has another working folder, where a relative path names nothing."""
+    monkeypatch.chdir(captured)
+    traces = find_rank_traces(None, "rank0.device.json.gz", None)[0]
+    names = ("flight_path", "evidence_path")
+    files = {name: Path(f"{name}.json") for name in names} | {"capture_paths": (Path("capture.json"),)}
+    (rank,) = open_ranks([traces], keep=False)
+    rank.traces = msgspec.structs.replace(rank.traces, **files)
+    selection = Selection(frozenset({rank.steps[0].index}), 2)
+    sent = _Task.of(0, rank, selection, _workers.FinishedRanks.nowhere()).opened.traces
+    paths = [sent.device_path, *(getattr(sent, name) for name in names), *sent.capture_paths]
+    assert all(path.is_absolute() and path.parent == captured for path in paths)
 
 
 def test_ctrl_c_ends_the_conversion_and_leaves_the_cluster_usable(many, address):

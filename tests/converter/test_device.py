@@ -356,6 +356,20 @@ def test_a_device_that_runs_behind_makes_a_step_as_long_as_its_work(tmp_path, re
         assert figures["unexplained_ns"] <= 0.01 * figures["measured_step_ns"]
 
 
+@pytest.mark.parametrize("streams", [(7, 1007), (-1, 999), (3, 2003), (2**40, 2**40 + 1000)])
+def test_streams_with_the_same_number_in_a_thousand_run_at_the_same_time(tmp_path, streams):
+    """They once had one lane, so that a replay ran their work in sequence."""
+    made = KinetoTrace()
+    made.op("aten::mm", 1000.0, 20.0)
+    for stream in streams:
+        call = made.call("cudaLaunchKernel", 1002.0 + 4 * streams.index(stream), 2.0)
+        made.work("gemm", 1010.0, 100.0, call, stream=stream)
+    graph = convert_files(None, str(made.write(tmp_path / "kineto.json"))).graphs[0]
+    works = graph.nodes[graph.nodes["name"] == "gemm"]
+    assert works["stream"].nunique() == 2
+    assert replay(graph).makespan_ns == 100_000
+
+
 def test_a_stream_that_goes_on_when_another_ends_waited_for_it(tmp_path):
     device = Device()
     device.compute(7, [400.0])

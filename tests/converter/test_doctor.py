@@ -23,7 +23,7 @@ from chakrascope.converter import (
     doctor,
 )
 from chakrascope.converter.checks import step_kinds, step_rows
-from chakrascope.converter.checks._circular_waits import circular_wait
+from chakrascope.converter.checks._workload_checks import circular_wait
 from chakrascope.errors import SimulationStalled, UsageError
 from chakrascope.runner import NetworkConfig, simulate
 
@@ -209,7 +209,8 @@ def test_traces_of_others_without_steps_or_of_other_runs(data_dir, tmp_path):
             event["args"]["Record function id"] += 1
     (tmp_path / "rank0.device.json").write_text(json.dumps(document))
     findings = doctor(tmp_path)
-    assert ["No step is marked" in finding.cause for finding in findings] == [True, False, False]
+    assert ["No step is marked" in finding.cause for finding in findings] == [True, True, False, False]
+    assert "2 intervals that end with 'Optimizer.step#AdamW.step'" in findings[1].cause
     shutil.copy(source / "rank0.host.json.gz", tmp_path / "rank0.host.json.gz")
     assert "different runs" in doctor(tmp_path)[0].cause
 

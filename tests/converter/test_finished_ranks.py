@@ -11,7 +11,7 @@ import command_line
 import pytest
 
 from chakrascope.converter import Workload, convert, convert_files
-from chakrascope.converter.building import _finished, _rank, _workers, finished_ranks
+from chakrascope.converter.building import _rank, _workers, finished_ranks
 from chakrascope.errors import TraceError, TraceFormatError
 from chakrascope.runner import Study
 
@@ -20,7 +20,7 @@ RANKS = 4
 
 @pytest.fixture(autouse=True)
 def always_worth_it(monkeypatch):
-    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+    monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from gloo_thread import Thread, write_trace_set
 
 from chakrascope.converter import convert
 from chakrascope.converter.building import FreeCores, free_cores
-from chakrascope.converter.building._free_cores import cores_of_ranks
+from chakrascope.converter.building._step_times import cores_of_ranks
 from chakrascope.tracer import RankEntry, read_evidence
 
 STEP = 20_000  # microseconds

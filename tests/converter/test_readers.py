@@ -1,7 +1,10 @@
 """The compiled readers: strict about JSON, indifferent to how a file arrives, and bounded in memory."""
 
+import bz2
 import gzip
 import json
+import lzma
+import re
 from decimal import Decimal
 
 import hypothesis.strategies as st
@@ -193,7 +196,8 @@ def test_an_event_with_an_impossible_time_is_left_out_and_named(tmp_path, change
     assert trace.left_out.replace("1e+", "1e") == left_out.replace("1e+", "1e")
     workload = convert_files(None, str(path))
     assert trace.left_out in workload.metadata["assumptions"]
-    assert any(found.cause == f"{trace.left_out}." for found in doctor(tmp_path))
+    cause = f"K{trace.left_out[1:]}."
+    assert [found.severity for found in doctor(tmp_path) if found.cause == cause] == ["warning"]
 
 
 def test_a_trace_with_many_impossible_times_is_refused(tmp_path):
@@ -399,3 +403,55 @@ def test_sampled_stacks_and_collections_have_rows_of_their_own(data_dir, tmp_pat
         (1, "train (a.py)", 15, 25),
     ]
     assert _rows(calls, "garbage collection") == [(0, "garbage collection of generation 2", 7, 10)]
+
+
+def test_queues_without_a_stream_are_known_by_their_thread(tmp_path):
+    """Kineto's events of an XPU have a queue instead of a stream, which is their thread."""
+    made = KinetoTrace()
+    made.op("aten::mm", 1000.0, 20.0)
+    for queue in (3, 5):
+        call = made.call("urEnqueueKernelLaunch", 1002.0 + queue, 1.0)
+        made.work("gemm", 1020.0, 50.0, call, stream=queue)
+        del made.events[-1]["args"]["stream"], made.events[-1]["args"]["device"]
+        made.events[-2]["cat"] = "xpu_driver"
+    trace = read_device_trace(made.write(tmp_path / "kineto.json"))
+    assert (trace.works.stream.tolist(), trace.works.device.tolist()) == ([3, 5], [1, 1])
+    assert len(trace.calls) == 2
+
+
+def test_numbers_that_a_tool_wrote_as_floats_are_integers(tmp_path):
+    path = timed(tmp_path / "kineto.json")
+    text = re.sub(r'("(?:correlation|External id|stream)": \d+)', r"\1.0", path.read_text())
+    assert '"correlation": 40.0' in text
+    known = read_device_trace(path)
+    path.write_text(text)
+    read = read_device_trace(path)
+    for table, column in (("works", "correlation"), ("works", "stream"), ("events", "external_id")):
+        assert (
+            getattr(getattr(read, table), column).tolist() == getattr(getattr(known, table), column).tolist()
+        )
+    path.write_text(text.replace('"correlation": 40.0', '"correlation": 40.5').replace("41.0", "1e300"))
+    assert read_device_trace(path).works.correlation.tolist()[-1] == -1
+
+
+@pytest.mark.parametrize(
+    ("tool", "data"),
+    [("xz", lzma.compress(b"{}")), ("bzip2", bz2.compress(b"{}")), ("zstd", b"\x28\xb5\x2f\xfd\x04\x00")],
+)
+def test_files_that_other_tools_compressed_are_named_so(tmp_path, tool, data):
+    path = tmp_path / "trace.json"
+    path.write_bytes(data)
+    for read in (read_device_trace, read_host_trace):
+        with pytest.raises(TraceFormatError, match=rf"trace\.json is compressed with {tool}; only gzip"):
+            read(path)
+
+
+def test_a_merged_trace_of_several_ranks_is_refused(tmp_path):
+    path = timed(tmp_path / "kineto.json")
+    document = json.loads(path.read_text())
+    document["traceEvents"] += [event | {"pid": 2} for event in document["traceEvents"]]
+    path.write_text(json.dumps(document))
+    with pytest.raises(
+        TraceFormatError, match=r"kineto\.json holds the operators of 2 processes \(1, 2\), as"
+    ):
+        read_device_trace(path)

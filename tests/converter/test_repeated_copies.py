@@ -7,7 +7,7 @@ import pytest
 from kineto_trace import KinetoTrace
 
 from chakrascope.converter import convert_files
-from chakrascope.converter.building._shared_inputs import shared_inputs
+from chakrascope.converter.building._repeated import shared_inputs
 from chakrascope.converter.readers._host_trace import HostOp, host_trace
 
 CAST, COPY, ADD, EMPTY = "aten::_to_copy", "aten::copy_", "aten::add_", "aten::empty"

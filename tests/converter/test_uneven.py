@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from chakrascope.converter import CollectiveType, Graph, NodeType, Workload, convert_files, doctor
-from chakrascope.converter.building._rank_graph import RankGraph
-from chakrascope.converter.building._uneven import with_uneven_splits
+from chakrascope.converter.building._rank_graph import RankGraph, with_uneven_splits
 from chakrascope.converter.readers import HostOp, parameters
 from chakrascope.converter.readers._host_comms import shared_out, split_bytes
 from chakrascope.runner import NetworkConfig, simulate

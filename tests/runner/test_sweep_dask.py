@@ -134,7 +134,7 @@ def test_without_a_cluster_the_error_says_what_to_check(study, monkeypatch):
 
 def test_an_address_without_a_scheduler_is_named(study, monkeypatch):
     pytest.importorskip("distributed", reason="Dask is not installed (the extra [dask])")
-    monkeypatch.setattr(sys.modules["chakrascope.support.cluster._dask"], "_CONNECT_S", 0.5)
+    monkeypatch.setattr(sys.modules["chakrascope.support.cluster"], "_CONNECT_S", 0.5)
     for address, hint in (
         ("tcp://127.0.0.1:1", "does not answer"),
         ("absent.json", "no Dask scheduler file"),

@@ -2,19 +2,385 @@
 
 from __future__ import annotations
 
-from ._find import read_logs as read_logs
-from ._find import which_logs as which_logs
-from ._model import MOST_BYTES as MOST_BYTES
-from ._model import UNKNOWN as UNKNOWN
-from ._model import Comm as Comm
-from ._model import LoggedOp as LoggedOp
-from ._model import LogReader as LogReader
-from ._model import Logs as Logs
-from ._model import RankLog as RankLog
-from ._model import Reader as Reader
-from ._model import bounded as bounded
-from ._model import collective_op as collective_op
-from ._model import counted as counted
-from ._model import damaged as damaged
-from ._model import ranks_by_name as ranks_by_name
-from ._model import ranks_text as ranks_text
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from ....errors import TraceError, TraceFormatError, UsageError
+from ....support import load_plugin, plugin_names
+from ...chakra import CollectiveType, NodeType
+from .._archives import unpacked
+from .._communications import LibraryCollective
+from .._file_kinds import LOG_READERS, kind_and_tool, kind_of, stated_rank
+
+UNKNOWN = -1
+MOST_BYTES = 2**56
+_MOST_NS = 2**62
+
+
+class LoggedOp(msgspec.Struct, frozen=True, gc=False):
+    """One collective, send or receive of one rank, as a log has it.
+
+    *group* names the communicator as on all its ranks. *series* and *sequence* identify the collective within
+    the group: they are equal on all ranks, and *sequence* increases by one within a series. *peer* is the
+    index in the group of the other end of a send or receive. *size_bytes* are the bytes of this rank that
+    simulators count; *agrees* is a description that must be equal on all ranks. Times are Unix nanoseconds
+    of the rank's clock: enqueued, begun, ended; *duration_ns* was measured by the library. `UNKNOWN` (-1)
+    stands for missing values; *completed* is None if unknown. Ranks of a *rooted* collective need not wait
+    for each other.
+    """
+
+    group: str
+    sequence: int
+    name: str
+    node_type: NodeType
+    collective: CollectiveType | None
+    size_bytes: int
+    agrees: str = ""
+    series: str = ""
+    peer: int = UNKNOWN
+    created_ns: int = UNKNOWN
+    started_ns: int = UNKNOWN
+    ended_ns: int = UNKNOWN
+    duration_ns: int = UNKNOWN
+    completed: bool | None = None
+    timed_out: bool = False
+    rooted: bool = False
+    note: str = ""
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it is a collective, not a send or receive."""
+        return self.collective is not None
+
+
+class Comm(msgspec.Struct, frozen=True):
+    """A communicator in the log of one rank: its size, this rank's index, and the global *ranks* or ()."""
+
+    size: int = 0
+    place: int = UNKNOWN
+    ranks: tuple[int, ...] = ()
+    label: str = ""
+
+
+class RankLog(msgspec.Struct, frozen=True):
+    """The operations of one rank in the order it enqueued them; *rank* is `UNKNOWN` until it is set.
+
+    *from_the_start* means that no operation before the first was lost; *notes* are omissions with reasons.
+    """
+
+    rank: int
+    place: str
+    ops: list[LoggedOp]
+    comms: dict[str, Comm]
+    host: str = ""
+    from_the_start: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LogReader:
+    """Recognises and reads the production logs of one tool: a plug-in in `LOG_READERS`.
+
+    *title* names the tool. *recognises* decides from the first megabyte of a file, decompressed, whether it
+    is a log of the tool. *read* returns the logs of the ranks of one job, and assumptions; it raises
+    `TraceFormatError` for a damaged log, and `TraceError` for logs of different jobs. A tool that
+    *keeps_newest* overwrites its oldest records; one that *sees_ends_late* records an end when a thread
+    notices it.
+    """
+
+    title: str
+    recognises: Callable[[bytes], bool]
+    read: Callable[[Sequence[Path]], tuple[list[RankLog], list[str]]]
+    keeps_newest: bool = False
+    sees_ends_late: bool = False
+
+
+class Logs(msgspec.Struct, frozen=True):
+    """The logs of a job: *ranks* by global rank, and the global ranks of each group, in its own order.
+
+    *kind* is the name of their *reader*. A *short* group has more members than the logs list. *labels* are
+    the names of groups for display.
+    """
+
+    kind: str
+    reader: LogReader
+    place: str
+    ranks: dict[int, RankLog]
+    groups: dict[str, tuple[int, ...]]
+    labels: dict[str, str]
+    sizes: dict[str, int]
+    world_size: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> set[str]:
+        """The groups with unknown members."""
+        return {group for group, members in self.groups.items() if self.sizes[group] > len(members)}
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the logs have when each operation was enqueued."""
+        return all(op.created_ns != UNKNOWN for log in self.ranks.values() for op in log.ops)
+
+    def label(self, group: str) -> str:
+        """Return the label of *group*."""
+        return self.labels.get(group, group)
+
+
+class Reader:
+    """A position in a log, for errors: *unit* N of file *place*."""
+
+    def __init__(self, place: str, unit: str, rank: int = UNKNOWN) -> None:
+        self.place = place
+        self.unit = unit
+        self.rank = rank
+        self.number = 0
+
+    def fail(self, what: str) -> NoReturn:
+        """Raise `TraceFormatError` for the current line or entry."""
+        of_rank = f" (rank {self.rank})" if self.rank != UNKNOWN else ""
+        raise damaged(f"{self.place}{of_rank}, {self.unit} {self.number}", what)
+
+
+def damaged(where: str, what: str) -> TraceFormatError:
+    """Return the error for an impossible value in a log."""
+    return TraceFormatError(
+        f"{where}: {what}. The log is damaged, truncated, or of another kind. Copy it again, or leave "
+        "that rank's log out."
+    )
+
+
+def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: int = 0) -> int:
+    """Return *value*; raise `TraceFormatError` if it is out of range."""
+    if not least <= value <= most:
+        reader.fail(f"{name} {value} is out of range")
+    return value
+
+
+def collective_op(
+    library: LibraryCollective, group: str, sequence: int, size: int, agrees: str, **more: Any
+) -> LoggedOp:
+    """Return the collective of a name in a log."""
+    return LoggedOp(
+        group,
+        sequence,
+        library.name,
+        NodeType.COMM_COLL,
+        library.kind,
+        size,
+        agrees,
+        rooted=library.rooted,
+        note=library.note,
+        **more,
+    )
+
+
+def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
+    """Return each of *paths* with the rank in its name; a single file may lack it.
+
+    Raises `UsageError` for a name without a rank, and `TraceError` for two files of one rank.
+    """
+    first: dict[int, Path] = {}
+    for path in paths:
+        rank = stated_rank(path)
+        if rank is None and len(paths) > 1:
+            raise UsageError(f"{path} has no rank. Name each log after its rank, such as rank_3.json.")
+        refuse_twice(rank or 0, path, first.setdefault(rank or 0, path))
+    return [(path, rank) for rank, path in first.items()]
+
+
+def refuse_twice(rank: int, path: Path, other: Path) -> None:
+    """Raise `TraceError` if *path* and *other*, both logs of *rank*, are two files."""
+    if path != other:
+        raise TraceError(
+            f"{path} belongs to rank {rank}, like {other}. Give each rank's log once; if they were taken at "
+            "different times, give the later ones alone."
+        )
+
+
+def ranks_text(ranks: Sequence[int], most: int = 8) -> str:
+    """Return ``rank 3`` or ``ranks 0, 2, 5``."""
+    shown = ", ".join(map(str, ranks[:most])) + (
+        f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    )
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {shown}"
+
+
+def counted(left_out: Mapping[str, int]) -> str:
+    """Return ``split (2), coalesced (5)``."""
+    return ", ".join(f"{name[:40]} ({count})" for name, count in sorted(left_out.items())[:8])
+
+
+_MOST_FILES = 20_000
+_MOST_RANKS = 2**24
+_TRACES = {"device", "host", "linked"}
+
+
+def which_logs(target: str | Path) -> str:
+    """Return the name of the `LogReader` for *target*, a log or a folder of logs; "" if none.
+
+    In a folder, the first trace or log decides. Archives are not opened.
+    """
+    path = Path(target)
+    files = _files(path) if path.is_dir() else [path] if path.is_file() else []
+    kinds = (kind_and_tool(file) for file in files)
+    return next((tool for kind, tool in kinds if kind not in ("other", "archive")), "")
+
+
+def read_logs(targets: Sequence[str | Path]) -> Logs:
+    """Read the logs of a job: files, folders, or tar or zip archives of them.
+
+    Raises `UsageError` without logs and for logs of several tools; `TraceFormatError` for a damaged one,
+    naming file, line or entry, and rank; `TraceError` for logs of different jobs.
+    """
+    archives: dict[str, str] = {}
+    with ExitStack() as stack:
+        kinds: set[str] = set()
+        of_tool: dict[str, list[Path]] = defaultdict(list)
+        for target in targets:
+            for path in _opened(Path(target), stack, archives):
+                kind, tool = kind_and_tool(path)
+                kinds.add(kind)
+                if tool:
+                    of_tool[tool].append(path)
+        readers: dict[str, LogReader] = {
+            name: load_plugin(LOG_READERS, name) for name in plugin_names(LOG_READERS)
+        }
+        place = str(targets[0]) if len(targets) == 1 else f"{targets[0]} and {len(targets) - 1} more"
+        if not of_tool and kinds & _TRACES:
+            raise UsageError(
+                f"{place} holds traces, not logs. Give them with --device-trace {targets[0]}, and the host "
+                "traces among them with --host-trace."
+            )
+        if not of_tool:
+            raise UsageError(
+                f"{place} holds no logs of collectives. Logs can be read of: "
+                f"{', '.join(reader.title for reader in readers.values())}."
+            )
+        if len(of_tool) > 1:
+            tools = " and ".join(sorted(readers[tool].title for tool in of_tool))
+            raise UsageError(f"{place} holds logs of {tools}. Give those of one tool at a time.")
+        tool, paths = of_tool.popitem()
+        logs, notes = readers[tool].read(sorted(set(paths)))
+        logs = [_with_place(log, archives) for log in logs]
+    return _together(tool, readers[tool], place, logs, notes)
+
+
+def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterator[Path]:
+    """Yield the files of *target*: itself, those in the folder, or those in the archive.
+
+    *archives* receives the folder into which an archive was unpacked.
+    """
+    if target.is_dir():
+        yield from _files(target)
+    elif not target.is_file():
+        raise UsageError(f"There is no file or folder {target}. Check the name.")
+    elif kind_of(target) == "archive":
+        folder = stack.enter_context(unpacked(target))
+        archives[str(folder)] = str(target)
+        yield from _files(folder)
+    else:
+        yield target
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in islice(folder.rglob("*"), _MOST_FILES) if path.is_file())
+
+
+def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
+    """Return *log* with its path in its archive, if any."""
+    for folder, archive in archives.items():
+        if log.place.startswith(folder):
+            return msgspec.structs.replace(log, place=log.place.replace(folder, archive, 1))
+    return log
+
+
+def _together(
+    kind: str, reader: LogReader, place: str, logs: Sequence[RankLog], notes: Sequence[str]
+) -> Logs:
+    """Merge the logs of the ranks, which together determine the members of each group."""
+    ranks: dict[int, RankLog] = {}
+    for log in sorted(logs, key=lambda log: log.rank):
+        if log.rank in ranks:
+            refuse_twice(log.rank, Path(log.place), Path(ranks[log.rank].place))
+        ranks[log.rank] = log
+    stated = [max(comm.ranks) + 1 for log in logs for comm in log.comms.values() if comm.ranks]
+    sizes = [comm.size for log in logs for comm in log.comms.values()]
+    world = max([*stated, *sizes, *(rank + 1 for rank in ranks)])
+    if world > _MOST_RANKS:
+        raise TraceError(f"{place}: a log claims {world} ranks, too many for a job.")
+    members, labels = _groups(ranks, place)
+    known = {
+        group: max([comm.size for log in logs for name, comm in log.comms.items() if name == group])
+        for group in members
+    }
+    notes_of_all = [*notes, *_notes(ranks)]
+    absent = sorted(set(range(world)) - ranks.keys()) if world < 2 * _MOST_FILES else []
+    if absent:
+        notes_of_all.append(f"of {world} ranks there is no log of {ranks_text(absent)}")
+    labels = _distinct(labels, members)
+    sizes_of = {group: max(known[group], len(members[group])) for group in members}
+    for group, size in known.items():
+        places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
+        if size == world and places == {True}:  # all ranks, whichever log is there
+            members[group] = tuple(range(world))
+        elif not size and len(ranks) == 1:  # a group has at least two ranks
+            sizes_of[group] = max(2, sizes_of[group])
+    return Logs(kind, reader, place, ranks, members, labels, sizes_of, world, tuple(notes_of_all))
+
+
+def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> dict[str, str]:
+    """Return *labels* with the ranks added to labels that are empty or not unique."""
+    often = Counter(labels.values())
+    longer = {
+        group: label
+        if label and often[label] == 1
+        else f"{label or 'group of'} {ranks_text(members[group], 4)}"
+        for group, label in labels.items()
+    }
+    often = Counter(longer.values())
+    return {group: label if often[label] == 1 else f"{label} ({group})" for group, label in longer.items()}
+
+
+def _notes(ranks: dict[int, RankLog]) -> list[str]:
+    """Return the notes of all logs, each once with its ranks."""
+    saying: dict[str, list[int]] = defaultdict(list)
+    for rank, log in ranks.items():
+        for note in log.notes:
+            saying[note].append(rank)
+    return [note if len(of) == len(ranks) else f"{note} ({ranks_text(of)})" for note, of in saying.items()]
+
+
+def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+    """Return the global ranks of each group in its order, and its label."""
+    members: dict[str, dict[int, int]] = defaultdict(dict)
+    listed: dict[str, tuple[int, ...]] = {}
+    labels: dict[str, str] = {}
+    for rank, log in ranks.items():
+        for group, comm in log.comms.items():
+            labels[group] = comm.label
+            if comm.ranks:
+                if listed.setdefault(group, comm.ranks) != comm.ranks:
+                    raise TraceError(
+                        f"{place}: the log of rank {rank} lists the {ranks_text(comm.ranks)} in "
+                        f"'{(labels[group] or group)[:80]}', another the {ranks_text(listed[group])}: the "
+                        "logs are of different jobs."
+                    )
+                continue
+            spot = comm.place if comm.place != UNKNOWN else rank
+            other = members[group].setdefault(spot, rank)
+            if other != rank:
+                raise TraceError(
+                    f"{place}: ranks {other} and {rank} both have number {spot} in "
+                    f"'{(labels[group] or group)[:80]}': the logs differ in their job, or two groups have "
+                    "one name."
+                )
+    by_place = {group: tuple(rank for _, rank in sorted(spots.items())) for group, spots in members.items()}
+    return {**by_place, **listed}, labels

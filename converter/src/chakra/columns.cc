@@ -4,7 +4,6 @@
 #include <optional>
 #include <utility>
 
-#include "message.h"
 #include "writer.h"
 
 namespace chakrascope::chakra {

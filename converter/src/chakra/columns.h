@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "../texts.h"
-#include "limits.h"
+#include "message.h"
 #include "schema.h"
 
 namespace chakrascope::chakra {

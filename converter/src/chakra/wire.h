@@ -9,10 +9,23 @@
 #include <string>
 #include <string_view>
 
-#include "../varint.h"
 #include "schema.h"
 
 namespace chakrascope::chakra {
+
+// Variable-length integers in groups of seven bits.
+inline void put_varint(std::string& out, std::uint64_t value) {
+    while (value > 127) {
+        out.push_back(static_cast<char>((value & 127) | 128));
+        value >>= 7;
+    }
+    out.push_back(static_cast<char>(value));
+}
+
+// Zigzag: numbers close to zero become short.
+inline void put_zigzag(std::string& out, std::int64_t value) {
+    put_varint(out, static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63));
+}
 
 // The bytes are not a valid message; *byte* is the offset of the error in the file.
 struct Damaged : std::runtime_error {
@@ -118,18 +131,16 @@ constexpr std::size_t varint_size(std::uint64_t value) {
     return size;
 }
 
-inline void put_key(std::string& out, std::uint32_t field, Wire wire) {
-    converter::put_varint(out, key(field, wire));
-}
+inline void put_key(std::string& out, std::uint32_t field, Wire wire) { put_varint(out, key(field, wire)); }
 
 inline void put_number(std::string& out, std::uint32_t field, std::int64_t value) {
     put_key(out, field, Wire::Varint);
-    converter::put_varint(out, static_cast<std::uint64_t>(value));
+    put_varint(out, static_cast<std::uint64_t>(value));
 }
 
 inline void put_bytes(std::string& out, std::uint32_t field, std::string_view bytes) {
     put_key(out, field, Wire::Bytes);
-    converter::put_varint(out, bytes.size());
+    put_varint(out, bytes.size());
     out.append(bytes);
 }
 

@@ -8,8 +8,6 @@
 namespace chakrascope::chakra {
 namespace {
 
-using converter::put_varint;
-
 constexpr std::size_t kPiece = 1 << 20;
 
 void put_packed(std::string& out, std::uint32_t field, std::span<const std::int64_t> values) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "../errors.h"
-#include "chakra/limits.h"
 #include "chakra/message.h"
 #include "program.h"
 #include "program_builder.h"
