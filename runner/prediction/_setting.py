@@ -71,7 +71,8 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
     """Return *plan* with the defaults of the software of *costs* for everything that *chosen* lacks.
 
     Keys are ``sequence_parallel``, ``fused_attention``, ``overlap``, ``tensor_overlap`` and
-    ``gradient_bytes``, and those of `OPTIONS`, which are off by default.
+    ``gradient_bytes``, and those of `OPTIONS`, which are off by default. Habits of tensor parallelism are
+    kept without it, for plans with more of it.
     """
 
     def habit(name: str) -> bool:
@@ -82,10 +83,10 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
     return replace(
         plan,
         **options,
-        sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
+        sequence_parallel=habit("sequence_parallel"),
         fused_attention=habit("fused_attention"),
         overlap=habit("overlap"),
         eager=costs.eager,
-        tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
+        tensor_overlap=habit("sequence_parallel") and habit("tensor_overlap"),
         grad_bytes=max(int(chosen.get("gradient_bytes") or costs.grad_bytes), plan.element_bytes),
     )
