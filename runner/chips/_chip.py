@@ -126,10 +126,10 @@ class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
     *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
-    that traces give it. *host* is that of the usual node, for CPU offload. *products* are the shares of the
-    peaks that large matmuls reach when measured alone, by precision. Without measured steps, it has
-    the costs of the shipped chip that *like* names for the software, with the shares of matmuls
-    scaled by those measured in isolation.
+    that traces give it. *network* is the preset of its usual node (``""``: none), *host* the host of that
+    node, for CPU offload. *products* are the shares of the peaks that large matmuls reach when measured
+    alone, by precision. Without measured steps, it has the costs of the shipped chip that *like* names for
+    the software, with the shares of matmuls scaled by those measured in isolation.
     """
 
     name: str
@@ -144,6 +144,7 @@ class Chip:
     like: Mapping[str, str] = field(default_factory=dict)
     host: Host | None = None
     products: Mapping[str, float] = field(default_factory=dict)
+    network: str = ""
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*; raises `ConfigError` for an unsupported one."""
@@ -227,7 +228,7 @@ def save_chip(chip: Chip, path: str | Path) -> None:
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
-    for key in ("host", "products"):
+    for key in ("host", "products", "network"):
         if not data[key]:
             del data[key]
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._script import script_workload as script_workload
     from ._setting import Setting as Setting
     from ._setting import software_of as software_of
+    from ._setting import usual_network as usual_network
     from ._setting import with_habits as with_habits
     from ._work import Batch as Batch
     from ._work import StepWork as StepWork

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ...errors import UsageError
@@ -14,6 +15,7 @@ from ._prices import ChipPrices
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
+_ALIKE = 1.5  # times a bandwidth within which its measured shares are taken to hold
 _KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 
 
@@ -89,4 +91,50 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
         eager=costs.eager,
         tensor_overlap=habit("sequence_parallel") and habit("tensor_overlap"),
         grad_bytes=max(int(chosen.get("gradient_bytes") or costs.grad_bytes), plan.element_bytes),
+    )
+
+
+def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
+    """Return the preset of the usual nodes of *chip*, with that number of *ranks*.
+
+    Raises `UsageError` for a chip without one, and if *ranks* do not fill whole nodes.
+    """
+    if not chip.network:
+        raise UsageError(
+            f"The chip '{chip.name}' has no default network. Next: --network NAME or a file, which also "
+            f"gives the number of GPUs."
+        )
+    node = NetworkConfig.preset(chip.network)
+    size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
+    if ranks < 1 or ranks % size:
+        near = max(1, round(ranks / size)) * size
+        raise UsageError(
+            f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: --gpus {near}, "
+            "or --network with nodes of another size."
+        )
+    return node if ranks == size else NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
+
+
+@lru_cache(64)
+def _links_of_nodes(preset: str) -> Links:
+    """Return the links of several nodes, of which *preset* is one."""
+    size = NetworkConfig.preset(preset).num_ranks
+    return Links.of(NetworkConfig.preset(f"{preset.removesuffix(f'-{size}')}-2x{size}"))
+
+
+def unusual_links(chip: Chip, network: NetworkConfig) -> str:
+    """Return how the bandwidths of *network* differ from those of the usual nodes of *chip*, ``""`` if not.
+
+    Shares of bandwidths are fitted on usual nodes; a network with an `efficiency` has measured its own.
+    """
+    if not chip.network or network.efficiency is not None:
+        return ""
+    usual, own = _links_of_nodes(chip.network), Links.of(network)
+    levels = [("within a node", own.within_bytes_per_ns, usual.within_bytes_per_ns)]
+    if network.dimensions > 1:
+        levels.append(("between nodes", own.across_bytes_per_ns, usual.across_bytes_per_ns))
+    return " and ".join(
+        f"{mine:,.4g} GB/s {where} instead of {theirs:,.4g}"
+        for where, mine, theirs in levels
+        if not 1 / _ALIKE <= mine / theirs <= _ALIKE
     )
