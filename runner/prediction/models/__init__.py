@@ -34,6 +34,7 @@ from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
 from ._plan import recomputation_of as recomputation_of
+from ._plan import shares_heads as shares_heads
 from ._training import Span as Span
 from ._training import Turn as Turn
 from ._training import schedule as schedule
