@@ -17,8 +17,8 @@ from .._traits import DEFAULT_BACKEND, about_backend
 from ..analysis import critical_path
 from ..backends import Progress, get_backend
 from ._distribution import StepDistribution, Variation, step_distribution
-from ._links import Links, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
+from ._prices import Links, needs_every_rank, predicted_system, reached_network
 from ._remedies import Remedy, remedies
 from ._setting import Setting, unusual_links
 from .models import (

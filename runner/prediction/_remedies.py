@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
-from ._links import Links
+from ._prices import Links
 from ._setting import Setting, software_of
 from ._work import Batch, coefficients, work_of
 from .models import OFFLOAD, RECOMPUTATIONS, Plan, fullest_memory, least_recomputation

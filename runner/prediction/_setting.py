@@ -10,8 +10,7 @@ from typing import Any
 from ...errors import UsageError
 from ..chips import Chip, Costs
 from ..config import NetworkConfig
-from ._links import Links, costs_on
-from ._prices import ChipPrices
+from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
