@@ -46,10 +46,11 @@ class Fit:
     *unseen_median* of families that were left out of the fit in turn. Nine of ten rows of every such family
     took *low* to *high* times the prediction; *inside* is the coverage of these intervals, each fitted
     without the row's family. *utilisation* is the median share of the peak, by the operations that the
-    model requires. No row had more ranks than *most_ranks*, or a layer with fewer forward operations per
-    rank and micro-batch than *least_layer_flops*. *covers* lists optional features that some rows had, by
-    their names in `predict`. Costs without a fit have their source in *data*, and 0 *rows*; those of
-    another chip keep the figures of its fit.
+    model requires. No row had more ranks than *most_ranks*, or a layer with fewer forward operations per rank
+    and micro-batch than *least_layer_flops*. Links within a node and between nodes had
+    *within_bytes_per_s* and *across_bytes_per_s* (None: no row had several nodes). *covers* lists
+    optional features that some rows had, by their names in `predict`. Costs without a fit have their
+    source in *data*, and 0 *rows*; those of another chip keep the figures of its fit.
     """
 
     data: str
@@ -65,6 +66,8 @@ class Fit:
     inside: float | None = None
     utilisation: float | None = None
     most_ranks: int | None = None
+    within_bytes_per_s: float | None = None
+    across_bytes_per_s: float | None = None
     least_layer_flops: float | None = None
     covers: tuple[str, ...] = ()
 

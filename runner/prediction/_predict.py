@@ -246,7 +246,7 @@ def unmeasured(setting: Setting) -> list[str]:
     """Return the features of the job that no measured row behind its costs has."""
     fit = setting.costs.fit
     beyond = [part for part in parts_of(setting) if part not in fit.covers]
-    links = unusual_links(setting.chip, setting.network)
+    links = unusual_links(fit, setting.network)
     if links:
         beyond.append(f"links with {links}")
     if fit.most_ranks is not None and setting.plan.world > fit.most_ranks:

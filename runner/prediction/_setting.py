@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from ...errors import UsageError
-from ..chips import Chip, Costs
+from ..chips import Chip, Costs, Fit
 from ..config import NetworkConfig
 from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
@@ -114,26 +113,19 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
     return node if ranks == size else NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
 
 
-@lru_cache(64)
-def _links_of_nodes(preset: str) -> Links:
-    """Return the links of several nodes, of which *preset* is one."""
-    size = NetworkConfig.preset(preset).num_ranks
-    return Links.of(NetworkConfig.preset(f"{preset.removesuffix(f'-{size}')}-2x{size}"))
+def unusual_links(fit: Fit, network: NetworkConfig) -> str:
+    """Return how the bandwidths of *network* differ from those of the measured steps of *fit*, ``""`` if not.
 
-
-def unusual_links(chip: Chip, network: NetworkConfig) -> str:
-    """Return how the bandwidths of *network* differ from those of the usual nodes of *chip*, ``""`` if not.
-
-    Shares of bandwidths are fitted on usual nodes; a network with an `efficiency` has measured its own.
+    Shares of bandwidths were fitted on these; a network with an `efficiency` has shares of its own.
     """
-    if not chip.network or network.efficiency is not None:
+    if network.efficiency is not None:
         return ""
-    usual, own = _links_of_nodes(chip.network), Links.of(network)
-    levels = [("within a node", own.within_bytes_per_ns, usual.within_bytes_per_ns)]
+    own = Links.of(network)
+    levels = [("within a node", own.within_bytes_per_ns, fit.within_bytes_per_s)]
     if network.dimensions > 1:
-        levels.append(("between nodes", own.across_bytes_per_ns, usual.across_bytes_per_ns))
+        levels.append(("between nodes", own.across_bytes_per_ns, fit.across_bytes_per_s))
     return " and ".join(
-        f"{mine:,.4g} GB/s {where} instead of {theirs:,.4g}"
+        f"{mine:,.4g} GB/s {where} instead of {theirs / 1e9:,.4g}"
         for where, mine, theirs in levels
-        if not 1 / _ALIKE <= mine / theirs <= _ALIKE
+        if theirs and not 1 / _ALIKE <= mine * 1e9 / theirs <= _ALIKE
     )
