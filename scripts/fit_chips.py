@@ -223,6 +223,8 @@ def _summary(
     reached = [needed_ns(setting) / step.measured_ns for setting, step in zip(settings, steps, strict=True)]
     unseen = np.concatenate(parts)
     low, high = _range_of(parts)
+    largest = max((step.network for step in steps), key=lambda network: network.dimensions)
+    bandwidths = [float(round(each * 1e9)) for each in largest.bandwidth_bytes_per_ns]
     return Fit(
         data=task.source,
         rows=len(steps),
@@ -236,6 +238,8 @@ def _summary(
         high=share(high),
         utilisation=share(np.median(reached)),
         most_ranks=max(step.plan.world for step in steps),
+        within_bytes_per_s=bandwidths[0],
+        across_bytes_per_s=bandwidths[1] if len(bandwidths) > 1 else None,
         least_layer_flops=_round(min(map(layer_flops, settings))),
         covers=tuple(sorted({part for setting in settings for part in parts_of(setting)})),
     )

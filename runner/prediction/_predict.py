@@ -17,10 +17,10 @@ from .._traits import DEFAULT_BACKEND, about_backend
 from ..analysis import critical_path
 from ..backends import Progress, get_backend
 from ._distribution import StepDistribution, Variation, step_distribution
-from ._links import Links, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
+from ._prices import Links, needs_every_rank, predicted_system, reached_network
 from ._remedies import Remedy, remedies
-from ._setting import Setting
+from ._setting import Setting, unusual_links
 from .models import (
     Memory,
     Transformer,
@@ -246,6 +246,9 @@ def unmeasured(setting: Setting) -> list[str]:
     """Return the features of the job that no measured row behind its costs has."""
     fit = setting.costs.fit
     beyond = [part for part in parts_of(setting) if part not in fit.covers]
+    links = unusual_links(fit, setting.network)
+    if links:
+        beyond.append(f"links with {links}")
     if fit.most_ranks is not None and setting.plan.world > fit.most_ranks:
         beyond.append(f"more than {fit.most_ranks:,} ranks")
     if fit.least_layer_flops is not None and layer_flops(setting) < fit.least_layer_flops:

@@ -23,9 +23,8 @@ from ..backends import Progress, get_backend
 from ..chips import Chip
 from ..config import NetworkConfig
 from ..study import NAME_LENGTH, Study, safe_name
-from ._links import Links, costs_on, predicted_system, reached_network
 from ._predict import OTHER_CHIP, Prediction, what_bounds
-from ._prices import ChipPrices
+from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_network
 from .models import USUAL_HEAD, Operator
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
