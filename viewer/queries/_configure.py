@@ -222,7 +222,9 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     """Return the experiment of the workload at *prefix* on *setup*; raises the errors of `prepare`."""
     name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
-    system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
+    # A replay ignores the network and takes a single dimension in its place.
+    kept = setup.dimensions[:1] if about_backend(backend).replays else setup.dimensions
+    system = SystemConfig.from_mapping(replace(setup, dimensions=kept).system_mapping(), "The system")
     return prepare(prefix, system, network, backend=backend)
 
 
