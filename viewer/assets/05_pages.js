@@ -3,7 +3,7 @@
 
 /* Cells of tables: the link to a run, and formats; a table column names one as {"function": "inTime(params.value)"}. */
 (function () {
-  const { bandwidthText, bytesText, changeText, durationText, instantText, shareText } = window.chakrascopeUnits;
+  const { bandwidthText, bytesText, changeText, durationText, instantText, operationsText, shareText } = window.chakrascopeUnits;
   const missing = (value) => value === null || value === undefined;
 
   window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
@@ -22,6 +22,7 @@
     inSignedPercent: (share) => (missing(share) ? "" : changeText(share)),
     inSignedTime: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${durationText(ns)}`),
     inThousands: (count) => (missing(count) ? "" : count.toLocaleString("en-US")),
+    inOperations: (count) => (missing(count) ? "" : operationsText(count)),
     inFourDigits: (value) => (missing(value) ? "" : value.toLocaleString("en-US", { maximumSignificantDigits: 4 })),
     inRate: (bytesPerNs) => (missing(bytesPerNs) ? "" : bandwidthText(bytesPerNs)),
     toTheMinute: (time) => (missing(time) ? "" : time.slice(0, 16)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,21 +86,25 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def contributors_bar(
-    breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c4", *, narrow: bool = False
+    breakdown: pd.DataFrame,
+    scheme: str,
+    *,
+    narrow: bool = False,
+    labels: Mapping[str, str] | None = None,
 ) -> go.Figure:
     """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15.
 
-    *narrow* reserves the room of the bars' figures in half a page.
+    *narrow* reserves the room of the bars' figures in half a page; *labels* replace keys.
     """
     shown = breakdown.head(15)
-    names = [KIND_LABELS.get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
+    names = [(labels or {}).get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
     labels = [short(name, 30 if narrow else 48) or "(none)" for name in names]
     figure = go.Figure(
         go.Bar(
             x=shown["share"],
             y=list(range(len(shown))),
             orientation="h",
-            marker_color=[_bar_colour(row, colour) for row in shown.to_dict("records")],
+            marker_color=[kind_colour(kind if kind in KIND_LABELS else "compute") for kind in shown["kind"]],
             text=[
                 f"{share_text(s)} · {duration_text(d)}"
                 for s, d in zip(shown["share"], shown["duration_ns"], strict=True)
@@ -127,11 +131,6 @@ def contributors_bar(
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
         alt="Shares of the critical path: " + listed(zip(names, figure.data[0].text, strict=True), 15),
     )
-
-
-def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
-    kind = row["key"] if row["key"] in KIND_LABELS else row.get("kind")
-    return kind_colour(str(kind)) if kind in KIND_LABELS else otherwise
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:

@@ -35,6 +35,7 @@ from ._parts import (
     empty,
     export_links,
     kind_column,
+    page_title,
     table_card,
     text_column,
     wrapped_column,
@@ -110,6 +111,10 @@ _CAUSES = [
     column("delta_ns", "Adds to the step", "±time", minWidth=130),
     column("alone_ns", "Changed alone", "±time", minWidth=120),
 ]
+_ABOUT = (
+    "Differences between the run in the header and other runs, and the settings that cause them. Choose the "
+    "other runs below."
+)
 _CAUSES_NOTE = (
     "Simulates every combination of the settings that differ, 32 at most. Each gets the mean of what it "
     "adds, over all orders of changing them, so that the rows add up to the difference exactly."
@@ -132,7 +137,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     chosen = _against(view, run, selection)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             *_unknown(view, selection),
             dmc.MultiSelect(
                 id=option_id("against", ",".join(_against(view, run, Selection()))),
@@ -182,11 +187,13 @@ def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
 
 
 def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
+    if not against and len(run.view.runs()) > 1:
+        return empty("No other run is chosen. Choose one above.")
     if not against:
-        text = (
-            "This study has no other run, or none is chosen. Make one on the New run page, or on the command "
+        return empty(
+            "This study has no other run. Make one on the page New run, or with: "
+            "chakrascope run STUDY --network PRESET"
         )
-        return empty(text + "line: chakrascope run STUDY --backend replay --backend analytical-unaware ...")
     runs = [run, *(run.view.open(name) for name in against)]
     details = html.Div(_working("Aligning nodes and critical paths…"), id="comparison-details")
     return dmc.Stack([_configurations(runs), _totals(runs, scheme), details], gap="md")

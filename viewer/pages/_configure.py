@@ -43,9 +43,14 @@ from ._parts import (
     card,
     ignored_notice,
     no_workload,
+    page_title,
 )
 
 PATH, TITLE = "/new-run", "New run"
+_ABOUT = (
+    "A simulation of a workload on a network and a system of your choice. Start from a preset, press "
+    "Simulate, and open the result in the list of jobs."
+)
 NEEDS_RUN = False
 _LARGEST_UPLOAD = 700_000  # as text it is a third larger, and a request a MiB at most
 
@@ -60,7 +65,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     form = decode_form(selection.option("setup"), names, networks, begun.form)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
             # The form as in the address if it can be simulated, else nothing.

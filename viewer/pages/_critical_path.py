@@ -7,7 +7,9 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, html, no_update
 
+from ...converter.chakra import HOST_CAUSES
 from ...runner.analysis import (
+    KIND_LABELS,
     NO_NETWORK,
     RUN_BREAKDOWNS,
     longest_with_slack,
@@ -28,6 +30,7 @@ from ._parts import (
     empty,
     export_links,
     kind_column,
+    page_title,
     table_card,
     text_column,
 )
@@ -47,6 +50,10 @@ _COLUMNS = [
     text_column("reason", "Why it waited", minWidth=170, flex=4),
 ]
 _MOST_SLACK = 1_000
+_ABOUT = (
+    "The chain of work across ranks that sets the length of the step. Select a bar or a row to see it on the "
+    "timeline and in the graph."
+)
 _LINK_NOTE = (
     "Each communication is traced back from its end: from the message that arrived last to what its sender "
     "waited for. Where two ranks are not directly linked, a message crosses more than one link."
@@ -61,7 +68,8 @@ _SLACK = [
     column("duration_ns", "Duration", "time", minWidth=116, maxWidth=130, sort="desc"),
     column("slack_ns", "Slack", "time", maxWidth=110),
 ]
-_KIND_OF = {"collective": "communication", "network": "communication", "link": "communication"}
+_KIND_OF = dict.fromkeys(("collective", "network", "link"), "communication") | {"cause": "host"}
+_LABELS = {"kind": KIND_LABELS, "cause": HOST_CAUSES}
 _SLACK_NOTE = (
     "How much later a node could end without making the step longer, all else being equal. Shown are the "
     "longest nodes off the critical path; the export has all nodes, the most critical first."
@@ -84,13 +92,10 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         note += f" The longest {len(rows):,} are shown, the export has all."
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             card("Across ranks",
                  graph(path_strip(strip(run.path), scheme), id=chart_id("strip"), mode_bar=True),
-                 exports=export_links("segments", run=run.info.id),
-                 note="The chain of work that sets the length of the step, and the rank that"
-                 " does it. "
-                 "Select a bar or a row to find it on the timeline and in the graph."),
+                 exports=export_links("segments", run=run.info.id)),
             card(
                 "Contributors",
                 html.Div(
@@ -145,7 +150,8 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     names = table["key"].astype(str)
     rest, nameless = names == NO_NETWORK, nameless_text(table, by)
     shown = table[~rest & ~names.isin(["", "(none)"])]
-    bars = graph(contributors_bar(shown.assign(kind=_KIND_OF.get(by, "")), scheme))
+    kinds = shown["key"] if by == "kind" else _KIND_OF.get(by, "")
+    bars = graph(contributors_bar(shown.assign(kind=kinds), scheme, labels=_LABELS.get(by)))
     note = (
         f"{share_text(float(table.loc[rest, 'share'].sum()))} of the path is {NO_NETWORK}. "
         if rest.any()

@@ -25,6 +25,7 @@ from ._parts import (
     export_links,
     kind_column,
     link_to,
+    page_title,
     table_card,
     text_column,
 )
@@ -102,6 +103,7 @@ _DEVICE_NOTE = (
 )
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
 _CHOOSE = "Choose two sides and press Compare. Every step of a capture is read, which takes a while."
+_ABOUT = "Changes of a step between two captures or runs, in parts that add up to the difference exactly."
 _ASKED = ("before", "after", "starts")
 _STARTS_NOTE = "How much starts of the same job differ; needed where a side has fewer than four captures"
 
@@ -115,7 +117,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     names = ("before", "after")
     chosen = [selection.option(name, default) for name, default in zip(names, proposed, strict=True)]
     if not known:
-        return dmc.Stack([dmc.Title(TITLE, order=2), empty(_NOTHING)])
+        return dmc.Stack([page_title(TITLE, _ABOUT), empty(_NOTHING)])
     picks = [
         dmc.Select(
             id=f"diff-{name}", label=name.capitalize(), data=options, searchable=True, maxDropdownHeight=420,
@@ -138,7 +140,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     go = dmc.Button("Compare", id="diff-go", **BY_CTRL_ENTER)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             dmc.Group([*picks, by, starts, go], align="end", wrap="nowrap"),
             dcc.Store(id="diff-shown"),
             dcc.Store(id="diff-again"),

@@ -20,9 +20,8 @@ PATH, TITLE = "/graph", "Graph"
 _HOPS = option_id("hops", str(FEW_HOPS))
 _DRAWN = ("nodes", "edges")
 _HELP = (
-    "Click selects · right click, or expand on the right, draws a node's neighbours too · wheel zooms · "
-    "where names "
-    "have no room, the longest nodes keep theirs"
+    "A node, what it waits for, and what waits for it. Click a node to select it; right-click it, or press "
+    "expand on the right, to draw its neighbours. Where names have no room, the longest nodes keep theirs."
 )
 _FITTED = {"name": "preset", "fit": True, "padding": 30}
 

@@ -25,7 +25,7 @@ from .._state import OpenRun, Selection, StudyView
 from ..charts import calibration_fit, graph, heat_map, loads_bar, use_map
 from ..charts import link_map as link_chart
 from ..queries import link_map
-from ._parts import card, column, details_list, empty, export_links, table_card, text_column
+from ._parts import card, column, details_list, empty, export_links, page_title, table_card, text_column
 from ._programs import programs_card, register_programs
 
 PATH, TITLE = "/network", "Network"
@@ -73,6 +73,10 @@ _LINKS_NOTE = (
     "summed over all messages; only backends that model congestion have it. In a packet-level backend, "
     "messages here are packets."
 )
+_ABOUT = (
+    "The collectives of the step, and the use of each link. Select a collective to see it on the timeline "
+    "and in the graph."
+)
 _MOST_FAILURES = 20
 _TRAFFIC = {"busy_ns": "Busy time", "bytes": "Bytes", "flows": "Bytes, end to end"}
 
@@ -83,7 +87,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     query = {"run": run.info.id}
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             dmc.Text(_verdict(run), id="network-verdict"),
             *_failures(run),
             table_card("Collectives", "collectives", run.collectives, _COLLECTIVES, scheme, query=query,

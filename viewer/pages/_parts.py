@@ -36,6 +36,7 @@ _FORMATS = {
     "±%": "inSignedPercent",
     "rate": "inRate",
     "count": "inThousands",
+    "operations": "inOperations",
     "bytes": "inBytes",
 }
 MOST_ROWS = 5_000
@@ -44,6 +45,17 @@ _MOST_WHOLE = 8
 _SHORT_NS = 10_000_000
 _FINE = f"{_FORMATS['instant']}(params.value, 1)"
 _MOST_NAME = 120
+
+
+def page_title(title: str, about: str, *tools: Any) -> html.Div:
+    """Return the heading of a page, and *about* the page: its content and the next step.
+
+    *tools* are at the right of the heading.
+    """
+    heading: Any = dmc.Title(title, order=2)
+    if tools:
+        heading = dmc.Group([heading, *tools], justify="space-between")
+    return html.Div([heading, dmc.Text(about, size="sm", c="dimmed", className="page-about")])
 
 
 def card(

@@ -19,12 +19,13 @@ from ...support import count_text
 from .._address import set_option
 from .._exports import table_file
 from .._state import OpenRun, Selection, StudyView
-from ._parts import BY_CTRL_ENTER, card, column, empty, export_links, table, text_column
+from ._parts import BY_CTRL_ENTER, card, column, empty, export_links, page_title, table, text_column
 
 PATH, TITLE = "/query", "Query"
 _MOST_ROWS = 1_000
 _MOST_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
+_ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
 _AT_ONCE = 2
 # Columns that say when; all others of times say how long.
 _INSTANTS = ("start_ns", "end_ns")
@@ -41,7 +42,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     examples = [{"value": title, "label": title} for title in SQL_EXAMPLES]
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             card(
                 "Ask in SQL",
                 dmc.Select(id="query-example", label="Examples", data=examples, placeholder="choose one",

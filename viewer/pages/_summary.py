@@ -33,6 +33,10 @@ from ._parts import (
 )
 
 PATH, TITLE = "/", "Summary"
+_ABOUT = (
+    "The answer for the run in the header. Read on for the changes that would help, and select one to see it "
+    "on the timeline."
+)
 _MOST_COLLECTIVES = 100
 _RANKS_NOTE = (
     "Compute + exposed communication + exposed copies + idle = the step; exposed communication is what "
@@ -104,7 +108,12 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     kinds = run.summary.kinds
     return dmc.Stack(
         [
-            dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
+            html.Div(
+                [
+                    dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
+                    dmc.Text(_ABOUT, size="sm", c="dimmed", className="page-about"),
+                ]
+            ),
             # Filled when the page stands, as the measured step is replayed for it.
             html.Div(id="summary-deviation", role="status"),
             _figures(run),
@@ -382,6 +391,9 @@ def _qualifiers(run: OpenRun) -> list[Any]:
 
 
 def _ignored(run: OpenRun) -> list[Any]:
+    """Return the settings that the simulation ignored; a replay has none, as nobody chose any."""
+    if about_backend(run.info.backend).replays:
+        return []
     keys = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
     items = dmc.List([dmc.ListItem(line) for line in keys], size="sm")
     return [card("Settings without effect", items)] if keys else []

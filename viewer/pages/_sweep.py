@@ -42,6 +42,7 @@ from ._parts import (
     fitting,
     no_workload,
     page_address,
+    page_title,
     table,
     text_column,
 )
@@ -49,6 +50,10 @@ from ._sweep_start import register_start, start_card
 
 PATH, TITLE = "/sweep", "Sweep"
 NEEDS_RUN = False
+_ABOUT = (
+    "Step times of many simulations that differ in some settings. Start a sweep, or select a point to open "
+    "its run or its files."
+)
 _NO_POINT = dmc.Text("No point is selected.", size="sm", mb="xs")
 _RANKS_NOTE = (
     " Where a captured workload is scaled out, each rank brings its own batch: more ranks then do more work "
@@ -80,7 +85,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     can_begin = bool(view.study.workloads())
     begin = [html.A("New sweep", href="#sweep-new", className="text-link")] if names and can_begin else []
     parts: list[Any] = [
-        dmc.Group([dmc.Title(TITLE, order=2), dmc.Group([*begin, choice])], justify="space-between"),
+        page_title(TITLE, _ABOUT, dmc.Group([*begin, choice])),
         dcc.Store(id="sweep-stamp", data=_stamp(view, shown)),
         html.Div(_sweep(view, shown, scheme, selection), id="sweep"),
     ]
