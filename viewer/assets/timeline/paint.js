@@ -98,12 +98,13 @@ function paintSlices(timeline, source, pinned, top, bottom) {
   }
 }
 
-/* Write a name into the visible part of its slice, cut to what fits; a module that is too long loses its parents' names. */
+/* Write a name into the visible part of its slice, cut to what fits; a module that is too long loses its parents' names,
+   which the function of a file, as "forward (layer.py)", does not have. */
 function paintName(context, name, x, width, y, right, isGroup) {
   const left = Math.max(x, LABEL_WIDTH), room = Math.min(x + width, right) - left - 6;
   if (room < LEAST_TEXT - 6) { return; }
   const most = Math.floor(room / CHARACTER);
-  if (isGroup && name.length > most && name.includes(".")) { name = name.slice(name.lastIndexOf(".") + 1); }
+  if (isGroup && name.length > most && name.includes(".") && !name.includes("(")) { name = name.slice(name.lastIndexOf(".") + 1); }
   context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
 }
 

@@ -23,14 +23,16 @@ function groupsOf(source, settings) {
   return shown;
 }
 
-/* Return the rows of a group of ranks, one per lane; rows of one *kin* are those of one label and level. */
-function rowsOf(source, group, pinned) {
+/* Return the rows of a group of ranks, one per lane; rows of one *kin* are those of one label and level. With *callsAlone*
+   the host calls follow the simulated rows, and no other measured rows are shown. */
+function rowsOf(source, group, pinned, callsAlone) {
   const lanes = source.lanesOf.get(group.rank);
-  return lanes.map((lane, place) => {
+  const rows = lanes.map((lane, place) => {
     const { level, label, measured } = source.lanes[lane], isGroup = level !== "slice", thread = level === "call" ? label : "";
     const name = !isGroup ? label : thread || level;
     return { source, group, lane, place, name, kin: `${level} ${label} ${measured}`, isGroup, isEmpty: false, thread, measured, pinned };
   });
+  return callsAlone ? [...rows.filter((row) => !row.measured), ...rows.filter((row) => row.thread)] : rows;
 }
 
 export class Rows {
@@ -40,13 +42,13 @@ export class Rows {
 
   /* Make the rows anew: pinned ranks first, which stay in sight; of runs beside each other rank by rank. */
   arrange() {
-    const { sources, settings, holder } = this.timeline;
+    const { sources, settings, holder } = this.timeline, callsAlone = settings.measured !== "1";
     const pinned = ranksOf(settings.pinned) || new Set(), listed = sources.map((source) => groupsOf(source, settings));
     const byRank = listed.map((groups) => new Map(groups.map((group) => [group.rank, group]))), order = [...new Set(listed.flat().map((group) => group.rank))];
     this.all = [];
     for (const source of sources) { source.rowOf.fill(-1); }
     for (const rank of [...order.filter((each) => pinned.has(each)), ...order.filter((each) => !pinned.has(each))]) {
-      byRank.forEach((groups, i) => { if (groups.has(rank)) { this.add(rowsOf(sources[i], groups.get(rank), pinned.has(rank))); } });
+      byRank.forEach((groups, i) => { if (groups.has(rank)) { this.add(rowsOf(sources[i], groups.get(rank), pinned.has(rank), callsAlone)); } });
     }
     this.pinnedCount = this.all.filter((row) => row.pinned).length;
     this.fitHeight();
@@ -54,11 +56,11 @@ export class Rows {
   }
 
   add(rows) {
-    const [{ source, group }] = rows;
+    const [{ source, group }] = rows, lanes = source.lanesOf.get(group.rank).length;
     for (const row of rows) {
       for (const rank of group.ranks) {
         const own = source.lanesOf.get(rank) || [];
-        if (own.length === rows.length) { source.rowOf[own[row.place]] = this.all.length; }
+        if (own.length === lanes) { source.rowOf[own[row.place]] = this.all.length; }
       }
       this.all.push(row);
     }

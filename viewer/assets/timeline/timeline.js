@@ -46,7 +46,12 @@ export class Timeline {
   get scheme() { return this.holder.dataset.scheme === "dark" ? "dark" : "light"; }
   get isMeasured() { return this.holder.dataset.measured === "yes"; }
 
-  query(more) { return new URLSearchParams({ run: this.run, measured: this.isMeasured && this.settings.measured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
+  /* Whether the host calls are read without being asked for, as the traces are small. */
+  get readsCalls() { return this.holder.dataset.calls === "yes"; }
+  /* Whether the server is asked for measured rows and host calls: as set, or by default once the calls were read. */
+  get showsMeasured() { const { measured } = this.settings; return this.isMeasured && (measured === "1" || (measured === "" && this.callsRead === this.run)); }
+
+  query(more) { return new URLSearchParams({ run: this.run, measured: this.showsMeasured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
 
   /* The run beside has the colours of the one shown. */
   colouring(run) { return { colour: this.settings.colour, ...(run === this.run ? {} : { like: this.run }) }; }
@@ -70,6 +75,21 @@ export class Timeline {
     const [t0, t1] = (!isSame && readWindow(run)) || [];
     if (isSame) { this.refresh(); } else if (t1 > t0) { this.view.window(t0, t1); } else { this.view.fit(); }
     if (this.selection.wanted) { this.selection.show(this.selection.wanted); }
+    this.readCalls(run);
+  }
+
+  /* Read the host calls in the background, and show them once they are there. */
+  async readCalls(run) {
+    if (!this.readsCalls || !this.nested || this.settings.measured || this.callsAsked === run) { return; }
+    this.callsAsked = run;
+    this.tools.noteCalls(", being read…");
+    const query = { run, measured: 1, nested: 1 }, found = await ask("lanes", new URLSearchParams(query));
+    const lanes = found && found.lanes.some(({ level }) => level === "call") ? rangesText(found.lanes.map(({ lane }) => lane)) : "";
+    if (lanes) { await askSlices(new URLSearchParams({ ...query, lanes, px: 1 })); }
+    if (run !== this.run || !this.isShown) { return; }
+    this.tools.noteCalls(!found ? ": the traces cannot be read" : lanes ? "" : ": the traces have none");
+    if (lanes) { this.callsRead = run; }
+    if (lanes && !this.settings.measured) { this.next(() => this.loadAgain()); }
   }
 
   /* Whether the page is still this one, which an answer of the server may come too late for. */

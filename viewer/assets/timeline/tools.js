@@ -19,11 +19,25 @@ export class Tools {
     fold.title = "one row for equal ranks";
     foldEmpty.title = "fold rows without slices in the window";
     document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty);
-    const measured = this.box("measured", "timeline-measured", "Measured, with host calls", { on: "1", off: "" });
+    const measured = this.box("measured", "timeline-measured", timeline.readsCalls ? "Measured rows" : "Measured, with host calls", { on: "1", off: "" });
     this.controls.measured.disabled = !timeline.isMeasured;
     if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
-    document.getElementById("timeline-beside").before(measured);
+    const boxes = timeline.readsCalls ? [this.callsBox(), measured] : [measured];
+    document.getElementById("timeline-beside").before(...boxes);
   }
+
+  /* Return the box of the host calls of a small capture, which are shown unless the setting of measured rows is "0". */
+  callsBox() {
+    const box = element("input", null, "", { id: "timeline-calls", type: "checkbox", onchange: () => this.timeline.set("measured", box.checked ? "" : "0") });
+    const label = element("label", null, "timeline-control");
+    this.callsStatus = element("span", " Host calls", "", { role: "status" });
+    label.append(box, this.callsStatus);
+    this.calls = box;
+    return label;
+  }
+
+  /* Show next to the box whether the host calls are being read. */
+  noteCalls(text) { this.callsStatus.textContent = ` Host calls${text}`; }
 
   choice(name, title, options) {
     const select = element("select", null, "timeline-input", { id: `timeline-${name}`, onchange: () => { this.timeline.set(name, select.value); this.timeline.focus(); } });
@@ -59,6 +73,7 @@ export class Tools {
       if (control.type === "checkbox") { control.checked = value === control.value && !control.disabled; }
       else if (control !== document.activeElement) { control.value = value; }
     }
+    if (this.calls) { this.calls.checked = this.timeline.settings.measured !== "0"; }
     const { legend, more } = this.timeline.main, out = document.getElementById("timeline-legend");
     const rest = more ? [element("span", `and ${more.toLocaleString("en")} more, whose colours repeat these`, "legend-item")] : [];
     out.replaceChildren(...legend.map(legendItem), ...rest);
