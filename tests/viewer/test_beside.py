@@ -15,7 +15,7 @@ from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
 from chakrascope.support import duration_text
 from chakrascope.viewer import StudyView, create_app
-from chakrascope.viewer._site import Site
+from chakrascope.viewer._server import Site
 from chakrascope.viewer._state import Surroundings
 from chakrascope.viewer.pages import _timeline
 from chakrascope.viewer.queries import Sides

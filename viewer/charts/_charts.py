@@ -15,7 +15,7 @@ from ...support import duration_text, share_text
 from .._theme import ON_KIND_INK, kind_colour
 from ..queries import Dimension
 
-# Plotly's own defaults show a button that sends the figure to a hosted service.
+# The defaults of Plotly show a button that sends the figure to a hosted service.
 _PRIVATE_CONFIG: dict[str, Any] = {
     "showSendToCloud": False,
     "plotlyServerURL": "",
@@ -26,7 +26,7 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 _FEW_RANKS = 8
 _MOST_LABELS = 80
 _MOST_WORDS = 600
-# What an axis of time is in, from the length that it shows up to.
+# The unit of a time axis by the largest time it shows.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
@@ -42,7 +42,7 @@ def graph(figure: go.Figure, **properties: Any) -> html.Div:
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
     alt = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
     identity = properties.get("id")
-    # What is clicked has an id of parts for callbacks; its frame has one for style and tests.
+    # A clickable chart has a pattern id for callbacks; its frame has a plain id for style and tests.
     named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
     return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MOST_WORDS]})
 
@@ -157,7 +157,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
                 "traceorder": "normal"}
     )  # fmt: skip
-    # Few bars leave room rather than fill the page.
+    # Few bars stay narrow.
     few = len(ranks) < _FEW_RANKS
     ticks = {"tickvals": ranks["rank"].tolist()} if few else {"dtick": max(1, len(ranks) // 16)}
     figure.update_xaxes(title="rank", range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5], **ticks)

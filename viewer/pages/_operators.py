@@ -53,7 +53,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         return dmc.Stack([page_title(TITLE, _ABOUT), card("Roofline", empty(text))], gap="md")
     rows = joined_operators(table)
     points = roofline_points(rows)
-    # In the browser's JSON, a missing number is null only as a float.
+    # Only missing floats become null in JSON.
     rows = rows.astype({"flops": "float64", "size_bytes": "float64"})
     drawn: Any = empty("No operator has a model and recorded shapes: capture with record_shapes=True.")
     if len(points):

@@ -27,7 +27,7 @@ _MOST_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
 _ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
 _AT_ONCE = 2
-# Columns that say when; all others of times say how long.
+# Columns of instants; all other columns of times are durations.
 _INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
     "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
@@ -56,7 +56,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ], mt="sm"),
                 note=_NOTE,
             ),
-            # Tells the queries of one open page from those of another, so that Cancel ends its own.
+            # Identifies the page, so that Cancel ends only the query of this page.
             dcc.Store(id="query-page", data=uuid.uuid4().hex),
             dcc.Store(id="query-answered"),
             html.Div(id="query-answer", **{"aria-live": "polite"}),

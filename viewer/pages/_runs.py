@@ -41,7 +41,7 @@ _ABOUT = (
 )
 _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
-_TWO_LINES = 54  # pixels of a row whose label needs them
+_TWO_LINES = 54  # height of a row with a label of two lines, in pixels
 _COLUMNS = [
     wrapped_column("label", "Label", flex=4, minWidth=178, cellRenderer="RunLink"),
     wrapped_column("backend", "Backend", minWidth=116, maxWidth=190),
@@ -68,7 +68,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         "runs-table", rows, _columns(several=several), scheme,
         height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
         quickFilterText=selection.option("find"),
-        # Selecting all selects what the filter shows: nobody deletes what they do not see.
+        # Select all ticks filtered rows only, so that nobody deletes hidden rows.
         rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
         selectionColumnDef={"width": 46, "maxWidth": 46},
     )  # fmt: skip

@@ -25,7 +25,7 @@ _ABOUT = (
 )
 _MOST_UNASKED_BYTES = 64 << 20
 
-# The parts of the panel, which assets/timeline/panel.js fills.
+# The tabs of the panel, which assets/timeline/panel.js fills in.
 _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
 
 
@@ -60,7 +60,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _reads_calls(run: OpenRun) -> bool:
-    """Return whether the page reads the host calls without being asked: of small traces of few ranks."""
+    """Return whether host calls are shown by default: for small traces and few different ranks."""
     few = run.has_few_ranks and not run.is_large and run.is_measured
     return few and 0 < run.calls.size_bytes <= _MOST_UNASKED_BYTES
 

@@ -32,7 +32,7 @@ from ...support import count_text
 _MOST_RANKS = 65_536
 
 
-# Keys of a network that are lists, and what one of them is.
+# Keys of a network that hold lists, and the noun for one item.
 _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
 
@@ -239,7 +239,7 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
     system = "system.json" if changed else setup.system_preset
     parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
     parts += ["--workload", workload] if workload else []
-    # The file that is downloaded has the failures in it.
+    # The downloaded file contains the failures.
     for text in () if changed else setup.failed:
         parts += ["--fail", text]
     return shlex.join([*parts, *backend_command(backends)])
