@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measure the viewer in a real browser: ``python benchmarks/viewer.py STUDY [--json FILE]``.
 
-Prints, for the newest run of STUDY, how long the first page takes to say that the run is being read, to show
+Prints, for the default run of STUDY, how long the first page takes to say that the run is being read, to show
 its headline and its charts, how long each page takes to its content in a fresh browser and in one
 that has the scripts already, what the first load carries over the wire, how long a window of the timeline
 takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of all
-ranks on, and the server's memory. Needs Debian's chromium.
+ranks and the host calls of a small capture on, and the server's memory. Needs Debian's chromium.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ def timeline_figures(page: Any, address: str) -> dict[str, Any]:
     """Return frames a second at several zooms, and the ms until keys and a walk to a hit are answered."""
     page.goto(address + NESTED)
     page.wait_for_selector("#timeline[data-slices]")
+    page.wait_for_function("() => !document.body.textContent.includes('being read')", timeout=LONGEST_MS)
     page.wait_for_timeout(1000)
     frames = {f"x{zoom}": round(page.evaluate(FRAMES, [zoom, 2]), 1) for zoom in (1, 10, 100, 1000)}
     keys = {key: round(max(page.evaluate(ANSWER, key) for _ in range(PEEK)), 1) for key in KEYS}
@@ -133,7 +134,9 @@ def timeline_figures(page: Any, address: str) -> dict[str, Any]:
         page.wait_for_selector(f"#timeline[data-selected]:not([data-selected='{before}'])")
         steps.append(1000 * (time.perf_counter() - start))
     rows = int(page.get_attribute("#timeline", "data-rows") or 0)
-    return {"rows": rows, "frames_per_s": frames, "keys_ms": keys, "moves_ms": moves,
+    every = "document.getElementById('timeline').timeline.rows.all"
+    calls = page.evaluate(f"{every}.filter((row) => row.thread).length")
+    return {"rows": rows, "call_rows": calls, "frames_per_s": frames, "keys_ms": keys, "moves_ms": moves,
             "next_hit_ms": [round(step, 1) for step in steps]}  # fmt: skip
 
 

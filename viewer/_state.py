@@ -22,13 +22,10 @@ from ..runner import REPLAY, Result, RunInfo, Study, Workspace, get_backend, pre
 from ..runner.analysis import RunAnalysis, measured_result
 from .timeline import TimelineIndex
 
-# Settings of single pages that an address may hold: the run compared against, and why it differs, the
-# breakdown, what might change and how many times as fast, the graph's edges, folding, hops and opened nodes,
-# the filter of the runs, what is imported, what a sweep goes over and what it is to find, what is set against
-# the time, the form of a new run, a query, the sweep, the sides of a difference, what starts of a job differ
-# by, the recorded step; of the timeline: whether measured lanes are shown, the window in ns, the rows, their
-# colours, the order of the ranks, which of them are shown, pinned and hidden, whether equal ones are folded,
-# what is searched for, and what is compared with it.
+# Settings in the address, by page. Compare: against, why. Critical path: by, change, times. Graph: edges,
+# fold, hops, open. Runs: find. Import: item. New run: setup. Query: sql. Stragglers: step. Diff: before,
+# after, starts. Sweep: sweep, over, aim, pareto. Timeline: t0 and t1 (ns), rows, colour, order, ranks, same,
+# empty, pinned, hidden, seek, measured, `beside`, align.
 OPTIONS = (
     "after",
     "against",
@@ -40,6 +37,7 @@ OPTIONS = (
     "change",
     "colour",
     "edges",
+    "empty",
     "find",
     "fold",
     "hidden",
@@ -151,7 +149,7 @@ class OpenRun(RunAnalysis):
 
     def _index(self, *, measured: bool, nested: bool) -> TimelineIndex:
         ranks = self.result.columns("ranks")["rank"].tolist()
-        # Calls are read rank by rank, when a rank becomes visible.
+        # Host calls are read when their rank becomes visible.
         calls_of = self.calls.of_rank if measured and nested and self.calls else None
         by_rank = self.is_large or calls_of is not None
         return TimelineIndex(
@@ -318,7 +316,7 @@ class StudyView:
         """Return one of :meth:`captures` as if it were a run: its converted step, as measured."""
         if name not in self.captures():
             raise StudyError(f"This study has no converted capture '{name[:80]}'; choose one from the list.")
-        # Unlike a run, a workload may be made anew under its name.
+        # Unlike a run, a workload may be replaced under its name.
         key = (self.study.path, f"{name} {self.study.workload_dir(name).stat().st_mtime_ns}")
         with self._lock:
             known = self._open.get(key)

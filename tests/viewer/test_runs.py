@@ -14,7 +14,7 @@ from chakrascope.errors import StudyError
 from chakrascope.runner import Job, JobStore, Study, Workspace, describe_study
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._access import require_token
-from chakrascope.viewer._site import Site
+from chakrascope.viewer._server import Site
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import run_text
 from chakrascope.viewer.pages import _jobs

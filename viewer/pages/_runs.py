@@ -24,6 +24,7 @@ from ._parts import (
     no_workload,
     note_editor,
     page_address,
+    page_title,
     records,
     table,
     tag_list,
@@ -34,9 +35,13 @@ from ._parts import (
 PATH, TITLE = "/runs", "Runs"
 _FIND = option_id("find")
 NEEDS_RUN = False
+_ABOUT = (
+    "The replays and simulations of this study. Click a label to open a run; tick runs to compare, label or "
+    "delete them. Pages and commands answer for the run marked default unless you name another run."
+)
 _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
-_TWO_LINES = 54  # pixels of a row whose label needs them
+_TWO_LINES = 54  # height of a row with a label of two lines, in pixels
 _COLUMNS = [
     wrapped_column("label", "Label", flex=4, minWidth=178, cellRenderer="RunLink"),
     wrapped_column("backend", "Backend", minWidth=116, maxWidth=190),
@@ -63,17 +68,13 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         "runs-table", rows, _columns(several=several), scheme,
         height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
         quickFilterText=selection.option("find"),
-        # Selecting all selects what the filter shows: nobody deletes what they do not see.
+        # Select all ticks filtered rows only, so that nobody deletes hidden rows.
         rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
         selectionColumnDef={"width": 46, "maxWidth": 46},
     )  # fmt: skip
-    head = dmc.Group([dmc.Title(TITLE, order=2), export_links("runs")], justify="space-between")
-    note = (
-        "Click a label to open the run. Tick runs to compare, name or delete them. Pages and commands "
-        "answer for the run marked default unless another one is named."
-    )
+    head = page_title(TITLE, _ABOUT, export_links("runs"))
     return dmc.Stack(
-        [head, card(f"Runs of {view.study.path.resolve().name[:80]}", _tools(selection), grid, note=note),
+        [head, card(f"Runs of {view.study.path.resolve().name[:80]}", _tools(selection), grid),
          note_editor("runs", "Label, tags and note of the run", labelled=True), _question()],
         gap="md",
     )  # fmt: skip

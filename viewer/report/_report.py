@@ -46,7 +46,7 @@ _MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
 _MOST_LINKS = 10
 _LEAST_DATE_NS = 1_000_000_000 * 10**9  # 2001; smaller times of traces count from another zero
 _NETWORK_NOTE = (
-    "The links that are busiest: the part of the step in which they carry data, and what they carry."
+    "The busiest links, with the share of the step in which they carry data, and the bytes they carry."
 )
 
 
@@ -79,10 +79,10 @@ def report_html(run: OpenRun) -> str:
 
 def _sections(run: OpenRun) -> list[Section]:
     return [
-        Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)], "The critical path by "
-                "kind: the chain of work that must get shorter for the step to get shorter."),
-        Section("What would help", _advice(run), "A saving is what a replay of the run with this change "
-                "gains; \"at most\" marks the upper bounds of what was not replayed."),
+        Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)],
+                "The critical path by kind. The step gets shorter only if this chain of work does."),
+        Section("What would help", _advice(run), "A saving is the time saved by a replay of the run with "
+                "the change. \"At most\" marks upper bounds without a replay."),
         *_memory(run),
         Section("The critical path across ranks", [Picture(path_picture(run))]),
         Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
@@ -90,10 +90,11 @@ def _sections(run: OpenRun) -> list[Section]:
         *(_breakdown(run, by) for by in sorted(BREAKDOWNS) if by != "kind"),
         Section("Longest segments of the critical path", _segments(run), _segments_note(run)),
         Section("Layers", _layers(run), "In execution order; means over all ranks."),
-        Section("Collectives", _collectives(run), "Skew: from the first arrival to the last. Bus bandwidth: "
-                "what a ring of as many ranks moves over each link."),
+        Section("Collectives", _collectives(run), "Skew is the time from the first arrival to the last. Bus "
+                "bandwidth is the rate of each link of a ring of as many ranks."),
         Section("Network", _network(run), _NETWORK_NOTE),
-        Section("Ranks", _ranks(run), "Compute + exposed communication + exposed copies + idle = the step."),
+        Section("Ranks", _ranks(run), "Compute, exposed communication, exposed copies and idle time add up "
+                "to the step."),
         Section("Settings without effect", _ignored(run)),
         Section("How the run was made", _provenance(run)),
     ]  # fmt: skip
