@@ -185,9 +185,9 @@ def _overtaking(output: Any) -> list[str]:
         return []
     lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
     return [
-        f"In the order of the queues{lanes} the ranks would wait for each other for ever, where the job did "
-        f"not: {output.overtaken} chunks or operations passed others that wait for a peer "
-        "(each process group makes progress by itself, as a communicator does)."
+        f"In the order of the queues{lanes}, the ranks would deadlock. The job did not, so "
+        f"{output.overtaken} chunks or operations overtook others that wait for a peer (each process group "
+        "makes progress by itself, as a communicator does)."
     ]
 
 
