@@ -80,9 +80,17 @@ def largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
 
 
 def training_functions(segments: CodedColumns) -> set[str]:
-    """Return the functions of a script that call the backward pass or the optimizer."""
-    called = segments["phase"].passes(CALLED_PHASES.__contains__)
-    return {function_of(place) for place in set(segments["place"][called].tolist())} - {""}
+    """Return the functions of a script that call the optimizer, or a rank's last backward pass.
+
+    Another function with a backward pass has one of its own, such as the gradient of a penalty.
+    """
+    places, phases = segments["place"], segments["phase"]
+    found = {function_of(place) for place in set(places[phases == "optimizer"].tolist())}
+    backward = np.flatnonzero((phases == "backward") & (places != ""))
+    backward = backward[np.argsort(segments["start_ns"][backward], kind="stable")]
+    for _, own in grouped(backward, segments["rank"][backward]):
+        found.add(function_of(str(places[own[-1]])))
+    return found - {""}
 
 
 def is_forward(function: str) -> bool:

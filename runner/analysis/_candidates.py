@@ -231,12 +231,12 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     training = training_functions(segments)
     if not training:
         return  # without training, or where its place is unknown, one function may well do everything
-    called = segments["phase"].passes(CALLED_PHASES.__contains__)
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
     worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
     worked_ns = int(segments["duration_ns"][worked].sum())
-    rows = rows[~called[rows]]
+    called = segments["phase"].passes(CALLED_PHASES.__contains__)
+    rows = rows[~called[rows] | ~functions[rows].passes(training.__contains__)]
     for function, everything in grouped(rows, functions[rows]):
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
         own, least = (computed, 0.5) if function in training else (everything, _LEAST_FUNCTION)

@@ -482,6 +482,21 @@ def test_a_model_that_another_function_calls_too_is_one_entry(tmp_path, extra_ns
         assert first.gain_ns == extra_ns + extra_ns // 8
 
 
+def test_a_function_with_a_backward_pass_of_its_own_is_one_entry(tmp_path):
+    """The gradient of a penalty: the last backward pass is that of the function that trains."""
+    inner, outer = "penalty (train.py:7)", "train (train.py:30)"
+    rows = [("addmm", "forward", inner), ("gelu", "forward", inner), ("mm", "backward", inner),
+            ("addmm", "forward", outer), ("mm", "backward", outer)]  # fmt: skip
+    nodes = []
+    for number, (operator, phase, place) in enumerate(rows):
+        before = (number - 1,) if number else ()
+        facts = {"name": f"aten::{operator}", "operator": f"aten::{operator}"}
+        nodes.append(comp(number, 2 * MS, before, phase=phase, place=place, **facts))
+    items = analysed(tmp_path, workload(nodes)).advices()
+    entries = [item for item in items if item.key.startswith("place:")]
+    assert [(item.key, item.gain_ns) for item in entries] == [("place:penalty (train.py)=inf", 6 * MS)]
+
+
 def test_the_function_that_trains_is_no_entry(tmp_path):
     run = analysed(tmp_path, extra_forward(3 * MS, 2 * MS, "train (train.py:28)"))
     assert not any(item.key.startswith("place:") for item in run.advices())
