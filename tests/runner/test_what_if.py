@@ -13,7 +13,7 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import BackendError, ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, critical_path, get_backend, prepare, simulate, slack
 from chakrascope.runner.analysis import Target, simulate_faster, targets, what_if
-from chakrascope.runner.analysis._what_if._changed import with_faster_network
+from chakrascope.runner.analysis._what_if._changed import with_faster_network, with_less_latency
 from chakrascope.runner.config import fabric_of
 
 SIZE = 1 << 22
@@ -56,6 +56,32 @@ def test_less_data_in_a_collective_takes_less_time():
     one = simulate_faster(asked, Target("collective", "all_reduce of 4.00 MiB, all ranks"), 4.0)
     assert one == every < makespan(asked)
     assert simulate_faster(asked, Target("collective", "all_gather"), 0.5) > makespan(asked)
+
+
+SLOW_LINKS = [[rank, 4, 10.0, 500_000] for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "more"),
+    [
+        ("analytical-unaware", {"latency": [500_000]}),
+        ("analytical-aware", {"links": SLOW_LINKS}),
+    ],
+)
+def test_all_communication_may_take_less_time_where_latency_takes_most_of_it(backend, more):
+    asked = experiment(backend, **more)
+    computed_ns = 1_753_000
+    messages_ns = makespan(asked) - computed_ns
+    assert messages_ns > 2_000_000
+    halved_ns = simulate_faster(asked, Target("kind", "communication"), 2.0) - computed_ns
+    assert halved_ns == pytest.approx(messages_ns / 2, rel=0.02)
+    assert simulate_faster(asked, Target("kind", "communication"), float("inf")) - computed_ns < 10_000
+
+
+def test_less_latency_of_a_packet_level_topology_is_that_of_its_links():
+    links = [[rank, 4, "80Gbps", "2us", 0] for rank in range(4)]
+    slow = network(packet={"nodes": 5, "switches": [4], "links": links})
+    assert {link.delay_ps for link in with_less_latency(slow, 4.0).packet.topology.links} == {500_000}
 
 
 @settings(max_examples=30, deadline=None)
