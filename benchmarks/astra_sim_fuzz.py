@@ -80,7 +80,7 @@ class Engine:
         return futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
     def __call__(self, folder: Path, backend: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Return what `ours` says, or that the process crashed or hung."""
+        """Return the answer of `ours`, or that the process crashed or hung."""
         job = self.pool.submit(ours, folder, backend, options)
         try:
             return job.result(LIMIT_S + 30)
@@ -220,7 +220,7 @@ class Fuzzer:
 
 
 def _short(reason: str) -> str:
-    """Return the part of ASTRA-sim's message that is the same whenever it fails for *reason*."""
+    """Return the constant part of ASTRA-sim's message for failures with *reason*."""
     match = _WHY.search(reason)
     text = next((part for part in match.groups() if part), reason) if match else reason
     return re.sub(r"\d+", "N", text).strip()[:90] or "-"

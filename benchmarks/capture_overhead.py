@@ -49,7 +49,7 @@ def training_step(width, batch):
 
 
 def small_step():
-    """Do as `training_step` with a model of many small operators."""
+    """Return the same as `training_step`, for a model of many small operators."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(20)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -88,7 +88,7 @@ def outside(step, optimizer, rounds):
 
 @contextlib.contextmanager
 def observing(stacks, window=False):
-    """Collect evidence with *stacks* in the meantime, or nothing."""
+    """Collect evidence, with *stacks* or not at all, while the block runs."""
     recorder = EvidenceRecorder(stacks=stacks)
     if stacks:
         recorder.start()
@@ -115,7 +115,7 @@ def wrapper_cost_ns():
 
 
 def window_of_ours(step, optimizer, stacks):
-    """Return the times of the steps of a window as a captured job has it, the one in detail first."""
+    """Return the step times of a captured window, starting with the step of the host trace."""
     with tempfile.TemporaryDirectory() as folder, observing(stacks, window=True):
         recorder = Recorder(Path(folder), modules=True)
         recorder.start(0)
@@ -144,7 +144,7 @@ def inside(step, optimizer, rounds):
 
 
 def main():
-    """Measure and print."""
+    """Measure the cost of capturing, and print it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--width", type=int, default=256)

@@ -1,4 +1,4 @@
-"""Predict training steps on networks that the jobs have not seen, run them there, and compare.
+"""Predict training steps on other networks, run the jobs on these networks, and compare.
 
     python benchmarks/closed_loop.py [--jobs ddp,fsdp] [--rates 50,100,200,500] [--rounds 3]
         [--folder FOLDER] [--page docs/validation/closed-loop.md]
@@ -61,32 +61,25 @@ WAYS = (CALIBRATED, FROM_RATE, TCP, EMULATED)
 # Rounds of one point that differ by more are measured again, and set apart if that does not settle them.
 STEADY, MORE_ROUNDS = 0.2, 2
 
-SIMULATORS = {TCP: "`ns3` on that network", EMULATED: "`emulation` in namespaces of that rate"}
+SIMULATORS = {TCP: "`ns3` on the calibrated network", EMULATED: "`emulation` in namespaces with this rate"}
 REMAINS = (
-    "## What explains the differences",
+    "## Causes of the differences",
     "",
-    "* *Turns* (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its receiver's request has "
-    "arrived on the same connection, in order. If two ranks both send and then receive, a rank that is late "
-    "by more than a latency makes the two directions take turns; ranks that start together use both at once. "
-    "Simulations do the same (`handshake: in-order`, `sends-first`). An all-gather of 512 KiB at 500 Mbit/s "
-    "took 9.4 to 9.8 ms together and 13.4 to 13.8 ms with one rank late; simulated 8.8 and 13.2. Without "
-    "this model, `experts` would be predicted 30 to 40 % too fast, `fsdp` 10 to 25 % and `pipeline` "
-    "11 to 20 %.",
-    "* *Delayed requests* (`pipeline`). The thread that reads requests shares a core with computation here. "
-    "At equal priorities it read most requests within 0.4 ms. This delay is not modelled.",
-    "* *Scatter of collectives* (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a scheduler "
-    "slice of some 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration takes the mean of the middle "
-    "half of repetitions. With BBR, ten all-reduces of 1 MiB at 50 Mbit/s took 179 to 219 ms, with CUBIC, "
-    "as here, 179 to 180.",
-    "* *Issue time*, 0.1 to 0.6 ms of the host per collective, is in the captured job; calibration leaves it "
-    "out.",
-    "* *Concurrent collectives* (`ddp`). A collective was measured alone.",
-    "* *Computation* is the median of captured steps, less the cost of the profiler. It varies most: the "
-    "backward passes of one rank took 44 and 34 ms in two runs a minute apart. So captures and runs "
-    "alternate.",
-    "* *The shaper* counts 1514 of 1538 bytes of a frame, and lets 0.05 ms of its rate pass at once. Two "
-    "consecutive messages of 128 KiB take 4.43 ms at 500 Mbit/s; the rate alone gives 4.38.",
-    "* `emulation` sends the messages of each collective's algorithm, without turns.",
+    "* **Alternating directions** (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its "
+    "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
+    "receive, and one rank is late, the two directions of a link alternate. Simulations model this "
+    "behaviour (`handshake: in-order`, `sends-first`). Without this model, `experts` would be predicted 30 "
+    "to 40 % too fast, `fsdp` 10 to 25 %, and `pipeline` 11 to 20 %.",
+    "* **Delayed requests** (`pipeline`). The thread that reads requests shares a core with computation. "
+    "This thread reads most requests within 0.4 ms. Simulations do not model this delay.",
+    "* **Variation of collectives** (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a "
+    "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
+    "of the middle half of the repetitions.",
+    "* **Concurrent collectives** (`ddp`). Calibration measures each collective alone.",
+    "* **Computation** is the median of captured steps, less the cost of the profiler. Computation varies "
+    "most: the backward passes of one rank took 44 and 34 ms in two runs a minute apart.",
+    "* **The traffic shaper** lets 0.05 ms of its rate pass at once. Two consecutive messages of 128 KiB "
+    "take 4.43 ms at 500 Mbit/s, and 4.38 ms by the rate alone.",
 )
 
 
@@ -109,24 +102,24 @@ class Outcome(NamedTuple):
     steady: bool = True
 
     def error(self, way: str = CALIBRATED) -> float:
-        """Of the step."""
+        """Return the relative error of the predicted step time."""
         return self.predicted_ns[way] / self.measured_ns - 1
 
     def communication_error(self) -> float:
-        """Relative error of the step's additional time over the unshaped path."""
+        """Return the relative error of the step's additional time over the unshaped network."""
         added = max(1, self.measured_ns - self.unshaped_ns)
         return (self.predicted_ns[CALIBRATED] - self.unshaped_ns) / added - 1
 
 
 def network(rate_mbit: int | None) -> Namespaces:
-    """Return a host for each rank, joined at a rate; None is not shaped."""
+    """Return one host per rank, connected at a rate; None is an unshaped network."""
     if rate_mbit is None:
         return Namespaces(RANKS, [None] * RANKS)
     return Namespaces(RANKS, [rate_mbit * 1_000_000] * RANKS)
 
 
 def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
-    """Return one command that runs *command* on both hosts, a core each, and ends when both have ended."""
+    """Return a command that runs *command* on both hosts, each on one core, until both have ended."""
     lines = []
     for rank in range(RANKS):
         environment = {
@@ -146,7 +139,7 @@ def launch(net: Namespaces, command: Sequence[str], port: int) -> list[str]:
 
 
 def steps_of(printed: str) -> list[int]:
-    """Return what each step took, after those that warm up: the slower rank's time."""
+    """Return the time of each step after the warm-up, on the slower rank."""
     # Two processes print at once, and may do so in one line.
     ranks = [json.loads(text)["steps_ns"] for text in re.findall(r'\{"rank"[^}]*\}', printed)]
     if len(ranks) != RANKS:
@@ -192,7 +185,7 @@ def _awaited(started: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def run_job(net: Namespaces, job: str, steps: int, port: int, tool: Sequence[str] = ()) -> int:
-    """Run the job, below *tool* if one is given, and return its median step."""
+    """Run the job, under *tool* if given, and return its median step."""
     command = [sys.executable, str(SCRIPT), job, "--steps", str(steps + WARM_STEPS)]
     return round(statistics.median(steps_of(run([*tool, *launch(net, command, port)]))))
 
@@ -227,7 +220,7 @@ def captured(study: Path) -> Workload:
 
 
 def nominal(rate_mbit: int) -> NetworkConfig:
-    """Return the network as its rate and the headers say."""
+    """Return the network with the nominal rate less headers."""
     return NetworkConfig.from_mapping(
         {
             "topology": ["Switch"],
@@ -254,7 +247,7 @@ def calibrate(net: Namespaces, file: Path, port: int) -> float:
 
 
 def calibrated(folder: Path, rate_mbit: int) -> NetworkConfig:
-    """Return the network of this rate, with what gloo's collectives of all rounds do not reach of it."""
+    """Return the network of this rate, calibrated with gloo's collectives of all rounds."""
     rounds = [gloo_records(file) for file in sorted(folder.glob(f"gloo-{rate_mbit}-*.json"))]
     found = calibrate_records(
         replace(rounds[0], transfers=tuple(one for records in rounds for one in records.transfers)),
@@ -276,7 +269,7 @@ class Kept:
         self._figures: dict[str, float] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
     def figure(self, make: Callable[[], float], *what: object) -> float:
-        """Return the figure of *what*, which *make* gives if it is not known."""
+        """Return the cached figure *what*; compute it with *make* if it is missing."""
         name = " ".join(map(str, what))
         if name not in self._figures:
             self._figures[name] = make()
@@ -284,7 +277,7 @@ class Kept:
         return self._figures[name]
 
     def has(self, *what: object) -> bool:
-        """Return whether the figure of *what* is known."""
+        """Return whether the figure *what* is cached."""
         return " ".join(map(str, what)) in self._figures
 
     def capture(self, job: str, turn: int) -> Path:
@@ -321,7 +314,7 @@ def closed_loop(
 def measure(
     kept: Kept, jobs: Sequence[str], rates: Sequence[int], steps: int, *, turn: int, port: int
 ) -> int:
-    """Measure what is missing of round *turn*, and return the next free port."""
+    """Measure the missing points of round *turn*, and return the next free port."""
     with network(None) as net:
         for job in jobs:
             if not kept.has(job, turn, "unshaped"):
@@ -420,26 +413,27 @@ def page(outcomes: Sequence[Outcome]) -> str:
         summary.append(f"| {name} | | | | " + " | ".join(f"{error:.1%}" for error in errors) + " | | |")
     wrapped = runpy.run_path(str(Path(__file__).resolve().parents[1] / "scripts" / "prose.py"))["wrapped"]
     text: str = wrapped("\n".join([
-        "# The closed loop: predicted, then run", "",
-        "Written by `benchmarks/closed_loop.py --page docs/validation/closed-loop.md`; do not edit.", "",
-        f"Jobs of `examples/closed_loop/train.py`, {RANKS} ranks on gloo, a network namespace and a core "
-        "each. Each was captured on an unshaped path. At each rate the step was predicted, and then the "
-        "job was run; the columns are predicted over measured, minus one. "
-        f"Times are medians of {max(o.rounds for o in outcomes)} rounds, each with one capture and one run "
-        "per rate.", "",
-        "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, from "
-        "gloo's own collectives and messages at this rate, without the job.",
-        "* *from the rate*: the same on the nominal rate less headers (1448/1514), with gloo's all-reduces "
-        "for reduce-scatters and its handshake.",
+        "# Predictions made before the run", "",
+        "`benchmarks/closed_loop.py --page docs/validation/closed-loop.md` writes this page.", "",
+        f"The jobs are those of `examples/closed_loop/train.py`: {RANKS} ranks on gloo, each with its own "
+        "network namespace and core. Each job was captured on a network without a rate limit. For each "
+        "rate, the step was predicted from this capture, and then the job was run at this rate. Errors "
+        "are the predicted step divided by the measured step, minus one. Times are medians of "
+        f"{max(o.rounds for o in outcomes)} rounds, each with one capture and one run per rate.", "",
+        "* *calibrated*: `analytical-unaware` on the network of `calibrate gloo.json --bandwidth RATE`, "
+        "which was fitted to gloo's collectives and messages at this rate.",
+        "* *from the rate*: `analytical-unaware` on the nominal rate less headers (1448/1514), with "
+        "gloo's handshake, and all-reduces in place of reduce-scatters.",
         *(f"* *{way}*: {text}." for way, text in SIMULATORS.items() if way in ways),
-        "* *communication*: the calibrated error of the additional time of the step over the unshaped "
-        "path.",
+        "* *communication*: the error of the calibrated prediction, relative to the additional time of "
+        "the step over the step without a rate limit.",
         "* *rounds*: half the range of the calibrated errors of single rounds.", "",
-        f"Rounds of one point that differ by more than {STEADY:.0%} are measured again, up to {MORE_ROUNDS} "
-        f"times; {sum(not o.steady for o in outcomes)} of {len(outcomes)} points did not settle and are "
-        "excluded.", "",
+        f"If the errors of the rounds of one point differ by more than {STEADY:.0%}, the point is measured "
+        f"again, up to {MORE_ROUNDS} times. Of {len(outcomes)} points, "
+        f"{sum(not o.steady for o in outcomes)} still differed, and are excluded.", "",
         *_conditions(outcomes),
-        "| job | Mbit/s | measured, ms | unshaped, ms | " + " | ".join(ways) + " | communication | rounds |",
+        "| job | rate, Mbit/s | measured, ms | without limit, ms | " + " | ".join(ways)
+        + " | communication | rounds |",
         "|---|---|---|---|" + "---|" * (len(ways) + 2), *rows, *summary, "",
         *REMAINS, "",
     ]))  # fmt: skip
@@ -447,18 +441,18 @@ def page(outcomes: Sequence[Outcome]) -> str:
 
 
 def _conditions(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the load of the machine, where it was more than the two ranks have."""
+    """Return a note if the machine ran more processes than the two ranks."""
     highest = max(outcome.load for outcome in outcomes)
     if highest <= 2 * RANKS:
         return []
     return [
-        f"**Not on quiet cores**: up to {highest:.0f} processes wanted the {os.cpu_count()} processors while "
-        "this was measured, so that computation took longer than it needs, in captures and in jobs.", "",
+        f"**Other programs were running.** Up to {highest:.0f} processes wanted the {os.cpu_count()} "
+        "processors during the measurement, which made computation longer in captures and in jobs.", "",
     ]  # fmt: skip
 
 
 def main() -> None:
-    """Print the table, and the median and the worst error."""
+    """Print the table, the median error and the largest error."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", default=",".join(JOBS))
     parser.add_argument("--rates", default=",".join(map(str, RATES_MBIT)), help="in Mbit/s")

@@ -50,7 +50,7 @@ def plain(count: int) -> bytes:
 
 
 def public(count: int) -> bytes:
-    """Return *count* nodes of the public converter, those of one small file again and again."""
+    """Return *count* nodes of the public converter by repeating one small file."""
     metadata, *bodies = chakra_schema.messages(PUBLIC.read_bytes())
     nodes = [chakra_schema.Node.FromString(body) for body in bodies]
     for node in nodes:
@@ -65,7 +65,7 @@ def public(count: int) -> bytes:
 
 
 def _memory_bytes(which: str) -> int:
-    """Return the memory this process has (``VmRSS``) or had at most (``VmHWM``)."""
+    """Return the current (``VmRSS``) or peak (``VmHWM``) memory of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(which))
 

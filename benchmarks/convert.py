@@ -48,7 +48,7 @@ class Cost:
     peak_mb: float
 
     def then(self, other: Cost) -> Cost:
-        """Return the cost of this and then *other*."""
+        """Return the total cost of this process and *other*."""
         peak = max(self.peak_mb, other.peak_mb)
         return Cost(self.wall_s + other.wall_s, self.cpu_s + other.cpu_s, peak)
 
@@ -108,14 +108,14 @@ def report(times: int, options: argparse.Namespace, folder: Path) -> None:
 
 
 def write_repeated(host: Path, device: Path, times: int, new_host: Path, new_device: Path) -> None:
-    """Write both traces *times* times as long, indented as PyTorch does."""
+    """Write both traces repeated *times* times, indented as PyTorch does."""
     for trace, repeated, path in ((host, repeated_host, new_host), (device, repeated_device, new_device)):
         with path.open("w") as file:
             json.dump(repeated(load(trace), times), file, indent=2)
 
 
 def show(name: str, cost: Cost, base: Cost) -> None:
-    """Print one row."""
+    """Print one row of the table of costs."""
     ratios = (cost.wall_s / base.wall_s, cost.cpu_s / base.cpu_s, cost.peak_mb / base.peak_mb)
     print(
         f"  {name:37} {cost.wall_s:8.2f} s {cost.cpu_s:8.2f} s cpu {cost.peak_mb:7.0f} MB   "
@@ -150,7 +150,7 @@ def load(path: Path) -> Any:
 
 
 def repeated_device(document: Any, times: int) -> Any:
-    """Return a Kineto document *times* as long."""
+    """Return a Kineto document repeated *times* times."""
     events = document["traceEvents"]
     spans = [event for event in events if event.get("ph") == "X"]
     first, last = min(e["ts"] for e in spans), max(e["ts"] + e["dur"] for e in spans)
@@ -180,7 +180,7 @@ def repeated_device(document: Any, times: int) -> Any:
 
 
 def repeated_host(document: Any, times: int) -> Any:
-    """Return a host trace *times* as long (schemas with a list of attributes)."""
+    """Return a host trace repeated *times* times (schemas with a list of attributes)."""
     nodes = document["nodes"]
     ids = 1 + max(node["id"] for node in nodes)
     records = 1 + max(

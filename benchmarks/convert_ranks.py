@@ -1,4 +1,4 @@
-"""Measure the conversion of many large ranks: by workers, stopped and begun again, and the memory it takes.
+"""Measure time and memory of the conversion of many large ranks, by workers and after interruptions.
 
     python benchmarks/convert_ranks.py --ranks 64 --megabytes 20 --workers 1 --workers 2
     python benchmarks/convert_ranks.py --ranks 256 --stop-after 20 --folder FOLDER   # keeps the traces there
@@ -165,13 +165,13 @@ def import_converter() -> str:
 
 
 def cpu_of(pid: int) -> float:
-    """Return the processor time of a process that runs."""
+    """Return the CPU time of a running process."""
     figures = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(figures[11]) + int(figures[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_of(pid: int) -> int:
-    """Return the most memory that a process has held, 0 if it is gone."""
+    """Return the peak memory of a process, or 0 if the process has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Hide an anomaly in emulated runs and ask `diagnose` for it; and ask it about as many sound runs.
+"""Plant an anomaly into emulated runs and let `diagnose` find it; also test healthy runs.
 
     sudo python benchmarks/diagnose.py --seeds 0-9 -o rows.csv        # a part, some 8 s a seed and kind
     python benchmarks/diagnose.py --table rows.csv ...                # the table of all parts
@@ -90,7 +90,7 @@ def case_of(seed: int, kind: str) -> Case:
 
 
 def job(case: Case, *, as_run: bool) -> Workload:
-    """Return the workload of *case*: as requested, or *as_run* with a host that computes slowly."""
+    """Return the requested workload of *case*, or *as_run* with a slow host."""
     graphs = []
     for rank in range(HOSTS):
         slow = case.factor if as_run and case.kind == "host" and rank == case.host else 1.0
@@ -152,7 +152,7 @@ def experiment(case: Case, *, as_run: bool) -> Experiment:
 
 
 class Cable:
-    """The cable of a host, both directions of which change at once: a `tc` waits at either end."""
+    """The cable of a host; a `tc` process at each end changes both directions at once."""
 
     def __init__(self, net: Namespaces, host: int) -> None:
         ends = net._ends(
@@ -256,14 +256,14 @@ def run(case: Case) -> Result:
 
 
 def examine(case: Case, result: Result) -> Diagnosis:
-    """Return the diagnosis of *result*, which only contains the requested durations."""
+    """Return the diagnosis of *result* with the requested durations."""
     asked = experiment(case, as_run=False)
     nodes = result.nodes.merge(asked.workload.model.node_table(), on=["rank", "node_id"], how="left")
     return diagnose(result, nodes)
 
 
 def row_of(case: Case, result: Result, diagnosis: Diagnosis) -> dict[str, object]:
-    """Return the hidden anomaly and the findings."""
+    """Return a row with the planted anomaly and the findings."""
     first = diagnosis.anomalies[0] if diagnosis.anomalies else None
     hosts = [case.host, (case.host + 1) % HOSTS] if case.kind == "two" else [case.host]
     named = {(one.what, *one.hosts) for one in diagnosis.anomalies[: len(hosts)]}

@@ -1,4 +1,4 @@
-"""How often ``chakrascope diff`` sees a change where none is, and whether it finds one that is there.
+"""Count false alarms of ``chakrascope diff``, and test whether it detects a real change.
 
     python benchmarks/diff_noise.py [FOLDER] [--starts 16] [--slow-starts 4] [--draws 200]
 
@@ -52,7 +52,7 @@ LIMIT = parse_limit("step > +3%")
 
 
 def capture(folder: Path, name: str, count: int, again: int) -> Side:
-    """Return *count* starts of the job, captured where the study does not hold them yet."""
+    """Return *count* starts of the job, and capture those that the study lacks."""
     script = folder / "train.py"
     script.write_text(TRAIN)
     study = folder / name
@@ -77,12 +77,12 @@ def split(side: Side) -> list[tuple]:
 
 
 def together(starts: list[tuple]) -> Side:
-    """Return one side of several *starts*."""
+    """Return one side of a comparison that consists of several *starts*."""
     return Side("side", tuple(step for steps in starts for step in steps))
 
 
 def count_alarms(name: str, pairs: list[tuple[list, list]]) -> None:
-    """Print how often something is seen between sides of which neither changed."""
+    """Print the number of differences reported between unchanged sides."""
     failed = medians = rows = beyond = 0
     for one, two in pairs:
         found = diff_steps(together(one), together(two))
@@ -95,7 +95,7 @@ def count_alarms(name: str, pairs: list[tuple[list, list]]) -> None:
 
 
 def main() -> None:
-    """Capture, compare, count."""
+    """Capture the job, compare its starts, and print the number of false alarms."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("folder", nargs="?", type=Path, default=None)
     parser.add_argument("--starts", type=int, default=16)

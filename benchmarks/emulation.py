@@ -68,7 +68,7 @@ def emulated(workload: Workload, place: str) -> Any:
 
 
 def rate_of_ours(place: str, size_bytes: int) -> tuple[float, int]:
-    """Return the Mbit/s of the second of three messages, and the most memory of a rank in bytes."""
+    """Return the Mbit/s of the second of three messages, and the peak memory of a rank in bytes."""
     result = emulated(message(size_bytes, 3), place)
     flow = result.flows.sort_values("start_ns").iloc[1]
     facts = result.provenance["emulation"]
@@ -88,7 +88,7 @@ def rate_of_iperf3(rate_bps: int | None, seconds: float) -> float:
 
 
 def rates(rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield our rate and iperf3's, alternating, on links of several rates and one that is not shaped."""
+    """Yield the rates of the emulation and of iperf3, on links of several rates and an unshaped link."""
     for name, rate_bps, size in (("200Mbit", 200_000_000, 16), ("1000Mbit", 10**9, 64), ("", None, 2048)):
         place = f"namespaces=2,link={name}" if name else "namespaces=2"
         ours, theirs, memory = [], [], []
@@ -106,7 +106,7 @@ def rates(rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def processor_s(workload: Workload, place: str = "loopback") -> float:
-    """Return the processor time of an emulation, of all its processes, in seconds."""
+    """Return the CPU time of all processes of an emulation in seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     emulated(workload, place)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -114,7 +114,7 @@ def processor_s(workload: Workload, place: str = "loopback") -> float:
 
 
 def lateness(ranks: int) -> dict[str, Any]:
-    """Return by how much waiting ends late, and which part of a core it takes."""
+    """Return the lateness of waits, and the share of a core that waiting takes."""
     durations = [30_000, 100_000, 300_000, 1_000_000, 3_000_000, 20_000_000] * 40
     late = emulated(waits(durations, ranks), "loopback").provenance["emulation"]["compute_late_ns"]
     # Starting takes as long for a short wait as for a long one.
@@ -159,7 +159,7 @@ def measured(part: str, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure everything, or the part that is named."""
+    """Run all measurements, or the named part."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--rounds", type=int, default=3)

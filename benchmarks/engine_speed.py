@@ -99,7 +99,7 @@ def _peak_bytes() -> int:
 
 
 def _simulate(folder: str, fold: bool) -> dict[str, Any]:
-    """Simulate the files in *folder*, each rank's read as ASTRA-sim reads it; return times and memory."""
+    """Simulate the files in *folder*, reading each rank as ASTRA-sim does; return times and memory."""
     case = json.loads((Path(folder) / "case.json").read_text())
     ranks = math.prod(case["network"]["npus_count"])
     programs = [f"{folder}/workload.{rank}.et" for rank in range(ranks)]
@@ -124,7 +124,7 @@ def _two_ranks(program: bytes) -> Callable[[], Any]:
 
 
 def _calls() -> dict[str, Any]:
-    """Simulate two tiny programs again and again in one process."""
+    """Simulate two tiny programs repeatedly in one process."""
     call = _two_ranks(et.program([{"id": 0, "type": "COMP", "duration_micros": 1}]))
     for _ in range(100):
         call()
@@ -136,7 +136,7 @@ def _calls() -> dict[str, Any]:
 
 
 def _training_step() -> dict[str, Any]:
-    """Simulate a step of 400 all-reduces of 64 MiB, each after a computation, on 65,536 NPUs alike."""
+    """Simulate a step of 400 all-reduces of 64 MiB, each after a computation, on 65,536 equal NPUs."""
     dimensions = [("Ring", 16, "ring"), ("FullyConnected", 64, "direct"), ("Switch", 64, "ring")]
     case = _case("16x64x64", dimensions, 4, size=LARGE // 16, count=STEP_COLLECTIVES)
     program: list[dict[str, Any]] = []
@@ -165,7 +165,7 @@ MEASUREMENTS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def measure(name: str, *words: Any) -> dict[str, Any]:
-    """Return the measurement *name*, made in a separate process."""
+    """Run the measurement *name* in a separate process, and return its figures."""
     command = [sys.executable, __file__, "--measure", json.dumps([name, *words])]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return dict(json.loads(answer))
@@ -180,7 +180,7 @@ def _written(case: Case, folder: str) -> Path:
 
 
 def beside(case: Case, binary: Path | None, repeats: int) -> dict[str, Any]:
-    """Run *case* on ASTRA-sim, the engine and the folding engine in turns; return the best of each."""
+    """Run *case* in turns on ASTRA-sim, the engine and the folding engine; return the best times."""
     runs: dict[str, list[dict[str, Any]]] = {"unfolded": [], "folded": [], "astra_sim": []}
     with tempfile.TemporaryDirectory() as folder:
         path = _written(case, folder)
@@ -227,7 +227,7 @@ def _mib(size: int) -> str:
 
 
 def alone(repeats: int) -> dict[str, Any]:
-    """Measure the engine without ASTRA-sim: events a second, and small calls."""
+    """Measure the engine without ASTRA-sim: events per second, and small calls."""
     rows = []
     print("ring all-reduce, 1 MiB       events   seconds   ns/event")
     for ranks, chunks in EVENT_CASES:
@@ -251,7 +251,7 @@ def alone(repeats: int) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]]) -> str:
-    """Return an SVG of processor seconds over events, and the line of the mean cost of an event."""
+    """Return an SVG of CPU seconds over events, with a line for the mean cost of an event."""
     width, height, left, bottom = 560, 320, 60, 45
     most = max(row["events"] for row in rows)
     each = sum(row["cpu_s"] for row in rows) / sum(row["events"] for row in rows)

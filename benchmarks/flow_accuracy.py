@@ -1,4 +1,4 @@
-"""Measure how far the flow-level backend is from the packet-level one, and where.
+"""Measure the error of the flow-level backend against the packet-level backend.
 
 ``python benchmarks/flow_accuracy.py [--cases FILE...]`` runs the experiments of the fidelity page and others,
 drawn at random, on both backends, and the recorded cases of the files on `flow` alone, and prints median and
@@ -61,7 +61,7 @@ class Measured:
 
 
 def main() -> None:
-    """Measure and print; a row a set."""
+    """Measure the errors of each set of experiments, and print one row per set."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=Path, nargs="*", default=RECORDED, help="recorded cases (.jsonl.gz)")
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.relative_to(ROOT)}")
@@ -102,7 +102,7 @@ def experiments() -> Iterator[Measured]:
 
 
 def draw(seed: int, count: int) -> Iterator[Measured]:
-    """Yield the errors of *count* operations on Clos fabrics, two in three of them in dependent steps."""
+    """Yield the errors of *count* operations on Clos fabrics; two thirds have dependent steps."""
     numbers = random.Random(seed)
     for index in range(count):
         pattern, algorithm = DRAWN[index % len(DRAWN)]
@@ -134,7 +134,7 @@ def draw(seed: int, count: int) -> Iterator[Measured]:
 def measure(
     case: str, kind: str, workload: Workload, system: SystemConfig | str, network: NetworkConfig
 ) -> Measured:
-    """Return the error of one experiment and what both backends took."""
+    """Return the error of one experiment, and the CPU times of both backends."""
     begun = time.process_time()
     flow = simulate(workload, system, network, backend="flow")
     between = time.process_time()
@@ -172,7 +172,7 @@ def print_row(name: str, items: list[Measured]) -> None:
 
 
 def print_flags(name: str, items: list[Measured]) -> None:
-    """Print how many of those with a flag needed it, and how many of those that needed one have it."""
+    """Print the precision and the recall of the flags."""
     flagged = [item for item in items if item.flags]
     off = [item for item in items if abs(item.error) > NOTABLE]
     found = sum(abs(item.error) > NOTABLE for item in flagged)
@@ -180,7 +180,7 @@ def print_flags(name: str, items: list[Measured]) -> None:
 
 
 def write(items: list[Measured]) -> None:
-    """Write the quantiles of the errors for each flag, and for none."""
+    """Write the quantiles of the errors for each flag, and without a flag."""
     situations: dict[str, list[float]] = {"none": []}
     for item in items:
         for flag in item.flags or ("none",):

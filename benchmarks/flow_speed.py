@@ -1,4 +1,4 @@
-"""Measure how many messages a second the flow-level backend simulates, and how it compares with packets.
+"""Measure the messages per second of the flow-level backend, compared with the packet-level backend.
 
 ``python benchmarks/flow_speed.py [--large]``: collectives on Clos fabrics of 400 Gb/s with 8 hosts a leaf,
 and rings on one switch. Counted is processor time, as the machine may be busy with other things; the
@@ -20,7 +20,7 @@ MIB, GIB = 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern of communication, and how many bytes each rank sends."""
+    """A pattern of communication, and the bytes that each rank sends."""
 
     pattern: str
     ranks: int
@@ -42,7 +42,7 @@ LARGE = (Case("all-to-all", 512, 64 * MIB), Case("all-reduce", 512, GIB))
 
 
 def main() -> None:
-    """Measure and print a line a case."""
+    """Measure each case, and print one line per case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--large", action="store_true", help="512 ranks as well")
     for line in lines((*SMALL, *LARGE) if parser.parse_args().large else SMALL):
@@ -64,7 +64,7 @@ def lines(cases: tuple[Case, ...]) -> Iterator[str]:
 
 
 def measure(case: Case, backend: str) -> tuple[int, int, float, list[str]]:
-    """Return the makespan in ns, the messages, the processor time in s and the flags of a simulation."""
+    """Return the makespan in ns, the messages, the CPU time in s and the flags of a simulation."""
     switch = {
         "topology": ["Switch"],
         "npus_count": [case.ranks],

@@ -1,4 +1,4 @@
-"""Measure how fast the GPU model is: all-gathers on the generic GPU, of 448 endpoints.
+"""Measure the speed of the GPU model: all-gathers on the generic GPU with 448 endpoints.
 
 Example: ``python benchmarks/gpu_speed.py``. Each case runs in a separate process; CPU time and peak memory
 are measured. ``--detailed`` adds small cases on the slow fabric, with the answers of the fast one.

@@ -37,7 +37,7 @@ Links = list[tuple[int, int, int, int]]
 
 
 def draw(seed: int, control: int | None = None) -> dict[str, Any]:
-    """Return the experiment of *seed*: its network, system, workload, and a few words about it."""
+    """Return the experiment of *seed*: its network, system, workload and description."""
     chance = random.Random(seed)
     mode = control if control is not None else chance.choice(list(CONTROLS))
     shape = chance.choice(list(SHAPES))
@@ -122,12 +122,12 @@ SHAPES: dict[str, Callable[[random.Random], tuple[int, int, Links]]] = {
 
 
 def _link(chance: random.Random) -> tuple[int, int]:
-    """Return rate (bit/s) and delay (ns)."""
+    """Return the rate (bit/s) and the delay (ns) of a random link."""
     return chance.choice((25, 50, 100, 200, 400)) * GBPS, chance.choice((100, 500, 1000, 2000))
 
 
 def _settings(chance: random.Random, mode: int, links: Links, hosts: int) -> dict[str, Any]:
-    """Return settings that make the queues work: thresholds small and large, buffers too."""
+    """Return settings with small and large thresholds and buffers, so that queues fill."""
     headroom = chance.choice((1, 3))
     smallest = _smallest_buffer_mib(links, hosts, headroom)
     low = chance.choice((20, 100, 400))
@@ -164,7 +164,7 @@ def _settings(chance: random.Random, mode: int, links: Links, hosts: int) -> dic
 
 
 def _smallest_buffer_mib(links: Links, hosts: int, headroom: int) -> int:
-    """Return the buffer that leaves less than a MiB over what every switch reserves for its ports."""
+    """Return the smallest buffer in MiB above the reserve that every switch has for its ports."""
     aside: dict[int, int] = {}
     for *ends, rate, delay in links:
         for node in ends:
@@ -190,7 +190,7 @@ def _system(chance: random.Random, hosts: int) -> SystemConfig:
 
 
 def _workload(chance: random.Random, hosts: int) -> tuple[str, Workload]:
-    """Return a name and programs: collectives one after another, or messages from all to one or a shift."""
+    """Return a name and programs: consecutive collectives, an incast, or a shift."""
     pattern = chance.choice(("collectives", "collectives", "collectives", "incast", "shift"))
     size = chance.choice((3_000, 100_000, 400_000, 2_000_000))
     late = [chance.choice((0, 1, 3)) * 1000 for _ in range(hosts)]
@@ -245,7 +245,7 @@ def _messages(rank: int, hosts: int, size: int, delay_ns: int, pattern: str) -> 
 
 
 def compare(experiment: dict[str, Any]) -> dict[str, Any]:
-    """Run the experiment on both; return how far apart they are, and how long each took."""
+    """Run the experiment on both simulators; return the differences and the CPU times."""
     ready = prepare(
         experiment["workload"], experiment["system"], experiment["network"], semantics="astra-sim"
     )
@@ -276,7 +276,7 @@ def _deviation(mine: Result, theirs: Result) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a line a congestion control: how many experiments, how many equal, and the distribution."""
+    """Yield a line per congestion control: experiments, equal experiments, and the distribution."""
     for mode, name in CONTROLS.items():
         chosen = [row for row in rows if row["control"] == mode and "finish" in row]
         if not chosen:

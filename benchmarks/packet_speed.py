@@ -1,4 +1,4 @@
-"""Measure packets a second of the packet-level backend, and of ASTRA-sim's ns-3 for comparison.
+"""Measure the packets per second of the packet-level backend, compared with ASTRA-sim's ns-3.
 
 Example: ``ASTRA_SIM_HOME=~/astra-sim python benchmarks/packet_speed.py``. Both simulate the same ring
 all-reduce on hosts around one switch (400 Gb/s, 500 ns, an acknowledgement per packet), turn about. Counted
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 def ring_all_reduce(ranks: int, size_bytes: int, clock: int) -> Experiment:
-    """Return the experiment: one all-reduce of *size_bytes* on *ranks* ranks in one chunk."""
+    """Return the experiment of one all-reduce of *size_bytes* on *ranks* ranks in one chunk."""
     links = [[host, ranks, "400Gbps", "500ns", 0] for host in range(ranks)]
     packet = {
         "ASTRA_SIM_CLOCK": clock,
@@ -59,7 +59,7 @@ def ring_all_reduce(ranks: int, size_bytes: int, clock: int) -> Experiment:
 
 
 def measure(run: Callable[[], Result]) -> tuple[Result, float, float]:
-    """Return the result of *run*, its processor time and its wall-clock time in s."""
+    """Return the result of *run*, its CPU time and its wall-clock time in s."""
     before, begun = _processor_s(), time.monotonic()
     result = run()
     return result, _processor_s() - before, time.monotonic() - begun
@@ -71,7 +71,7 @@ def _processor_s() -> float:
 
 
 def main() -> None:
-    """Run both and print packets a second."""
+    """Run both simulators, and print their packets per second."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--mib", type=int, default=64, help="size of the all-reduce")

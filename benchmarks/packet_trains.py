@@ -27,7 +27,7 @@ _LARGE_PACKETS = 100_000
 
 
 class Row(NamedTuple):
-    """One experiment, with and without trains."""
+    """One experiment, simulated with and without trains."""
 
     network: str
     pattern: str

@@ -62,7 +62,7 @@ def write(experiment: Experiment, folder: Path) -> None:
 
 
 def command_options(experiment: Experiment) -> list[str]:
-    """Return the experiment's options as ASTRA-sim's command line has them."""
+    """Return the options of the experiment for ASTRA-sim's command line."""
     options = experiment["options"]
     return [
         f"--num-queues-per-dim={options['num_queues_per_dim']}",
@@ -190,7 +190,7 @@ def _is_power(members: int) -> bool:
 
 
 def _add_custom(random: Random, experiment: Experiment, ranks: int) -> None:
-    """Give some kinds of collectives, or some nodes, algorithms of the experiment's own."""
+    """Give some kinds of collectives, or some nodes, custom algorithms."""
     members = ranks
     divisors = [size for size in range(2, ranks) if ranks % size == 0]
     if divisors and random.random() < 0.3:
@@ -205,7 +205,7 @@ def _add_custom(random: Random, experiment: Experiment, ranks: int) -> None:
 
 
 def _custom_programs(random: Random, members: int) -> list[list[dict[str, Any]]]:
-    """Return a program a member; nodes depend on earlier ones only, so that no circle can form."""
+    """Return a program per member; nodes depend only on earlier nodes, which excludes cycles."""
     programs: list[list[dict[str, Any]]] = [[] for _ in range(members)]
     gap = random.choice((1, 1, 3, 17, 1_000_003))
 
@@ -244,7 +244,7 @@ class _Workload:
         self.last: dict[int, int] = {}
 
     def draw(self) -> list[list[dict[str, Any]]]:
-        """Return the programs."""
+        """Return the programs of all ranks."""
         random = self.random
         custom = self.experiment.get("custom_members", len(self.ranks))
         collective = self._world if custom == len(self.ranks) else self._partition
@@ -269,7 +269,7 @@ class _Workload:
         return self.programs
 
     def _add(self, rank: int, node_id: int, *, comm: bool = False, **facts: Any) -> None:
-        """Append a node; communication follows the rank's last one if the workload is chained."""
+        """Append a node; in a chained workload, communication follows the last communication of the rank."""
         random = Random(node_id) if self.alike else self.random
         program = self.programs[rank]
         count = min(len(program), random.choice((0, 1, 1, 2, 3)))
@@ -312,7 +312,7 @@ class _Workload:
             self._add(rank, node_id, type="COMP", duration_micros=micros, is_cpu_op=True)
 
     def _collective(self, members: int = 0) -> dict[str, Any]:
-        """Return a collective; of a group if *members* is its size."""
+        """Return a collective, for a group if *members* is its size."""
         random = self.random
         allowed = [kind for kind in COLLECTIVES if not members or self._fits(kind, members)]
         kind = random.choice(allowed if allowed and random.random() < 0.97 else COLLECTIVES)
@@ -373,7 +373,7 @@ class _Workload:
                 self._add(rank, node_id, comm=True, pg_name=name, **facts)
 
     def _subgroup(self) -> None:
-        """Add a collective of some ranks only; a later one of all ranks then waits forever."""
+        """Add a collective of some ranks; a later collective of all ranks then never ends."""
         members = self.random.sample(self.ranks, self.random.randint(2, len(self.ranks)))
         name, node_id = self._group(sorted(members)), self._new_id()
         facts = self._collective(len(members))

@@ -1,4 +1,4 @@
-"""Draw random programs that can run, and the same made impossible, and simulate them with trace semantics.
+"""Draw random feasible and infeasible programs, and simulate them with trace semantics.
 
 A program can run if some schedule completes it: each is drawn as one schedule of computation, collectives
 of overlapping groups and messages, of which every rank keeps its own part and waits for some of it. An
@@ -82,7 +82,7 @@ def simulate(program: Program, network: str = NETWORKS[0], **settings: Any) -> A
 
 
 class _Drawing:
-    """One program while it is drawn: the nodes of each rank, and what each may still wait for."""
+    """A program during its construction: the nodes of each rank, and possible dependencies."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -126,7 +126,7 @@ class _Drawing:
         }
 
     def _draw_groups(self) -> dict[int, list[int]]:
-        """Return the lines of the mesh, odd and even ranks, and groups of any ranks."""
+        """Return process groups: rows and columns of the mesh, odd and even ranks, and random ranks."""
         ranks = list(range(self.size))
         found = [ranks[::2], ranks[1::2]]
         stride = 1
@@ -199,7 +199,7 @@ class _Drawing:
             self._communicate(rank, lane, group, wait=random.random() < 0.25, name=name, **facts)
 
     def _splits(self, kind: str, members: int) -> list[list[int]]:
-        """Return what each member has for each, where the collective may be uneven."""
+        """Return the bytes of each member for each other member, if the collective may be uneven."""
         rows = [[self.random.choice((0, 1, *_SIZES)) for _ in range(members)] for _ in range(members)]
         uneven = {
             "ALL_TO_ALL": rows,
@@ -221,7 +221,7 @@ class _Drawing:
         self._communicate(target, _MESSAGES, "recv", wait=wait, name=name, type="RECV", **message)
 
     def _invert(self, chance: Random) -> list[str]:
-        """Let two ranks wait for two operations, each for the one that the other begins later."""
+        """Let two ranks wait for two operations in opposite order, which is a deadlock."""
         first, second = chance.sample(range(self.size), 2)
         operations = [self._inverted(chance, first, second, end) for end in ("first", "second")]
         for rank, order in ((first, operations), (second, operations[::-1])):
@@ -252,7 +252,7 @@ class _Drawing:
         return _GROUPS + group, {rank: {"name": name} | facts for rank in members}
 
     def _renumber(self) -> None:
-        """Give the nodes ids in another order, so that the ids say nothing on what comes first."""
+        """Shuffle the ids of the nodes, so that they do not reveal the order."""
         for rank, nodes in enumerate(self.nodes):
             ids = Random(self.seed * 1000 + rank).sample(range(len(nodes)), len(nodes))
             for node in nodes:
@@ -261,7 +261,7 @@ class _Drawing:
 
 
 def judge(seed: int, counts: Counter[str]) -> None:
-    """Count what becomes of the program of *seed* and of the impossible one, on each network."""
+    """Count the outcomes of the program of *seed* and of the infeasible program on each network."""
     possible, impossible = draw(seed), draw(seed, possible=False)
     for network in NETWORKS:
         output = simulate(possible, network)

@@ -1,4 +1,4 @@
-"""Measure what surrounds the simulation: start, run, summary and critical path, by time and peak memory.
+"""Measure time and peak memory of commands: start, run, summary and critical path.
 
     python benchmarks/scale.py                                  # the commands' start, and a million nodes
     python benchmarks/scale.py --only nodes --nodes 4000000 --ranks 1024
@@ -95,7 +95,7 @@ def made(folder: Path, *, nodes: int, ranks: int, collectives: int) -> Path:
 
 
 def make(study: Path, nodes: int, ranks: int, collectives: int) -> None:
-    """Write a study whose workload has *nodes* a rank, *collectives* of them all-reduces of all *ranks*."""
+    """Write a study with *nodes* nodes per rank, of which *collectives* are all-reduces of all *ranks*."""
     import numpy as np  # noqa: PLC0415
 
     from chakrascope.converter import Workload  # noqa: PLC0415 - only the making process loads it
@@ -114,7 +114,7 @@ def make(study: Path, nodes: int, ranks: int, collectives: int) -> None:
 
 
 class Programs(Sequence):
-    """The graphs of all ranks, each made on demand, as all of them may not fit."""
+    """The graphs of all ranks, each made on demand to save memory."""
 
     def __init__(self, ranks: int, nodes: int, collectives: int) -> None:
         self._sizes = ranks, nodes, collectives
@@ -204,7 +204,7 @@ def start_costs(study: Path) -> dict[str, str]:
 
 
 def step_costs(study: Path, limit_s: float) -> dict[str, Cost]:
-    """Return what running the workload of *study*, its summary and its critical path cost."""
+    """Return the costs of a run of *study*, of its summary and of its critical path."""
     shutil.rmtree(study / "runs", ignore_errors=True)
     network = ["--network", study / "network.yml"]
     words = {"run": ["run", study, *network], "summary": ["summary", study]}
@@ -213,14 +213,14 @@ def step_costs(study: Path, limit_s: float) -> dict[str, Cost]:
 
 
 def together(costs: dict[str, Cost]) -> str:
-    """Return the sum of *costs* in words, and each of them."""
+    """Return the sum of *costs* and each cost as text."""
     seconds, cpu_s = (sum(getattr(cost, name) for cost in costs.values()) for name in ("seconds", "cpu_s"))
     whole = Cost(seconds, cpu_s, max(cost.peak_bytes for cost in costs.values()))
     return f"{whole} ({'; '.join(f'{name} {cost}' for name, cost in costs.items())})"
 
 
 def row(key: str, work: str, now: str) -> None:
-    """Print one row of the table."""
+    """Print one row of the table of costs."""
     print(f"| {work} | {BEFORE.get(key, '')} | {now} | {GOALS.get(key, '')} |", flush=True)
 
 
@@ -238,7 +238,7 @@ def measure_nodes(options: argparse.Namespace) -> None:
 
 
 def measure_curve(options: argparse.Namespace) -> None:
-    """Print the same at a fourth, a half and all of the nodes."""
+    """Print the costs for a fourth, a half and all of the nodes."""
     for part in (4, 2, 1):
         _measure_steps(options, options.nodes // part)
 
@@ -252,7 +252,7 @@ def _measure_steps(options: argparse.Namespace, nodes: int) -> None:
 
 
 def measure_ranks(options: argparse.Namespace) -> None:
-    """Print what many different ranks take that all-reduce with each other again and again."""
+    """Print the costs of many different ranks with repeated all-reduces."""
     study = made(options.folder, nodes=RANKS_NODES, ranks=options.ranks, collectives=RANKS_COLLECTIVES)
     shutil.rmtree(study / "runs", ignore_errors=True)
     command = [*COMMAND, "run", study, "--network", study / "network.yml"]

@@ -70,7 +70,7 @@ def ranks_of(kind: str, seed: int) -> int:
 
 
 def victim_of(kind: str, seed: int) -> int:
-    """Return the rank that is slow."""
+    """Return the slow rank of the job of *kind* and *seed*."""
     ranks = ranks_of(kind, seed)
     return ranks - 1 if kind == "stage" else (seed // 3 + 1) % ranks
 
@@ -190,7 +190,7 @@ def _on_host(net: Any, rank: int, ranks: int, progress: Path, job: Sequence[str]
 
 
 def _bounded(command: Sequence[str]) -> None:
-    """Run *command*, and end it and all that it started after the limit; its output is that of errors."""
+    """Run *command*, end it and its children after the time limit, and return its standard error."""
     started = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         started.wait(LIMIT_S + 30)
@@ -201,7 +201,7 @@ def _bounded(command: Sequence[str]) -> None:
 
 
 def ask(study: Path) -> dict[str, Any]:
-    """Return what `diagnose` says of the recording in *study*."""
+    """Return the answer of `diagnose` for the recording in *study*."""
     command = [sys.executable, "-m", "chakrascope.cli", "diagnose", str(study), "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -211,7 +211,7 @@ def ask(study: Path) -> dict[str, Any]:
 
 
 def is_right(kind: str, seed: int, causes: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the first of *causes* is the planted one; for a healthy job, whether all are waiting."""
+    """Return whether the first of *causes* is the planted one, or in a healthy job whether all are waits."""
     if kind == HEALTHY:  # more ranks than cores wait for a processor
         return all(cause["kind"] == "descheduled" for cause in causes)
     if not causes:
@@ -225,7 +225,7 @@ def is_right(kind: str, seed: int, causes: Sequence[dict[str, Any]]) -> bool:
 
 
 def outcome(kind: str, seed: int) -> dict[str, Any]:
-    """Run one job and return the planted and the named cause."""
+    """Run one job, and return the planted cause and the reported causes."""
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="straggler-job-") as folder:
         study = Path(folder) / "study"
@@ -248,16 +248,17 @@ def outcome(kind: str, seed: int) -> dict[str, Any]:
 
 
 def write_page(page: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the table of *rows* to *page*, a line for each kind."""
+    """Write the table of *rows* to *page*, with a line for each kind of straggler."""
     lines = [
         "# Planted stragglers", "",
-        "Written by `python benchmarks/straggler_jobs.py`; do not edit. Real gloo jobs of two to four "
-        f"ranks on two CPU cores, {STEPS} steps each, were recorded with `trace --steps 0`. A plant is "
-        "named if it is the first cause of `diagnose`, with its kind and place; for a healthy job, only "
-        "waiting for a processor may be named, as with three and four ranks. *Load* is the number of "
-        "processes that "
-        "wanted a core before the jobs; above two, they slow ranks as well, and are named.", "",
-        "| planted | jobs | right | other causes a job | load |",
+        "`python benchmarks/straggler_jobs.py` writes this page. The script records real gloo jobs of two to "
+        f"four ranks on two CPU cores with `trace --steps 0`, {STEPS} steps each. A planted straggler counts "
+        "as found if it is the first cause of `diagnose`, with its kind and place. In a job without a "
+        "planted straggler, and in jobs with three or four ranks, `diagnose` may also report ranks that "
+        "wait for a processor. *Load* is the number of processes that wanted a core before the jobs. A "
+        "load above two slows ranks as well, and `diagnose` reports it.",
+        "",
+        "| planted straggler | jobs | found | other causes per job | load |",
         "|---|---|---|---|---|",
     ]  # fmt: skip
     for kind in (*PLANTS, HEALTHY):

@@ -1,4 +1,4 @@
-"""Plant stragglers into jobs on paper and ask `diagnose TABLE` for them; and ask it about healthy jobs.
+"""Plant stragglers into synthetic jobs and let `diagnose TABLE` find them; also test healthy jobs.
 
     python benchmarks/stragglers.py --seeds 0-9
     python benchmarks/stragglers.py --published ../shared/reference/stragglers
@@ -40,7 +40,7 @@ SOME_STEPS = ("worker in some steps", "pause")
 
 @dataclass(frozen=True)
 class Plant:
-    """A *job* with something planted at (*replica*, *stage*), and what `when` must end with."""
+    """A *job* with a cause planted at (*replica*, *stage*), and the expected end of `when`."""
 
     job: TrainingJob
     replica: int
@@ -49,7 +49,7 @@ class Plant:
 
 
 def planted(kind: str, seed: int) -> Plant:
-    """Return a job with *kind* planted, "" for nothing."""
+    """Return a job with a planted cause of *kind*; "" is a healthy job."""
     random = np.random.default_rng([seed, *map(ord, kind)])
     job = TrainingJob(
         replicas=int(random.integers(2, 7)),
@@ -111,7 +111,7 @@ def is_right(kind: str, plant: Plant, found: Stragglers) -> bool:
 
 
 def effect(kind: str, plant: Plant) -> float:
-    """Return how much longer steps are with the plant than without; those that are slow, if some are."""
+    """Return the additional step time due to the planted cause, in slow steps if only some are slow."""
     changed = replace(plant.job, noise=0.0)
     plain = TrainingJob(
         **{name: getattr(changed, name) for name in ("replicas", "stages", "micro_batches", "steps")}
@@ -121,7 +121,7 @@ def effect(kind: str, plant: Plant) -> float:
 
 
 def plants(seeds: range) -> None:
-    """Print how many plants of each kind are named."""
+    """Print the number of planted causes of each kind that `diagnose` names."""
     total: Counter[str] = Counter()
     for kind in KINDS:
         counts: Counter[str] = Counter()
@@ -145,7 +145,7 @@ def plants(seeds: range) -> None:
 
 
 def published(folder: Path) -> None:
-    """Print the largest difference from the answers that were published with each table."""
+    """Print the largest difference from the published answers for each table."""
     for path in sorted(folder.glob("result-*.json")):
         name, expected = path.stem.removeprefix("result-"), json.loads(path.read_text())
         begin = time.perf_counter()

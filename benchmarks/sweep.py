@@ -78,7 +78,7 @@ def report(options: argparse.Namespace, folder: Path) -> None:
 
 
 def alone(study: Study, options: argparse.Namespace) -> tuple[float, float]:
-    """Return the time and processor time of the points as separate runs, divided by the workers."""
+    """Return the wall time and CPU time of the points as separate runs, divided by the number of workers."""
     network = NetworkConfig.preset("ring-8")
     sample = min(options.points, 50)
     started, cpu_before_s = time.perf_counter(), _cpu_s()
@@ -91,7 +91,7 @@ def alone(study: Study, options: argparse.Namespace) -> tuple[float, float]:
 
 
 def _cpu_s() -> float:
-    """Return the processor time of this process and of its children that ended."""
+    """Return the CPU time of this process and of its ended children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -106,7 +106,7 @@ class Memory:
         self.late_mb = 0.0
 
     def sample(self, finished: int, points: int, failed: int) -> None:
-        """Look now, if a second has passed since the last time."""
+        """Take a sample if the last one is at least a second old."""
         if time.monotonic() < self._next or finished == points:
             return
         self._next = time.monotonic() + 1

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measure the viewer in a real browser: ``python benchmarks/viewer.py STUDY [--json FILE]``.
 
-Prints, for the newest run of STUDY, how long the first page takes to say that the run is being read, to show
+Prints, for the default run of STUDY, how long the first page takes to say that the run is being read, to show
 its headline and its charts, how long each page takes to its content in a fresh browser and in one
 that has the scripts already, what the first load carries over the wire, how long a window of the timeline
 takes, how many frames a second it draws while it moves and how soon it answers keys, with nested rows of all
-ranks on, and the server's memory. Needs Debian's chromium.
+ranks and the host calls of a small capture on, and the server's memory. Needs Debian's chromium.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def first_load(browser: Browser, address: str) -> tuple[float, float, float, int
 
 
 def first_timeline(browser: Browser, address: str) -> float:
-    """Return the seconds until a browser that never saw the viewer has the timeline's first picture."""
+    """Return the seconds until a new browser shows the first picture of the timeline."""
     page = browser.new_context().new_page()
     seconds = timed(page, address, "/timeline")
     page.context.close()
@@ -99,7 +99,7 @@ def first_timeline(browser: Browser, address: str) -> float:
 
 
 def timed(page: Any, address: str, path: str) -> float:
-    """Return the seconds until the content of *path* is there."""
+    """Return the seconds until the page *path* shows its content."""
     start = time.perf_counter()
     page.goto(address + path)
     page.wait_for_selector(PAGES[path], state="attached", timeout=LONGEST_MS)
@@ -107,7 +107,7 @@ def timed(page: Any, address: str, path: str) -> float:
 
 
 def shortest(page: Any, address: str, path: str) -> float:
-    """Return the least seconds of a few visits to *path*; of pages that take long, of one."""
+    """Return the shortest time of a few visits to *path*; slow pages are visited once."""
     times = [timed(page, address, path)]
     while len(times) < PEEK and times[0] < LONG_S:
         times.append(timed(page, address, path))
@@ -118,6 +118,7 @@ def timeline_figures(page: Any, address: str) -> dict[str, Any]:
     """Return frames a second at several zooms, and the ms until keys and a walk to a hit are answered."""
     page.goto(address + NESTED)
     page.wait_for_selector("#timeline[data-slices]")
+    page.wait_for_function("() => !document.body.textContent.includes('being read')", timeout=LONGEST_MS)
     page.wait_for_timeout(1000)
     frames = {f"x{zoom}": round(page.evaluate(FRAMES, [zoom, 2]), 1) for zoom in (1, 10, 100, 1000)}
     keys = {key: round(max(page.evaluate(ANSWER, key) for _ in range(PEEK)), 1) for key in KEYS}
@@ -133,12 +134,14 @@ def timeline_figures(page: Any, address: str) -> dict[str, Any]:
         page.wait_for_selector(f"#timeline[data-selected]:not([data-selected='{before}'])")
         steps.append(1000 * (time.perf_counter() - start))
     rows = int(page.get_attribute("#timeline", "data-rows") or 0)
-    return {"rows": rows, "frames_per_s": frames, "keys_ms": keys, "moves_ms": moves,
+    every = "document.getElementById('timeline').timeline.rows.all"
+    calls = page.evaluate(f"{every}.filter((row) => row.thread).length")
+    return {"rows": rows, "call_rows": calls, "frames_per_s": frames, "keys_ms": keys, "moves_ms": moves,
             "next_hit_ms": [round(step, 1) for step in steps]}  # fmt: skip
 
 
 def walk(page: Any) -> dict[str, float]:
-    """Return the ms until another node is selected, and until other ranks and another part are drawn."""
+    """Return the ms until another node is selected, and until other ranks and windows are drawn."""
     page.wait_for_timeout(1000)
     page.keyboard.press(".")
     page.wait_for_selector("#timeline[data-selected*=':']")
@@ -162,7 +165,7 @@ def walk(page: Any) -> dict[str, float]:
 
 
 def window_times(address: str) -> list[float]:
-    """Return the seconds the server takes for windows of the timeline, from all of it to 1/4096."""
+    """Return the server's seconds for windows of the timeline, from the whole run to 1/4096 of it."""
     with urllib.request.urlopen(f"{address}/api/lanes") as reply:
         known = json.load(reply)
     makespan, first = (
@@ -180,7 +183,7 @@ def window_times(address: str) -> list[float]:
 
 
 def memory(pid: int) -> dict[str, int]:
-    """Return the memory of a process now and at its highest, in MB."""
+    """Return the current and the peak memory of a process in MB."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return {
         name: int(found.group(1)) // 1000
@@ -216,7 +219,7 @@ def measure(address: str, pid: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Serve the study, measure and print."""
+    """Serve the study, measure the viewer, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", type=Path)
     parser.add_argument("--json", type=Path)

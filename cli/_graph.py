@@ -1,18 +1,29 @@
-"""``chakrascope graph``: find nodes, show a node's dependencies and dependents, or fold the graph."""
+"""``chakrascope graph``: count, find and show the nodes of a graph, and export it for other tools."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from ..errors import UsageError
 from ..runner.analysis import FEW_HOPS, FOLDS, MOST_HOPS
+from ..support import count_text, ranks_text
+from ._doctor import print_findings
 from ._options import LateChoice
-from ._output import format_option, print_frame, print_json
-from ._studies import of_a_run, open_run
+from ._output import console, format_option, print_frame, print_json
+from ._studies import holds_traces, open_run, open_study, run_option
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..converter import Workload
+
+_MOST_COLUMNS = 2  # of ranks with equal figures
 _MOST_ROWS = 1_000_000  # that a terminal, or a program behind it, is given
 # Columns that do not fit on a terminal.
 _WIDE = ("start_ns", "kind", "hops", "band")
@@ -25,8 +36,19 @@ def _kinds() -> dict[str, int]:
     return {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
 
 
+def _formats() -> Iterable[str]:
+    from ..converter import EXPORT_FORMATS
+
+    return EXPORT_FORMATS
+
+
+# Options that ask for a part of a run's graph, rather than for the content of the workload.
+_OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
+
+
 @click.command("graph")
-@of_a_run
+@run_option
+@click.argument("target", metavar="STUDY|TRACE|PREFIX|FILE.et")
 @click.argument("text", required=False)
 @click.option(
     "--count",
@@ -61,13 +83,28 @@ def _kinds() -> dict[str, int]:
     metavar="KIND",
     help="Follow only edges of this kind, such as data. Repeatable.",
 )
+@click.option("--view", type=click.Choice(["nodes", "edges"]), help="Print this table around the node only.")
 @click.option(
-    "--view", type=click.Choice(["nodes", "edges"]), help="Print this table only. [default: both; CSV: nodes]"
+    "--content",
+    is_flag=True,
+    help="Print what the graph contains: its counts, or every attribute of --node. [default: without --node]",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Write the graph to this file instead: JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
+)
+@click.option(
+    "--as", "file_format", type=LateChoice(_formats), help="Format of -o. [default: from the file's name]"
 )
 @format_option
+@click.pass_context
 def graph_command(
+    ctx: click.Context,
+    /,
     *,
-    study_folder: Path,
+    target: str,
     run_id: str | None,
     text: str | None,
     count: int,
@@ -77,15 +114,75 @@ def graph_command(
     fold: str,
     edges: tuple[str, ...],
     view: str | None,
+    content: bool,
+    output: Path | None,
+    file_format: str | None,
     output_format: str,
 ) -> None:
-    """Show the dependencies and dependents of a node, with the kind of each edge, or summarise the graph.
+    """Count the nodes and bytes of a graph, find nodes, show what one waits for, or export the graph.
 
-    With TEXT, list the longest nodes whose name, operator or module contains TEXT, or whose id it is.
+    Without options, it counts. With TEXT, it lists the longest nodes whose name, operator or module contains
+    TEXT, or whose id it is. With --node, it shows the dependencies and dependents of a node in a run, with
+    the kind of each edge; --fold summarises them. With -o, it exports: Parquet holds the nodes of all ranks,
+    or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
     """
+    from ..converter.readers.logs import which_logs
+
+    if file_format is not None and output is None:
+        raise UsageError("--as is the format of a file. Next: add -o FILE.")
+    if which_logs(Path(target)):
+        raise UsageError(f"{target} holds production logs. Next: 'chakrascope diagnose {target}'.")
+    named = [name for name in _OF_A_RUN if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if output is None and not content and (text is not None or (named and _has_runs(target))):
+        _print_of_a_run(
+            target,
+            run_id=run_id,
+            text=text,
+            count=count,
+            rank=rank,
+            node=node,
+            hops=hops,
+            fold=fold,
+            edges=edges,
+            view=view,
+            output_format=output_format,
+        )
+        return
+    workload = _open_workload(target)
+    if output is not None:
+        _export(workload, output, file_format, rank or 0)
+    elif node is None:
+        _print_content(target, workload, output_format)
+    else:
+        _print_node(workload, rank or 0, node)
+
+
+def _has_runs(target: str) -> bool:
+    """Return whether *target* is a study, or traces that have one; graph files have no run."""
+    from ..runner import Study
+
+    path = Path(target)
+    return Study.is_study(path) or (not path.name.endswith((".et", ".et.gz")) and holds_traces(path))
+
+
+def _print_of_a_run(
+    target: str,
+    *,
+    run_id: str | None,
+    text: str | None,
+    count: int,
+    rank: int | None,
+    node: int | None,
+    hops: int,
+    fold: str,
+    edges: Sequence[str],
+    view: str | None,
+    output_format: str,
+) -> None:
+    """Print the nodes of a run that match *text*, or the graph around a node, or folded."""
     from ..runner.analysis import found_nodes, graph_tables, longest_segment
 
-    run = open_run(study_folder, run_id, output_format)
+    run = open_run(Path(target), run_id, output_format)
     if text is not None:
         nodes = found_nodes(run.nodes, run.words, text, count)
         print_frame(
@@ -100,7 +197,7 @@ def graph_command(
     if fold == "nodes" and (node is None or run.row(rank, node) < 0):
         asked = "no --node is given" if node is None else f"no node {node} of rank {rank} ran"
         raise UsageError(
-            f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope graph {study_folder} TEXT "
+            f"{asked[:1].upper()}{asked[1:]}. Next: `chakrascope graph {target} TEXT "
             f"--run {run.info.id}` lists nodes with their ids."
         )
     known = _kinds()
@@ -114,3 +211,100 @@ def graph_command(
         for name, table in tables.items():
             shown = table.drop(columns=[column for column in _WIDE if column in table])
             print_frame(shown, "table", title=name.capitalize(), limit=40)
+
+
+def _open_workload(target: str) -> Workload:
+    """Return the newest workload of a study or trace, or that of a PREFIX or a graph file."""
+    from ..converter import load_workload
+
+    return open_study(Path(target)).workload() if _has_runs(target) else load_workload(target)
+
+
+def _print_node(workload: Workload, rank: int, node: int) -> None:
+    """Print every attribute of a node as JSON."""
+    from ..converter import inspect_node
+
+    if not 0 <= rank < workload.num_ranks:
+        raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
+    print_json(inspect_node(workload.graphs[workload.program_of_rank[rank]], node))
+
+
+def _export(workload: Workload, file: Path, file_format: str | None, rank: int) -> None:
+    """Write *workload* to *file* in *file_format*, or in the format of the file's suffix."""
+    from ..converter import export_graph
+
+    by_name = {".json": "json", ".graphml": "graphml", ".dot": "dot", ".gv": "dot", ".parquet": "parquet"}
+    chosen = file_format or by_name.get(file.suffix)
+    if file_format is None and file.name.endswith(".edges.parquet"):
+        chosen = "parquet-edges"
+    if chosen is None:
+        raise UsageError(f"The name {file} has no suffix of a known format. Next: add --as FORMAT.")
+    console.print(f"Wrote {export_graph(workload, file, chosen, rank=rank)}")
+
+
+def _print_content(target: str, workload: Workload, output_format: str) -> None:
+    """Print the counts of nodes, messages and bytes of each rank, and the findings of `doctor`."""
+    import pandas as pd
+
+    from ..converter import Finding, inspect_workload
+
+    facts = inspect_workload(workload)
+    if output_format == "json":
+        print_json(facts)
+        return
+    figures = {rank: _figures(found) for rank, found in facts["ranks"].items()}
+    if output_format == "csv":
+        names = dict.fromkeys(name for found in figures.values() for name in found)
+        rows = [
+            {"figure": name} | {f"rank {rank}": found.get(name, 0) for rank, found in figures.items()}
+            for name in names
+        ]
+        print_frame(pd.DataFrame(rows), output_format)
+        return
+    console.print(
+        f"Workload of {target}: {count_text(workload.num_ranks, 'rank')}", style="dim", markup=False
+    )
+    print_frame(_folded(facts["ranks"], figures), "table", title="Workload")
+    print_findings([Finding(**finding) for finding in facts["findings"]], "the graphs")
+    console.print("One node in full: --content --node ID [--rank N]. Nodes by name: TEXT. A file: -o FILE.")
+
+
+def _figures(found: dict[str, Any]) -> dict[str, int]:
+    """Return the scalar figures of one program."""
+    plain = {key: value for key, value in found.items() if not isinstance(value, (dict, list))}
+    counts = {
+        f"{group} {name}": value
+        for group, values in found.items()
+        if isinstance(values, dict)
+        for name, value in values.items()
+    }
+    return plain | counts
+
+
+def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
+    """Return a column for ranks with equal figures; minimum and maximum if there are many such groups."""
+    import pandas as pd
+
+    names = list(dict.fromkeys(name for found in figures.values() for name in found))
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for program, found in figures.items():
+        alike.setdefault(tuple(found.get(name, 0) for name in names), []).extend(programs[program]["ranks"])
+    if len(alike) <= _MOST_COLUMNS:
+        heads = [f"{'ranks' if len(ranks) > 1 else 'rank'} {ranks_text(ranks)}" for ranks in alike.values()]
+        columns: pd.DataFrame = pd.DataFrame({"figure": names, **dict(zip(heads, alike, strict=True))})
+        return columns
+    rows = []
+    for name, values in zip(names, zip(*alike, strict=True), strict=True):
+        ends = [min(values), max(values)]
+        where = [_ranks_with(values, end, list(alike.values())) for end in ends]
+        rows.append((name, ends[0], where[0], ends[1], where[1]))
+    table: pd.DataFrame = pd.DataFrame(rows, columns=["figure", "least", "ranks", "most", " ranks"])
+    return table
+
+
+def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
+    """Return the ranks with *value* among *values*, which belong to *ranks*."""
+    if len(set(values)) == 1:
+        return "all"
+    having = [rank for own, those in zip(values, ranks, strict=True) if own == value for rank in those]
+    return ranks_text(having, most=1)

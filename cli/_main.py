@@ -58,7 +58,7 @@ _SECTIONS = {
         "critical-path": "List the segments across ranks that sum to the step.",
         "diagnose": "Name the slow rank, NIC, link or host; also from production logs.",
         "timeline": "List what runs in a time window, or export to Perfetto.",
-        "graph": "Find nodes; show their dependencies and dependents.",
+        "graph": "Count, find and show the nodes of a graph; export it.",
         "query": "Query a run in SQL.",
     },
     "What would change it": {
@@ -70,16 +70,12 @@ _SECTIONS = {
         "predict": "Predict step time and memory from model sizes; find the best plan.",
     },
     "Networks and collectives": {
-        "presets": "List the clusters that ship with the package.",
-        "network": "Describe a network; write its files for other simulators.",
+        "network": "List preset clusters; describe a network; write its files.",
         "calibrate": "Fit a network to measurements.",
         "algorithm": "Check, prove, simulate and export collective programs.",
     },
     "Studies and workloads": {
-        "studies": "List the studies of a folder.",
-        "runs": "List, label, annotate or delete the runs of a study.",
-        "jobs": "List, cancel or resume background jobs.",
-        "inspect": "Count the nodes and bytes of a graph, or export it.",
+        "runs": "List runs, background jobs and studies; label or delete runs.",
         "generate": "Write microbenchmarks as Chakra graphs.",
     },
 }
@@ -87,11 +83,15 @@ _HIDDEN = ("completion", "emulate-agent")
 # Old names, each with its replacement; they warn, and are removed two minor versions later.
 MOVED: Mapping[str, tuple[str, ...]] = {
     "collectives": ("summary", "--view", "collectives"),
-    "export": ("inspect",),
+    "export": ("graph",),
     "find": ("graph",),
+    "inspect": ("graph", "--content"),
+    "jobs": ("runs", "--jobs"),
     "layers": ("summary", "--view", "layers"),
     "links": ("summary", "--view", "links"),
+    "presets": ("network", "--print"),
     "slack": ("summary", "--view", "slack"),
+    "studies": ("runs", "--studies"),
 }
 # Options that are looked for at a command, and the command that has them.
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
@@ -103,7 +103,7 @@ _ELSEWHERE: Mapping[tuple[str, str], str] = {
 }
 
 # The modules of commands whose module has another name.
-_MODULES = {"emulate_agent": "emulate", "studies": "workspace"}
+_MODULES = {"emulate_agent": "emulate"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _NAMES = [*_TEXTS, *_HIDDEN]
 

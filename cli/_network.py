@@ -1,4 +1,4 @@
-"""``chakrascope network``: summary figures of a network, and its files for other simulators."""
+"""``chakrascope network``: the presets, the figures of one network, and its files for other simulators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.markup import escape
 
-from ..errors import UsageError
+from ..errors import UsageError, did_you_mean
 from ..support import bandwidth_text, count_text, duration_text, writing
 from ._options import LateChoice, network_changes
 from ._output import console, format_option, print_frame, print_json, print_rows
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..runner import NetworkConfig
     from ..runner.config import NetworkFacts
 
+_TITLES = {"network": "Networks", "system": "Systems", "memory": "Remote memories"}
+
 
 def _formats() -> Iterable[str]:
     from ..runner.backends import NETWORK_FORMATS
@@ -30,8 +32,14 @@ def _formats() -> Iterable[str]:
 
 
 @click.command("network")
-@click.argument("source", metavar="NETWORK")
+@click.argument("source", metavar="[NETWORK]", required=False)
 @network_changes
+@click.option(
+    "--print",
+    "print_file",
+    is_flag=True,
+    help="Print the file of a preset (of a network, system or memory), to start your own from.",
+)
 @click.option("--logical-topology", "logical", help="Logical topology JSON that goes with a config.txt.")
 @click.option("--links", "list_links", is_flag=True, help="List all links and their devices instead.")
 @click.option(
@@ -44,24 +52,34 @@ def _formats() -> Iterable[str]:
 @format_option
 def network_command(
     *,
-    source: str,
+    source: str | None,
     link_default: tuple[str, ...],
     failed: tuple[str, ...],
+    print_file: bool,
     logical: str | None,
     list_links: bool,
     kind: str | None,
     folder: Path | None,
     output_format: str,
 ) -> None:
-    """Describe NETWORK: a preset, a network YAML, an InfraGraph, or ASTRA-sim's config.txt for ns-3.
+    """List the presets, or describe NETWORK: ranks, switches, links, diameter, bisection bandwidth.
 
-    Prints ranks, switches by tier, links, the diameter, the bisection bandwidth, and every assumption.
-    With --as and -o, write it for another simulator.
+    NETWORK is a preset, a network YAML, an InfraGraph, or ASTRA-sim's config.txt for ns-3. A preset's name
+    works wherever a configuration file does: --network dgx-a100-8. With --as and -o, the network is written
+    for another simulator.
     """
     from ..runner import NetworkConfig
     from ..runner.backends import write_network
     from ..runner.config import network_facts
 
+    if source is None:
+        if kind or folder or list_links or logical or failed or link_default:
+            raise UsageError("These options need a NETWORK. Next: chakrascope network NAME ...")
+        _print_presets(output_format)
+        return
+    if print_file:
+        click.echo(_file_of(source), nl=False)
+        return
     if (kind is None) != (folder is None):
         raise UsageError("--as and -o belong together: give a format and a folder.")
     found = choose_network(source, logical, link_default, failed)
@@ -146,3 +164,65 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
             "between halves",
             f"{bandwidth_text(facts.halves_bytes_per_ns)} in each direction, with all links in use",
         )
+
+
+def _print_presets(output_format: str) -> None:
+    """Print the presets of each kind, with the figures by which they differ."""
+    import pandas as pd
+
+    from ..runner import list_presets
+
+    presets = [(kind, name) for kind in _TITLES for name in list_presets(kind)]
+    rows = [{"kind": kind, "name": name, **_preset_figures(kind, name)} for kind, name in presets]
+    if output_format != "table":
+        print_frame(pd.DataFrame(rows), output_format)
+        return
+    for kind, title in _TITLES.items():
+        own = pd.DataFrame([row for row in rows if row["kind"] == kind])
+        print_frame(own.drop(columns="kind"), "table", title=title)
+    console.print("Next: chakrascope network NAME describes one; with --print, it prints the file to copy.")
+
+
+def _file_of(name: str) -> str:
+    """Return the text of the preset's file; raises `UsageError` if no kind has one of that name."""
+    from ..runner import list_presets
+    from ..runner.config import preset_path
+
+    for kind in _TITLES:
+        if name in list_presets(kind):
+            return preset_path(kind, name).read_text(encoding="utf-8")
+    names = [preset for kind in _TITLES for preset in list_presets(kind)]
+    raise UsageError(f"There is no preset '{name}'{did_you_mean(name, names, 'chakrascope network')}")
+
+
+def _preset_figures(kind: str, name: str) -> dict[str, Any]:
+    """Return the properties that distinguish the preset from others of its *kind*."""
+    from ..runner import MemoryConfig, NetworkConfig, SystemConfig
+
+    if kind == "network":
+        network = NetworkConfig.preset(name)
+        return {
+            "ranks": network.num_ranks,
+            "dimensions": _shape(network) + _clos_text(network),
+            "GiB/s": " x ".join(f"{value:g}" for value in network.bandwidth),
+            "ns": " x ".join(f"{value:g}" for value in network.latency),
+        }
+    if kind == "system":
+        system = SystemConfig.preset(name, 1)
+        return {
+            "all-reduce": " ".join(system.all_reduce_implementation or ()),
+            "all-to-all": " ".join(system.all_to_all_implementation or ()),
+            "chunks": system.preferred_dataset_splits,
+            "TFLOPS": "" if not system.roofline_enabled else f"{system.peak_perf:g}",
+            "GB/s": "" if not system.roofline_enabled else f"{system.local_mem_bw:g}",
+        }
+    return {"type": MemoryConfig.preset(name).memory_type}
+
+
+def _clos_text(network: NetworkConfig) -> str:
+    """Return a phrase on the Clos network that joins the ranks, if there is one."""
+    fabric = None if network.packet is None else network.packet.fabric
+    if fabric is None:
+        return ""
+    tiers, over = 3 if fabric.leaves_per_pod else 2, fabric.oversubscription
+    return f" on a Clos of {tiers} tiers" + (f", {over} to 1" if over > 1 else "")

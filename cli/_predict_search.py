@@ -228,12 +228,12 @@ def _clusters(
 
 def _networks(chip: Chip, gpus: Sequence[int], network: str | None) -> Iterator[NetworkConfig]:
     from ..runner import NetworkConfig
-    from ..runner.planning import usual_network
+    from ..runner.prediction import usual_network
 
     if network is None:
         if not gpus:
             raise UsageError("The number of GPUs is missing. Next: --gpus 512, or --network hgx-h100-64x8.")
-        yield from (usual_network(chip.name, count) for count in gpus)
+        yield from (usual_network(chip, count) for count in gpus)
         return
     found = NetworkConfig.find(network)
     if gpus and gpus != (found.num_ranks,):

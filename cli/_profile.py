@@ -48,7 +48,7 @@ def profile_command(
             "then `chakrascope diagnose`."
         )
     if network is None and backends:
-        raise UsageError("--backend needs a --network; `chakrascope presets` lists the presets.")
+        raise UsageError("--backend needs a --network; `chakrascope network` lists the presets.")
     cluster = choose_network(network, logical, link_default, failed)
     study = Study.create(study_folder)
     window = {"warmup": warmup, "steps": steps, "fake_world": fake_world}

@@ -266,7 +266,7 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
     for experiment in target.experiments(prefix):
         job = store.submit(experiment, workload=prefix.parent.name)
         console.print(f"Job {job.id}: {experiment.backend} on {experiment.network.title}")
-    print_next("jobs", study.path)
+    print_next("runs", study.path, "--jobs")
 
 
 def _saved_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
@@ -357,7 +357,7 @@ def _print_remarks(results: list[Result]) -> None:
     type=click.Choice(["all"]),
     help="Simulate each step of STUDY's newest capture, and print the distribution. Nothing is stored.",
 )
-@click.option("--queue", is_flag=True, help="Run in the background; see `chakrascope jobs`.")
+@click.option("--queue", is_flag=True, help="Run in the background; see `chakrascope runs STUDY --jobs`.")
 @click.option(
     "--check",
     "only_check",
@@ -477,7 +477,7 @@ def _check(
     """Raise `UsageError` for contradictory options."""
     if target.network is None and not all(map(_needs_no_network, target.backends)):
         raise UsageError(
-            "no network given. Next: add --network PRESET_OR_FILE; `chakrascope presets` lists the presets."
+            "no network given. Next: add --network PRESET_OR_FILE; `chakrascope network` lists the presets."
         )
     if study_folder is None and workload is None:
         raise UsageError("give a STUDY folder, --workload-configuration=PREFIX, or both to keep the run.")

@@ -1,69 +1,136 @@
-"""``chakrascope runs``: the runs of a study, with their labels, tags and notes."""
+"""``chakrascope runs``: the runs and background jobs of a study, or the studies of a folder."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import UsageError
+from ..support import bytes_text, duration_text
 from ._output import console, format_option, print_frame, print_json, print_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..runner import Study, Workspace
+
+_JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simulated_ns", "message", "run"]
 
 
 @click.command("runs")
-@click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
-@click.option(
-    "--find", default="", metavar="TEXT", help="Only runs with this text: in label, note, network..."
-)
+@click.argument("folders", metavar="[STUDY|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--find", default="", metavar="TEXT", help="Only rows with this text: in name, note, tags...")
 @click.option("--run", "run_id", metavar="ID", help="The run that --label, --tag and --note apply to.")
 @click.option("--label", help='A new label for the run; "" restores the original one.')
-@click.option("--tag", "tags", multiple=True, help='Tags that replace those of the run; "" removes all.')
-@click.option("--note", help='A note on the run; "" removes it.')
+@click.option(
+    "--tag", "tags", multiple=True, help='Tags of the run or study instead of its own; "" removes all.'
+)
+@click.option("--note", help='A note on the run or study; "" removes it.')
 @click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run. Repeatable.")
+@click.option("--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead.")
+@click.option("--log", "log_of", type=int, metavar="JOB", help="Print the end of this job's log.")
+@click.option("--cancel", type=int, metavar="JOB", help="First cancel this job.")
+@click.option("--resume", is_flag=True, help="First restart jobs that wait since a crash or a reboot.")
+@click.option("--studies", "list_studies", is_flag=True, help="List studies, even if FOLDER is a study.")
+@click.option("--new", "begun", metavar="NAME", help="First create an empty study in FOLDER.")
+@click.option("--study", "name", metavar="NAME", help="The study of FOLDER that --tag and --note apply to.")
+@click.option("--clear-traces", is_flag=True, help="Delete the cached studies of converted traces.")
 @format_option
 def runs_command(
     *,
-    study_folder: Path,
+    folders: tuple[Path, ...],
     find: str,
     run_id: str | None,
     label: str | None,
     tags: tuple[str, ...],
     note: str | None,
     doomed: tuple[str, ...],
+    list_jobs: bool,
+    log_of: int | None,
+    cancel: int | None,
+    resume: bool,
+    list_studies: bool,
+    begun: str | None,
+    name: str | None,
+    clear_traces: bool,
     output_format: str,
 ) -> None:
-    """List the runs of STUDY, the newest first, after labelling, tagging, annotating or deleting some.
+    """List the runs of STUDY, the newest first, its background jobs, or the studies of a FOLDER.
 
-    The first letters of an ID are enough if no other begins with them. A result itself never changes.
+    Without STUDY and FOLDER, it lists the cached studies of converted traces. The same command labels,
+    annotates and deletes runs, cancels and resumes jobs, and describes studies. The first letters of an ID
+    are enough if no other begins with them.
     """
-    from ..runner import REPLAY, Study
-    from ..runner.study import run_rows, run_table
+    if clear_traces:
+        from ..runner import clear_kept_traces
 
-    study = Study.open(study_folder)
+        console.print(f"Deleted {bytes_text(clear_kept_traces())} of converted traces.")
+        return
+    if not folders:
+        _refuse_without_folder(
+            {"--jobs": list_jobs, "--log": log_of, "--cancel": cancel, "--run": run_id, "--new": begun}
+        )
+        _print_cached(output_format)
+        return
+    if list_studies or begun is not None or name is not None or not _is_study(folders):
+        _studies(folders, find, begun=begun, name=name, tags=tags, note=note, output_format=output_format)
+        return
+
+    from ..runner import Study
+
+    study = Study.open(folders[0])
+    if list_jobs or log_of is not None or cancel is not None or resume:
+        _jobs(study, log_of, cancel, output_format, resume=resume)
+        return
     if (run_id is None) != (label is None and note is None and not tags):
         raise UsageError("--run ID needs --label, --tag or --note, and the reverse. Next: give both.")
     if run_id is not None:
         study.annotate(study.run_info(run_id).id, label=label, note=note, tags=tags or None)
-    for found in [study.run_info(name).id for name in doomed]:
+    for found in [study.run_info(each).id for each in doomed]:
         study.delete_run(found)
         if output_format == "table":
             console.print(f"Deleted run {found}.")
+    _print_runs(study, find, output_format)
+
+
+def _refuse_without_folder(given: dict[str, object]) -> None:
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"{option} needs a folder. Next: chakrascope runs STUDY {option} ...")
+
+
+def _is_study(folders: tuple[Path, ...]) -> bool:
+    """Return whether *folders* is a single study; a folder without studies is reported as a missing one."""
+    from ..runner import Study
+
+    if len(folders) > 1:
+        return False
+    # Of a name that no file can have, `Path.is_dir` raises.
+    return not os.path.isdir(folders[0]) or Study.is_study(folders[0]) or not Study.folders_in(folders[0])
+
+
+def _print_runs(study: Study, find: str, output_format: str) -> None:
+    from ..runner import REPLAY
+    from ..runner.study import run_rows, run_table
+
     if output_format == "csv":
         print_frame(run_table(study.runs(), find), "csv")
         return
     rows = run_rows(study.runs(), find)
     if output_format == "json":
         print_json(rows)
-    else:
-        print_rows(_for_people(rows), title="Runs")
-        default = study.default_run()
-        if default is not None and default.backend == REPLAY:
-            console.print(f"Without --run, commands answer for {default.id[:8]}, the capture.", style="dim")
+        return
+    print_rows(_runs_shown(rows), title="Runs")
+    default = study.default_run()
+    if default is not None and default.backend == REPLAY:
+        console.print(f"Without --run, commands answer for {default.id[:8]}, the capture.", style="dim")
 
 
-def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the columns that fit on a terminal."""
+def _runs_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the columns of runs that fit on a terminal."""
     notes = [name for name in ("tags", "note") if any(row[name] for row in rows)]
     # A default label contains both.
     redundant = all(row["label"] == f"{row['backend']} on {row['network']}" for row in rows)
@@ -71,3 +138,86 @@ def _for_people(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     steps = ["steps"] if any(row["steps"] > 1 for row in rows) else []
     names = ["id", "label", *what, "ranks", "makespan_ns", *steps, *notes]
     return [{name: row[name] for name in names} for row in rows]
+
+
+def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: str, *, resume: bool) -> None:
+    """Print the log of a job of *study*, or its jobs, after cancelling or resuming some."""
+    import pandas as pd
+
+    from ..runner import JobStore
+
+    store = JobStore(study)
+    if log_of is not None:
+        console.print(store.log(log_of), markup=False, end="")
+        return
+    if cancel is not None:
+        store.cancel(cancel)
+    if resume:
+        store.resume()
+    rows = [
+        {
+            "job": job.id,
+            "kind": job.kind,
+            "state": job.state,
+            "backend": job.backend,
+            "network": job.network,
+            "progress": f"{job.done} of {job.total}" if job.is_active else "",
+            "simulated_ns": job.simulated_ns,
+            "message": job.message,
+            "run": job.experiment if job.kind == "simulation" and job.state == "done" else "",
+        }
+        for job in store.jobs()
+    ]
+    print_frame(pd.DataFrame(rows, columns=_JOB_COLUMNS), output_format, title="Jobs")
+
+
+def _print_cached(output_format: str) -> None:
+    """Print the cached studies of converted traces, most recently used first."""
+    import pandas as pd
+
+    from ..runner import kept_traces
+
+    rows = [{"study": str(study), "size_bytes": size} for study, size in kept_traces()]
+    title = "Cached studies of converted traces"
+    print_frame(pd.DataFrame(rows, columns=["study", "size_bytes"]), output_format, title=title)
+
+
+def _studies(
+    folders: tuple[Path, ...],
+    find: str,
+    *,
+    begun: str | None,
+    name: str | None,
+    tags: tuple[str, ...],
+    note: str | None,
+    output_format: str,
+) -> None:
+    """Print the studies of *folders*, after creating or describing one."""
+    from ..runner import Workspace, describe_study
+
+    workspace = Workspace(*folders)
+    if (name is None) != (note is None and not tags):
+        raise UsageError("--study NAME needs --tag or --note, and the reverse. Next: give both.")
+    if begun is not None:
+        workspace.create(begun)
+    if name is not None:
+        describe_study(workspace.study(name), note=note, tags=[tag for tag in tags if tag] if tags else None)
+    _print_studies(workspace, find, output_format)
+
+
+def _print_studies(workspace: Workspace, find: str, output_format: str) -> None:
+    table = workspace.table(find)
+    if output_format == "table" and table.empty:
+        console.print("There is no such study here. Next: `chakrascope profile -o FOLDER/NAME ...`.")
+        return
+    print_frame(_studies_shown(table) if output_format == "table" else table, output_format, title="Studies")
+
+
+def _studies_shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns that fit on a terminal; an unreadable study has the reason in place of its note."""
+    damaged = table["problem"] != ""
+    described = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
+    described["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]
+    texts = [column for column in ("tags", "note") if (described[column] != "").any()]
+    shown: pd.DataFrame = described[["name", "ranks", "workloads", "runs", "shortest", "changed", *texts]]
+    return shown

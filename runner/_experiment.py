@@ -267,7 +267,12 @@ class Experiment:
         """The version of the backend's model, counted from 1."""
         traits, part = about_backend(self.backend), self.network.packet
         in_trains = part is not None and part.settings.get("PACKET_TRAIN", 1) > 1
-        return traits.version + (traits.train_version if in_trains else 0)
+        crosses = self.semantics == "trace" and self.network.dimensions > 1
+        return (
+            traits.version
+            + (traits.train_version if in_trains else 0)
+            + (traits.trace_version if crosses else 0)
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return the configurations and options as plain JSON."""

@@ -194,7 +194,7 @@ def _scaled(workload: Workload, num_ranks: int) -> WorkloadSource:
     if workload.num_ranks > num_ranks:
         raise ConfigError(
             f"The workload has {workload.num_ranks} ranks but the network only {num_ranks}; choose a network "
-            f"whose npus_count multiply to a multiple of {workload.num_ranks}. `chakrascope presets` lists "
+            f"whose npus_count multiply to a multiple of {workload.num_ranks}. `chakrascope network` lists "
             "those that ship."
         )
     if workload.num_ranks < num_ranks and workload.representative_of_rank is None:

@@ -69,6 +69,8 @@ class Traits:
     """The backend that now gives the answers of its version 1, if it is another one."""
     train_version: int = 0
     """Added to *version* if packets travel in trains."""
+    trace_version: int = 0
+    """Added to *version* with semantics ``trace`` on networks of several dimensions."""
     make: str = ""
     """``module:function``, which takes the name and returns the backend."""
 
@@ -107,6 +109,7 @@ SHIPPED: dict[str, Traits] = {
         folds=True,
         hops=1,
         dimensions_only=True,
+        trace_version=1,
     ),
     AWARE: replace(
         _ANALYTICAL,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/validation/accuracy.md: how long captured steps take when simulated on the network they ran on.
+"""Write docs/validation/accuracy.md: times of captured steps, simulated on the network on which they ran.
 
 ``python scripts/accuracy_report.py [--traces FOLDER]... [-o FOLDER]`` converts every trace set captured on
 CPUs in the folders and in those of the tests, replays and simulates its median step, and divides by the
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 def steps_in(folder: Path) -> Iterator[Step]:
-    """Yield the median step of each trace set in *folder* that was captured whole, on CPUs."""
+    """Yield the median step of each complete trace set in *folder* that was captured on CPUs."""
     for place in sorted(folder.iterdir()):
         if (place / "manifest.json").is_file():
             workload = convert(place)
@@ -78,7 +78,7 @@ def steps_in(folder: Path) -> Iterator[Step]:
 
 
 def distinct(steps: Iterable[Step]) -> list[Step]:
-    """Return *steps*, each once, those of the same name with a number."""
+    """Return *steps* without duplicates; steps of the same name get a number."""
     found: dict[tuple[str, int], Step] = {}
     for step in steps:
         same = sum(name == step.name for name, _ in found)
@@ -88,7 +88,7 @@ def distinct(steps: Iterable[Step]) -> list[Step]:
 
 
 def predictions(steps: Sequence[Step]) -> list[Row]:
-    """Return a row for each of *steps*, simulated on the network that suits the others best."""
+    """Return a row for each of *steps*, simulated on the network that fits the other steps best."""
     networks = list(product(BANDWIDTHS, LATENCIES))
     table = [{network: ratio(step, network) for network in networks} for step in steps]
     rows = []
@@ -100,12 +100,12 @@ def predictions(steps: Sequence[Step]) -> list[Row]:
 
 
 def _misses(others: Sequence[dict[Network, float]], network: Network) -> float:
-    """Return how far the steps of others are from the measured ones on *network*, at the median."""
+    """Return the median error of the other steps on *network*."""
     return statistics.median(abs(math.log(ratios[network])) for ratios in others)
 
 
 def ratio(step: Step, network: Network | None) -> float:
-    """Return predicted over measured: on *network*, or with every node's measured time where it is None."""
+    """Return predicted over measured time; if *network* is None, nodes take their measured time."""
     if network is None:
         return simulate(step.workload, "default", None, backend="replay").makespan_ns / step.measured_ns
     bandwidth, latency = network
@@ -117,23 +117,24 @@ def report(rows: Sequence[Row]) -> str:
     """Return the page as Markdown."""
     replayed, predicted = ([getattr(row, name) for row in rows] for name in ("replayed", "predicted"))
     lines = [
-        "# How far a simulated step is from the measured one",
+        "# Simulated and measured steps",
         "",
-        "Written by `python scripts/accuracy_report.py`; do not edit (`--traces FOLDER` adds captures). "
-        "Steps of PyTorch 2.13 on gloo, all ranks on one machine's CPUs, simulated on that network and "
-        "divided by the slowest rank's measured step: 0.90 is 10 % too short.",
+        "`python scripts/accuracy_report.py` writes this page (`--traces FOLDER` adds captures). The "
+        "script simulates captured steps of PyTorch 2.13 on gloo, with all ranks on the CPUs of one machine. "
+        "The tables divide simulated times by the measured step of the slowest rank: 0.90 means 10 % too "
+        "short.",
         "",
-        "* *Replayed*: every node takes its measured time. The difference to 1.00 is time that the graph "
-        "does not explain.",
-        f"* *Simulated*: computation as measured, communication by `{BACKEND}` on the system `default`. Of "
-        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs of bandwidth and latency, the one that fits the "
-        "median of *all other* steps best represents the loopback.",
+        "* *Replayed* steps use the measured time of every node. The difference of a replayed step to 1.00 "
+        "is time that the graph does not explain.",
+        f"* *Simulated* steps use measured computation, and communication by `{BACKEND}` on the system "
+        "`default`. The bandwidth and latency of the loopback are those of "
+        f"{len(BANDWIDTHS) * len(LATENCIES)} pairs that best fit the median of *all other* steps.",
         "",
         "| | replayed / measured | simulated / measured |",
         "|---|---|---|",
         f"| median of {len(rows)} | {statistics.median(replayed):.2f} | {statistics.median(predicted):.2f} |",
         f"| median error | {_median_error(replayed):.1%} | {_median_error(predicted):.1%} |",
-        f"| worst | {_worst(replayed):.2f} | {_worst(predicted):.2f} |",
+        f"| largest error | {_worst(replayed):.2f} | {_worst(predicted):.2f} |",
         "",
         "| trace set | ranks | measured step | replayed / measured | simulated / measured | network |",
         "|---|---|---|---|---|---|",
@@ -146,11 +147,10 @@ def report(rows: Sequence[Row]) -> str:
 
 
 _READING = (
-    "The largest error is first. All of the error is in communication. Gloo's host time (copies, a thread "
-    "woken for each message) and sharing of cores and memory are not part of bandwidth and latency, so "
-    "steps that send "
-    "and receive one message after the other (`ring_2`, `pp_2`, `interleaved_2`) have the largest "
-    "errors. [Captures](../how-to/capture.md) report the ratio of profiled to unprofiled steps.",
+    "The steps are sorted by error. All of the simulation error is in communication. Bandwidth and latency "
+    "do not contain the host time of gloo (copies, and a thread woken for each message) or the sharing of "
+    "cores and memory. The largest errors therefore occur in steps that send and receive one message after "
+    "the other (`ring_2`, `pp_2`, `interleaved_2`).",
 )
 
 

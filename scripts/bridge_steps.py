@@ -1,4 +1,4 @@
-"""Steps that Megatron Bridge publishes (docs/performance-summary), on which nothing was fitted.
+"""Steps that Megatron Bridge publishes (docs/performance-summary); no cost was fitted to them.
 
 The costs of the launches of experts were chosen with the release 25.11 in view, overlap and options with
 25.11, 26.04 and 26.06; the releases 26.02 and 26.08 were first predicted after all of that.
@@ -165,7 +165,7 @@ _TABLE = """
 
 
 def bridge_steps() -> Iterator[Step]:
-    """Yield the steps, those of dense models and of experts as separate data sets."""
+    """Yield the published steps, with dense models and experts as separate data sets."""
     for line in _TABLE.split("\n")[1:-1]:
         release, chip, name, *cells = line.split()
         ranks, precision, batch, micro_batch, sequence, sharding, *numbers = cells
@@ -199,7 +199,7 @@ def bridge_steps() -> Iterator[Step]:
 
 
 def _options(release: str, chip: str, name: str, precision: str) -> dict[str, bool]:
-    """Return how tokens get to their experts, and if whole steps are CUDA graphs, by the recipes."""
+    """Return the token dispatcher of a recipe, and whether its steps are CUDA graphs."""
     if name.startswith("llama"):
         return {}
     graphs = release > "26.05" and precision == "mxfp8" and (chip, name) not in _NO_GRAPHS

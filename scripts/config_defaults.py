@@ -46,7 +46,7 @@ _READ = ("qk_rope_head_dim",)
 
 
 def main() -> None:
-    """Compare every type and write the table."""
+    """Compare every model type with transformers, and write the table of defaults."""
     transformers.logging.set_verbosity_error()
     table: dict[str, Any] = {
         "source": f"transformers {transformers.__version__}, by scripts/config_defaults.py",
@@ -97,7 +97,7 @@ def _add(table: dict[str, Any], kind: str) -> None:
 
 
 def _defaults_of(config: Any) -> dict[str, Any]:
-    """Return the defaults of the class of *config* and of its parts that may have to do with sizes."""
+    """Return the size-related defaults of the class of *config* and of its parts."""
     parts = [getattr(config, key) for key in ("attn_config", "ffn_config") if hasattr(config, key)]
     return {
         item.name: item.default
@@ -109,7 +109,7 @@ def _defaults_of(config: Any) -> dict[str, Any]:
 
 
 def _following(kind: str, ours: Transformer, values: dict[str, Any]) -> dict[str, Any]:
-    """Return *values* from which *ours* follows, with those that the class derives; else its ties."""
+    """Return the *values* that determine *ours*, with the values that the class derives."""
     derived = {"sliding_window_pattern": ours.full_every or 1, "first_k_dense_replace": ours.dense_layers}
     for more in ({}, derived):
         alone = {"model_type": kind, **values, **more, **_COMPLETED.get(kind, {})}

@@ -47,7 +47,7 @@ NETWORKS = {
     "dgx-a100-8": "8 ranks on one switch, 300 GB/s",
     "cpu-cluster-16": "16 ranks on one switch",
     "dgx-a100-2x8": "2 hosts of 8 ranks",
-    "clos-16": "16 ranks, 4 a leaf, 2:1 oversubscribed",
+    "clos-16": "16 ranks, 4 per leaf switch, 2:1 oversubscribed",
 }
 # In addition to the grid: network, pattern, size.
 BEYOND = [
@@ -58,7 +58,7 @@ BEYOND = [
         for size in ("4 MiB", "16 MiB")
     ),
 ]
-_ABOUT = NETWORKS | {"clos-16-1mib": "`clos-16` with 1 MiB of buffer a switch, which pauses its neighbours"}
+_ABOUT = NETWORKS | {"clos-16-1mib": "`clos-16` with 1 MiB of buffer per switch, which pauses its neighbours"}
 TRAINS = "packet, trains"
 TCP = "ns3, TCP"
 MEASURE = "packet"
@@ -75,17 +75,19 @@ BACKENDS = {
 _TRAIN = 64
 _AUTO = "flow without a flag, else packet"
 _READING = (
-    "* `analytical-unaware` suits rings, and ring algorithms on one switch. It has no headers (up to 8 % of "
-    "large messages) and no queues, so it is far too short for incasts, direct all-to-alls and slow links "
-    "that several ranks share.",
-    "* `analytical-aware` suits incasts and all-to-alls on rings and single switches. Like ASTRA-sim, it "
-    "stores each message whole at each device: a large message over two links takes almost twice its time.",
-    "* `flow` is accurate unless it sets a [flag](../reference/backends.md#flow). `auto` then runs `packet`: "
-    f"the row *{_AUTO}*.",
+    "* `analytical-unaware` is accurate for rings, and for ring algorithms on one switch. This "
+    "backend has no headers (up to 8 % of the time of large messages) and no queues. The times of "
+    "`analytical-unaware` are far too short for incasts, direct all-to-alls and slow links that several "
+    "ranks share.",
+    "* `analytical-aware` is accurate for incasts and all-to-alls on rings and single switches. Like "
+    "ASTRA-sim, it stores each message whole at each device, so a large message over two links takes "
+    "almost twice its time.",
+    "* `flow` is accurate unless it sets a [flag](../reference/backends.md#flow). With a flag, `auto` "
+    f"runs `packet`; the row *{_AUTO}* shows the result.",
     f"* `{TRAINS}` saves time for large messages and deep windows, as on `ring-8` and `dgx-a100-2x8`.",
-    f"* `{TCP}` differs because TCP does: larger headers, slow start, and timeouts of 200 ms after incasts "
-    "that overflow a port's 1 MiB, where `packet` pauses the senders. Its hash selects other equal-cost "
-    "paths, which can make it faster.",
+    f"* `{TCP}` has larger headers, slow start, and timeouts of 200 ms after incasts that overflow the 1 "
+    f"MiB of a port. `packet` pauses the senders of such an incast. The path hash of `{TCP}` selects other "
+    "equal-cost paths, which can make it faster.",
 )
 _ERRORS = ("0.01 % or less", "0.1 %", "1 %", "10 %", "100 %")
 _CELL, _LEFT, _TOP = 64, 260, 70
@@ -139,12 +141,12 @@ def run(experiments: Sequence[tuple[str, str, str]], backends: Sequence[str]) ->
 
 
 def _on_tcp(network: str, pattern: str, size: str) -> bool:
-    """Return whether an experiment is simulated with TCP too: where it takes seconds, and nothing pauses."""
+    """Return whether TCP also simulates the experiment: only if it takes seconds and nothing pauses."""
     return network in NETWORKS and size_of(size) <= 1 << 22 and (pattern, size) != ("all-gather", "4 MiB")
 
 
 def _asked(network: NetworkConfig, backend: str) -> tuple[NetworkConfig, str]:
-    """Return what column *backend* simulates: the network as it asks for, and the backend itself."""
+    """Return the network and the backend of the column *backend*."""
     if backend == TCP:
         return replace(network, tcp=TcpPart()), "ns3"
     if backend == TRAINS:
@@ -162,7 +164,7 @@ def _flags(backend: str, result: Result) -> str:
 
 
 def _processor_s() -> float:
-    """Return the processor time until now, with that of programs that have ended."""
+    """Return the CPU time of this process and of its child processes that have ended."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
@@ -190,16 +192,18 @@ def errors(table: pd.DataFrame, measure: str = MEASURE) -> pd.DataFrame:
 def report(table: pd.DataFrame) -> str:
     """Return the page as Markdown."""
     parts = [
-        "# Backends against packets",
+        "# Backends compared with packets",
         "",
-        "Written by `python scripts/fidelity_report.py`; do not edit. The makespan of one operation on each "
-        "backend, relative to `packet`: +5 % means that the backend takes 5 % longer. System `default` (ring "
-        "algorithms, direct all-to-all, 4 chunks), no congestion control. `packet` is a model, too: "
-        "[its own validation](../reference/backends.md#packet). Times are CPU time on one core; 2 ms of "
-        f"them are fixed. *{TRAINS}* is `packet` with [`PACKET_TRAIN: {_TRAIN}`]"
-        f"(../reference/backends.md#packet-trains). *{TCP}* is [another transport]"
-        "(../reference/backends.md#ns3-on-tcp-networks), so its column shows a difference, not an error; it "
-        "covers messages up to 4 MiB.",
+        "`python scripts/fidelity_report.py` writes this page. The script compares the makespan of one "
+        "operation on each backend with `packet`: +5 % means that the backend's makespan is 5 % longer. All "
+        "experiments use the system `default` (ring algorithms, direct all-to-all, 4 chunks) without "
+        "congestion control. `packet` is also a model, which is "
+        "[validated](../reference/backends.md#packet) separately. Times are CPU times on one core, of "
+        "which 2 ms are constant.",
+        "",
+        f"*{TRAINS}* is `packet` with [`PACKET_TRAIN: {_TRAIN}`](../reference/backends.md#packet-trains). "
+        f"*{TCP}* simulates [another transport](../reference/backends.md#ns3-on-tcp-networks), for "
+        "messages up to 4 MiB; its column shows a difference, not an error.",
         "",
         "![Error against cost of each experiment](images/fidelity-cost.svg)",
         "",
@@ -209,9 +213,9 @@ def report(table: pd.DataFrame) -> str:
         "",
         *_markdown(_summary(pd.concat([table, _auto(table)]), ["backend"])),
         "",
-        "By group: median error, largest error.",
+        "The next tables show the median and the largest error of each group of experiments.",
         "",
-        *(line for key in ("network", "pattern", "size") for line in [*_markdown(_matrix(table, key)), ""]),
+        *(line for key in ("network", "pattern") for line in [*_markdown(_matrix(table, key)), ""]),
         "## Networks",
         "",
         *[f"* `{name}`: {_ABOUT[name]}" for name in table["network"].unique()],
@@ -228,7 +232,7 @@ def report(table: pd.DataFrame) -> str:
 
 
 def _matrix(table: pd.DataFrame, key: str) -> pd.DataFrame:
-    """Return median and largest error, a row per value of *key* and a column per backend."""
+    """Return median and largest error with a row per value of *key* and a column per backend."""
     others = table[table["backend"] != MEASURE]
     sizes = others.assign(size_of=others["error"].abs()).groupby([key, "backend"], sort=False)["size_of"]
     cells = sizes.median().map(_share) + ", " + sizes.max().map(_share)
@@ -237,7 +241,7 @@ def _matrix(table: pd.DataFrame, key: str) -> pd.DataFrame:
 
 
 def _auto(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of what `auto` does: those of `FLOW`, and with a flag those of `MEASURE` too."""
+    """Return the rows of `auto`: the rows of `FLOW`, or of `MEASURE` where a flag is set."""
     keys = ["network", "pattern", "size"]
     packets = table[table["backend"] == MEASURE].set_index(keys)["seconds"].rename("packet_s")
     rows: pd.DataFrame = table[table["backend"] == FLOW].join(packets, on=keys)
@@ -250,15 +254,17 @@ def _auto(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summary(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return the absolute errors and the times, in groups."""
+    """Return the absolute errors and the CPU times of each group."""
     groups = table.assign(size_of=table["error"].abs()).groupby(by, sort=False)
     found = groups["size_of"].agg(["count", "median", "max"])
-    found.insert(2, "90 %", groups["size_of"].quantile(0.9))
+    found.insert(2, "90 % quantile", groups["size_of"].quantile(0.9))
     shown: pd.DataFrame = found.map(_share).assign(count=found["count"])
-    shown["within 2 %"] = groups["size_of"].agg(lambda sizes: (sizes <= 0.02).sum()).astype(int)
+    shown["experiments within 2 %"] = groups["size_of"].agg(lambda sizes: (sizes <= 0.02).sum()).astype(int)
     shown["median time"] = groups["seconds"].median().map(_time)
-    shown["all of them"] = groups["seconds"].sum().map(_time)
-    return shown.reset_index().rename(columns={"count": "experiments", "max": "largest"})
+    shown["time of all"] = groups["seconds"].sum().map(_time)
+    return shown.reset_index().rename(
+        columns={"count": "experiments", "median": "median error", "max": "largest error"}
+    )
 
 
 def _share(error: float, sign: str = "") -> str:
@@ -270,7 +276,7 @@ def _time(seconds: float) -> str:
 
 
 def every(table: pd.DataFrame) -> pd.DataFrame:
-    """Return error and time of every backend, a row an experiment; of `MEASURE` the makespan."""
+    """Return error and CPU time of every backend with a row per experiment; `MEASURE` has its makespan."""
     cells = []
     for row in table.to_dict("records"):
         made = (
@@ -293,7 +299,7 @@ def _markdown(table: pd.DataFrame) -> Iterator[str]:
 
 
 def draw(table: pd.DataFrame) -> str:
-    """Return the errors as coloured cells (SVG): blue is too short, red too long."""
+    """Return the errors as coloured cells (SVG): blue cells are too short, red cells too long."""
     table = table[table["backend"] != MEASURE]
     rows = table[["network", "pattern"]].drop_duplicates().reset_index(drop=True)
     columns = table[["backend", "size"]].drop_duplicates()
@@ -318,7 +324,7 @@ def draw(table: pd.DataFrame) -> str:
 
 
 def draw_cost(table: pd.DataFrame) -> str:
-    """Return error against processor time (SVG, both logarithmic), a dot an experiment and backend.
+    """Return the error over the CPU time (SVG, logarithmic) with a dot per experiment and backend.
 
     The ring of each backend is at the medians; `MEASURE` has no error, and lies on the lowest line.
     """
@@ -357,7 +363,7 @@ def draw_cost(table: pd.DataFrame) -> str:
 
 
 def _picture(width: float, height: float, shapes: list[Svg]) -> str:
-    """Return shapes on white, which both light and dark pages show alike."""
+    """Return the shapes on a white ground, for light and dark pages."""
     ground = element("rect", width="100%", height="100%", fill="white")
     shown = {"width": width, "height": height, "font_family": "sans-serif"}
     return picture(width, height, ground, *shapes, **shown) + "\n"
@@ -368,7 +374,7 @@ def _text(x: float, y: float, words: str, *, size: int = 11, anchor: str = "star
 
 
 def _colour(error: float) -> str:
-    """Return white for no error, full colour for 50 % and more."""
+    """Return the colour of an error: white for none, full colour from 50 %."""
     rest = round(255 - 155 * min(abs(error), 0.5) / 0.5)
     return f"rgb(255,{rest},{rest})" if error > 0 else f"rgb({rest},{rest},255)"
 

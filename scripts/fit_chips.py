@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fit what operators cost on chips to measured training steps, and write it into runner/chips.
+"""Fit the costs of operators on chips to measured training steps, and write them into runner/chips.
 
 ``python scripts/fit_chips.py [--only CHIP]`` reads the steps of ``../shared/reference/training`` and
 nothing else. Each chip and software has up to a dozen costs with physical bounds. They minimise the
@@ -185,7 +185,7 @@ def fitted_costs(task: Task, chip: Chip, steps: Sequence[Step], *, checks_ranges
 
 
 def _inside(task: Task, chip: Chip, steps: Sequence[Step]) -> float:
-    """Return the share of *steps* in the ranges of costs that were fitted without their family."""
+    """Return the share of *steps* in their interval, with costs that were fitted without their family."""
     are_inside = []
     for step, setting, _ in unseen_steps(task, chip, steps):
         low, high = uncertainty(setting)
@@ -223,6 +223,8 @@ def _summary(
     reached = [needed_ns(setting) / step.measured_ns for setting, step in zip(settings, steps, strict=True)]
     unseen = np.concatenate(parts)
     low, high = _range_of(parts)
+    largest = max((step.network for step in steps), key=lambda network: network.dimensions)
+    bandwidths = [float(round(each * 1e9)) for each in largest.bandwidth_bytes_per_ns]
     return Fit(
         data=task.source,
         rows=len(steps),
@@ -236,6 +238,8 @@ def _summary(
         high=share(high),
         utilisation=share(np.median(reached)),
         most_ranks=max(step.plan.world for step in steps),
+        within_bytes_per_s=bandwidths[0],
+        across_bytes_per_s=bandwidths[1] if len(bandwidths) > 1 else None,
         least_layer_flops=_round(min(map(layer_flops, settings))),
         covers=tuple(sorted({part for setting in settings for part in parts_of(setting)})),
     )
@@ -275,7 +279,7 @@ def costs_from(costing: Mapping[str, float], habits: Mapping[str, Any], *, exact
 
 
 def _plain(costs: Costs) -> Costing:
-    """Return *costs* as a fit has them."""
+    """Return *costs* with the names that the fit uses."""
     named = {name: getattr(costs, name) for name in _USUAL if isinstance(getattr(costs, name, None), float)}
     return {
         **named,
@@ -304,7 +308,7 @@ class _Part(NamedTuple):
 
 
 class _Problem:
-    """Measured steps of one chip, and costs that are free to move."""
+    """Measured steps of one chip, and the costs that the fit may change."""
 
     def __init__(
         self, chip: Chip, steps: Sequence[Step], start: Mapping[str, float], free: Mapping[str, float]
@@ -320,7 +324,7 @@ class _Problem:
         self.families = np.array([step.family for step in steps])
 
     def errors(self, costing: Costing, rows: Sequence[int] | None = None) -> np.ndarray:
-        """Return the relative errors of *rows* (all) at *costing*."""
+        """Return the relative errors of *rows* (default: all) with the costs *costing*."""
         return self._relative(self._batches(range(len(self.works)) if rows is None else rows), costing)
 
     def _batches(self, rows: Sequence[int]) -> list[_Part]:
@@ -342,7 +346,7 @@ class _Problem:
         return found
 
     def fit(self, rows: Sequence[int]) -> Costing:
-        """Return the costs that suit *rows* best."""
+        """Return the costs that fit *rows* best."""
         batches = self._batches(rows)
         usual = np.log([self.start[name] for name in self.names])
         bounds = [np.log([limit[name] for name in self.names]) for limit in (_LEAST, _MOST)]
@@ -357,7 +361,7 @@ class _Problem:
         return {**self.start, **dict(zip(self.names, np.exp(at).tolist(), strict=True))}
 
     def left_out(self) -> list[np.ndarray]:
-        """Return the errors of each family at costs that were fitted on the others."""
+        """Return the errors of each family with costs that were fitted to the other families."""
         found = []
         for family in dict.fromkeys(self.families.tolist()):
             out = self.families == family
@@ -372,7 +376,7 @@ def _descend(
     free: np.ndarray,
     bounds: Sequence[np.ndarray],
 ) -> np.ndarray:
-    """Return where the errors that *relative* gives are least (Levenberg-Marquardt on Huber's loss)."""
+    """Return the point with the least errors of *relative* (Levenberg-Marquardt on Huber's loss)."""
     held = _HELD / free**2
     at = usual.copy()
     errors = relative(at)

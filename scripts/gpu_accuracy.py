@@ -94,7 +94,7 @@ def rows_of(source: str, folder: Path, only: str, hta: Hta) -> Iterator[Row]:
 
 
 def trace_files(folder: Path) -> list[Path]:
-    """Return the files in *folder* that may be traces, by name."""
+    """Return the files in *folder* that may be traces, sorted by name."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if path.name.endswith((".json", ".json.gz")))
 
@@ -155,7 +155,7 @@ def _marks(trace: Mapping[str, Any], names: set[str]) -> list[tuple[float, float
 
 
 class Hta:
-    """HTA, in the Python that has it; earlier answers are read from the file *kept*, if there is one."""
+    """HTA in another Python environment; the file *kept* caches its answers."""
 
     def __init__(self, python: str | None, kept: Path | None) -> None:
         self._python, self._file = python, kept
@@ -164,7 +164,7 @@ class Hta:
     def figures(
         self, path: Path, trace: Mapping[str, Any], dropped: Collection[int]
     ) -> Mapping[str, Any] | None:
-        """Return what HTA says of the trace without its events *dropped*, which no converted step issued."""
+        """Return HTA's figures for the trace without the events *dropped*, which no converted step issued."""
         if self._python is None:
             return None
         key = f"{path.resolve()} {path.stat().st_size} {len(dropped)} {sum(dropped)}"
@@ -199,43 +199,44 @@ def figures(row: Row) -> dict[str, Any]:
 
 _PARTS = ("compute", "exposed_comm", "exposed_copy", "idle", "overlap")
 _INTRODUCTION = """
-Written by `scripts/gpu_accuracy.py`; do not edit. Public Kineto traces of GPUs are converted with `--step
-all` and replayed (`--backend replay`). The figures of `summary` are compared with plain sums of the
-intervals in the file, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
+`scripts/gpu_accuracy.py` writes this page. The script converts public Kineto traces of GPUs with `--step
+all`, and replays them (`--backend replay`). The script compares the figures of `summary` with plain sums of
+the intervals in the trace, with [HTA](https://github.com/facebookresearch/HolisticTraceAnalysis) 0.5
 (`HTA_DISABLE_NS_ROUNDING=1`), and with the tables that [TraceLens](https://github.com/AMD-AGI/TraceLens)
 publishes with the traces of its tests.
 """
 _READING = """
-A device is measured from its first work to its last. Work that no converted step issued is left out, for
-HTA too; TraceLens's tables cover the whole file. Computation counts first, then communication, then copies:
-the rest of a later kind is *exposed*. HTA counts `cuda_sync` records and HIP calls that name a stream as
-kernels, and only NCCL's kernels as communication; where that changes its figures, the sums decide. HTA
-gives each `cudaEventQuery` an edge from the work before the event, although a query returns at once; here
-only queries in a loop wait, which leaves out two edges of `cuda_event_sync_multi_stream`.
+The figures cover each device from its first to its last work, without work that no converted step issued.
+TraceLens's tables cover the whole file. Overlapping time counts first as computation, then as
+communication, then as copies; the rest of a later kind is *exposed*. HTA counts `cuda_sync` records and HIP
+calls that name a stream as kernels, and only NCCL's kernels as communication. Where this changes HTA's
+figures, the plain sums decide. HTA gives each `cudaEventQuery` an edge from the work before the event. A
+query returns at once, so Chakrascope only makes such edges for queries in a loop; two edges of
+`cuda_event_sync_multi_stream` are therefore missing.
 """
 _REFUSED = ("| trace | device work | without a launch | message |", "|---|---|---|---|")
 
 
 def page(rows: Sequence[Row], absent: Sequence[str], *, with_hta: bool) -> str:
-    """Return the page as Markdown. *absent* says which folders were not there."""
+    """Return the page as Markdown; *absent* lists the missing folders."""
     left_out = [*absent, *([] if with_hta else ["HTA: no Python with it was given"])]
     sections = [
         "# GPU traces, compared with HTA and TraceLens",
         _prose(_INTRODUCTION),
-        *(_prose("Not compared here: " + "; ".join(left_out) + ".") for _ in left_out[:1]),
+        *(_prose("These sources were not compared: " + "; ".join(left_out) + ".") for _ in left_out[:1]),
         "\n".join(_summary(rows)),
         _prose(_READING),
         "## Trace by trace",
         _prose(
-            "[gpu-accuracy.csv](gpu-accuracy.csv) has a row for each trace: our times and plain sums (ms), "
-            "the relative error of the worst replayed step, and the number of misses."
+            "[gpu-accuracy.csv](gpu-accuracy.csv) has one row per trace: the times of Chakrascope and plain "
+            "sums (ms), the largest relative error of a replayed step, and the number of failed checks."
         ),
-        "## What differs",
+        "## Failed checks",
         "\n".join(_misses(rows)),
     ]
     refused = [*_refusals(rows)]
     if refused:
-        sections += ["## What is refused", "\n".join([*_REFUSED, *refused])]
+        sections += ["## Refused traces", "\n".join([*_REFUSED, *refused])]
     return "\n\n".join(sections) + "\n"
 
 
@@ -245,7 +246,7 @@ def _prose(text: str) -> str:
 
 
 def _summary(rows: Sequence[Row]) -> Iterator[str]:
-    yield "| demand | traces that meet it | figures |"
+    yield "| check | traces that pass | figures that pass |"
     yield "|---|---|---|"
     for demand, check in DEMANDS.items():
         passed, total, figures, every = passed_counts(rows, check)
@@ -270,7 +271,7 @@ def traces_csv(rows: Iterable[Row]) -> str:
 
 
 def _misses(rows: Iterable[Row]) -> Iterator[str]:
-    yield "| trace | compared with | figure | ours | theirs |"
+    yield "| trace | compared with | figure | Chakrascope | other tool |"
     yield "|---|---|---|---|---|"
     for row in rows:
         for finding in findings(row):

@@ -1,4 +1,4 @@
-"""Capture small jobs on the GPUs at hand and hold what Chakrascope says of them against others.
+"""Capture small jobs on local GPUs, and compare the answers of Chakrascope with those of other tools.
 
 ``scripts/gpu_check [-o FOLDER] [--hta-python PYTHON]`` captures each job of ``gpu_jobs.py`` with
 ``chakrascope trace``, converts and replays it, and compares: the replayed step with the captured one and with
@@ -52,7 +52,7 @@ SMALLEST = Job("small Transformer, DDP, on the CPU", "transformer")
 
 @dataclass(frozen=True)
 class Answer:
-    """The measurements of a job, in seconds; -1 for missing ones. *failed* says why nothing was."""
+    """The measured times of a job in seconds, or -1; *failed* is the reason for missing times."""
 
     job: Job
     failed: str = ""
@@ -133,7 +133,7 @@ def run(arguments: Sequence[str]) -> str:
 
 
 def seconds(path: Path) -> float:
-    """Return the number that a job wrote to *path*, -1 without one."""
+    """Return the number that a job wrote to *path*, or -1."""
     return float(json.loads(path.read_text("utf-8"))["seconds"]) if path.is_file() else -1.0
 
 
@@ -164,7 +164,7 @@ def compared(job: Job, study: Path, unprofiled_s: float, profiler_s: float, hta:
 
 
 def device_rows(job: Job, traces: Path, hta: Hta) -> list[Row]:
-    """Return how each device trace of the capture compares with plain sums and HTA."""
+    """Return the comparison of each device trace of the capture with plain sums and HTA."""
     rows = []
     for path in sorted(traces.glob("rank*.device.json.gz")):
         trace = read_trace(path)
@@ -175,7 +175,7 @@ def device_rows(job: Job, traces: Path, hta: Hta) -> list[Row]:
 
 
 def table(answers: Sequence[Answer]) -> str:
-    """Return *answers* as a table in Markdown, with what differs below it."""
+    """Return *answers* as a Markdown table, followed by the differences."""
     lines = [
         "| job | captured step | replayed | without a profiler | device busy | by torch.profiler |",
         "|---|---|---|---|---|---|",

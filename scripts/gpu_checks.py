@@ -1,4 +1,4 @@
-"""Compare the product's figures of a trace with plain sums, HTA, TraceLens and its own simulation."""
+"""Compare Chakrascope's figures of a trace with plain sums, HTA, TraceLens and a simulation."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Row:
 
     @property
     def is_usable(self) -> bool:
-        """Whether anything in the file links work of the device with its launch."""
+        """Whether the file links any device work with its launch."""
         return self.unlinked < self.whole.count
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file holds work of the device that no converted step issued."""
+        """Whether the file contains device work that no converted step issued."""
         return self.whole.count != self.converted.count
 
 
@@ -73,7 +73,7 @@ class Finding:
 
 
 def findings(row: Row) -> list[Finding]:
-    """Return everything that can be checked of *row*."""
+    """Return all findings of the checks of *row*."""
     return [finding for check in DEMANDS.values() for finding in check(row)]
 
 
@@ -92,7 +92,7 @@ def _plain(row: Row) -> Iterator[Finding]:
 
 
 def _hta(row: Row) -> Iterator[Finding]:
-    """Yield HTA's figures where it counts as plain sums do: elsewhere those decide."""
+    """Yield findings about HTA's figures, if HTA counts as plain sums do."""
     if row.hta is None or "error" in row.hta or row.ours.answer is None:
         return
     answer, allowed = row.ours.answer, OF_SPAN * row.plain.span_ns
@@ -191,17 +191,17 @@ def _advice(row: Row) -> Iterator[Finding]:
 
 
 DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
-    "Every trace with kernels and links to their launches converts, simulates and explains": _converts,
+    "Every trace with kernels and links to launches can be converted, simulated and explained": _converts,
     "Computation, communication, copies, idle and overlap equal plain sums within 0.5 % of the span": _plain,
-    "The same equal HTA's, where HTA counts as plain sums do": _hta,
+    "The same times equal HTA's times, if HTA counts as plain sums do": _hta,
     "Busy time, exposed communication and kernels equal TraceLens's tables within 1 %": _tracelens,
     "Time, FLOPs and bytes of operators equal TraceLens's within 1 % on 99 % of the rows": _operators,
-    "Models cover at least the share of the time that TraceLens's cover": _modelled,
-    "All work of the device is converted, that of CUDA and HIP graphs too": _complete,
-    "Kernels of graphs have operators if the capture's traces are available, all but 1 %": _attributed,
+    "Cost models cover at least the share of the time that TraceLens's models cover": _modelled,
+    "All work of the device is converted, including CUDA and HIP graphs": _complete,
+    "At least 99 % of the kernels of graphs have operators if traces of the capture exist": _attributed,
     "HTA's synchronisation edges are in the graph": _edges,
-    "A replayed step takes as long as it was measured, within 1 % (3 % where the trace is not cut)": _replay,
-    "Advice gains what it promises, within 10 %": _advice,
+    "The time of a replayed step equals the measured time within 1 % (3 % if the trace is not cut)": _replay,
+    "The gain of followed advice equals the promised gain within 10 %": _advice,
 }
 """The demands, each with the check that yields its findings."""
 
@@ -209,7 +209,7 @@ DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
 def passed_counts(
     rows: Sequence[Row], check: Callable[[Row], Iterator[Finding]]
 ) -> tuple[int, int, int, int]:
-    """Return how many traces meet *check* in every finding, of how many; and findings, of how many."""
+    """Return the numbers of passed and of all traces, and of passed and of all findings of *check*."""
     found = [passed for row in rows if (passed := [finding.passed for finding in check(row)])]
     each = [passed for row in found for passed in row]
     return sum(map(all, found)), len(found), sum(each), len(each)

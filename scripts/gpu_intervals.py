@@ -1,4 +1,4 @@
-"""Read device events of a Kineto trace without the converter, and add up their intervals: plain sums."""
+"""Read the device events of a Kineto trace without the converter, and sum up their intervals."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Times:
 
     @property
     def busy_ns(self) -> int:
-        """The time in which anything ran."""
+        """The time during which the device was busy."""
         return self.span_ns - self.idle_ns
 
 
@@ -67,11 +67,11 @@ class DeviceEvents:
     rows: npt.NDArray[np.int64]
 
     def of(self, rows: npt.NDArray[np.bool_]) -> DeviceEvents:
-        """Return the events of *rows*."""
+        """Return the device events at the positions *rows*."""
         return DeviceEvents(**{name: column[rows] for name, column in vars(self).items()})
 
     def within(self, begin_ns: int, end_ns: int) -> DeviceEvents:
-        """Return what of the events lies in an interval, in ns after the first of them."""
+        """Return the parts of the events inside an interval, in ns after the first event."""
         first = int(self.start.min()) if len(self.start) else 0
         begin, end = first + begin_ns, first + end_ns
         start, stop = np.maximum(self.start, begin), np.minimum(self.end, end)
@@ -118,7 +118,7 @@ def _class(name: str) -> str:
 
 
 def _launches(events: Iterable[Mapping[str, Any]]) -> dict[tuple[str, Any], tuple[int, bool]]:
-    """Return when each correlation and External id was launched, and whether by the launch of a graph."""
+    """Return the launch time of each correlation and External id, and whether a graph launched it."""
     launches: dict[tuple[str, Any], tuple[int, bool]] = {}
     for event in events:
         if event.get("ph") == "X" and str(event.get("cat", "")).lower() in _LAUNCHES:
@@ -162,7 +162,7 @@ def times_of(start: Intervals, end: Intervals, kind: npt.NDArray[np.int8]) -> Ti
 
 
 def _union_ns(start: Intervals, end: Intervals) -> int:
-    """Return how long at least one of the intervals lasts."""
+    """Return the total time covered by at least one interval."""
     if not len(start):
         return 0
     order = np.argsort(start, kind="stable")

@@ -27,7 +27,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Size:
-    """How large the models are: of a GPU's job, or of one that runs anywhere in seconds."""
+    """The sizes of the models, for a job on GPUs or for a job that takes seconds on any machine."""
 
     width: int
     layers: int
@@ -78,7 +78,7 @@ class Denoiser(nn.Module):
         self.last = nn.Conv2d(width, 3, 3, padding=1)
 
     def forward(self, images: torch.Tensor, level: torch.Tensor) -> torch.Tensor:
-        """Return the noise that *images* hold at *level*."""
+        """Return the predicted noise of *images* at *level*."""
         hidden = self.first(images) + self.level(level)[:, :, None, None]
         passed = []
         for layer in self.down:
@@ -147,7 +147,7 @@ def _language_step(run: Callable[..., Any], model: nn.Module, size: Size, device
 
 
 def train(step: Step, device: torch.device, steps: int, times: Path | None, profile: Path | None) -> None:
-    """Run *steps*; write what one takes to *times*, and its kernels by torch.profiler to *profile*."""
+    """Run *steps*; write the step time to *times*, and the time of kernels by torch.profiler to *profile*."""
     early = steps // 2
     for _ in range(early):
         step()
@@ -220,7 +220,7 @@ def wait(device: torch.device) -> None:
 
 
 def write(path: Path, seconds: float) -> None:
-    """Write *seconds* to *path*, from rank 0."""
+    """Write *seconds* to *path* on rank 0."""
     if int(os.environ.get("RANK", "0")) == 0:
         path.write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
 

@@ -28,7 +28,7 @@ _FIGURES: Mapping[str, tuple[int, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Agreement:
-    """How many of the *rows* of operators that both tables model have *alike* figures, within 1 %."""
+    """The number of *rows* of operators in both tables, and of rows that are *alike* within 1 %."""
 
     figure: str
     alike: int
@@ -48,7 +48,7 @@ class _Sums:
 
 
 def agreements(metadata: Mapping[str, Any], trace: Path) -> list[Agreement]:
-    """Return how far the operators in the *metadata* of a workload agree with the tables of its *trace*."""
+    """Return the agreement of the operators in *metadata* with the tables of the *trace*."""
     ours, theirs = _ours(metadata), _theirs(trace)
     both = [key for key in theirs if key in ours and ours[key].kind and theirs[key].kind]
     found = []
@@ -61,7 +61,7 @@ def agreements(metadata: Mapping[str, Any], trace: Path) -> list[Agreement]:
 
 
 def modelled_shares(metadata: Mapping[str, Any], trace: Path) -> tuple[float, float] | None:
-    """Return which share of the time of operators has a model, ours and theirs; None without a table."""
+    """Return the shares of operator time with a cost model, here and in TraceLens; None without a table."""
     tables = _ours(metadata), _theirs(trace)
     times = [[(bool(one.kind), one.figures[1]) for one in table.values()] for table in tables]
     totals = [sum(time for _, time in rows) for rows in times]

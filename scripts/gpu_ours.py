@@ -1,4 +1,4 @@
-"""Convert, replay and explain a GPU trace with the product, and collect the figures that peers have, too."""
+"""Convert, replay and explain a GPU trace, and collect the figures that other tools also have."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Replay:
 
     @property
     def error(self) -> float:
-        """The replay against the measurement: 0.01 is 1 % too long."""
+        """The relative error of the replayed step: 0.01 is 1 % too long."""
         return self.replayed_ns / max(1, self.measured_ns) - 1
 
 
@@ -156,7 +156,7 @@ def _answer(run: RunAnalysis, device: pd.DataFrame) -> Times:
 
 
 def _gains(run: RunAnalysis) -> Iterator[Gain]:
-    """Yield every advice with what its own what-if gives."""
+    """Yield every advice with the gain of its what-if."""
     experiment = replace(run.study.experiment(run.info.id), detail=Detail.TOTALS)
     for item in run.advices():
         name, _, times = item.key.rpartition("=")

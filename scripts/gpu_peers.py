@@ -35,7 +35,7 @@ class Edges:
 def compare_edges(
     pairs: Sequence[Sequence[int]], trace: Mapping[str, Any], events: DeviceEvents, workload: Workload
 ) -> Edges:
-    """Return which of HTA's *pairs* (start of source, start of target) the first graph of *workload* has.
+    """Compare HTA's *pairs* (start of source, start of target) with the first graph of *workload*.
 
     *events* are those device events of *trace* that were converted.
     """
@@ -129,7 +129,7 @@ def _ns(rows: Sequence[Mapping[str, str]], kind: str) -> int:
 
 
 def _folders(trace: Path) -> Iterator[Path]:
-    """Yield where tables of *trace* may be: named after it, or the only tables next to a single trace."""
+    """Yield the folders that may hold tables of *trace*: named after it, or next to a single trace."""
     stem = trace.name.removesuffix(".gz").removesuffix(".json")
     yield from sorted(trace.parent.glob(f"{stem}*_csvs"))
     yield trace.parent / "perf_csvs"

@@ -1,6 +1,6 @@
 """Write docs/validation/gpu-validation.md: the GPU model against measurements and ASTRA-sim 3.0.
 
-``python scripts/gpu_report.py [-o FOLDER] [-j PROCESSES]`` simulates everything and draws it; minutes.
+``python scripts/gpu_report.py [-o FOLDER] [-j PROCESSES]`` simulates and draws all curves in minutes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SLOW_NCCL = {"algorithms": ("ring", "tree"), "protocols": ("LL", "Simple")}
 
 @dataclass(frozen=True)
 class Point:
-    """A size, how long it took there and here."""
+    """A size with its measured and its predicted time."""
 
     size_bytes: int
     measured_ns: float
@@ -50,12 +50,12 @@ class Point:
 
     @property
     def error(self) -> float:
-        """How much longer it takes here, as a share."""
+        """The relative error of the predicted time."""
         return self.predicted_ns / self.measured_ns - 1
 
 
 def main() -> None:
-    """Simulate, and write the page and its pictures."""
+    """Simulate all points of the GPU page, and write the page and its pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=DOCS)
     parser.add_argument("-j", "--processes", type=int, default=2)
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def _made(number: int) -> tuple[list[str], dict[str, str]]:
-    """Return the lines of a part of the page, and its pictures."""
+    """Return the lines and the pictures of one part of the page."""
     pictures: dict[str, str] = {}
     return list(PARTS[number](pictures)), pictures
 
@@ -88,7 +88,7 @@ def measured() -> dict[str, Any]:
 
 @functools.cache
 def plan(name: str) -> Program:
-    """Return a published plan."""
+    """Return the published MSCCL++ plan *name*."""
     return read_program(PLANS / f"{name}.json.gz")
 
 
@@ -139,7 +139,7 @@ def nccl_points(
 
 
 def other_points(machine: Machine) -> list[tuple[str, float, float]]:
-    """Predict what else was measured: words, GB/s measured, GB/s predicted."""
+    """Predict the other published points: description, measured GB/s, predicted GB/s."""
     rows = []
     ring = nccl_program("ring", "reduce-scatter", GPUS, "Simple", 24)
     for size, expected in times_of("nccl_reduce_scatter_ring").items():
@@ -174,37 +174,33 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield "# The GPU model against measurements and against ASTRA-sim 3.0"
     yield ""
     yield (
-        "Written by `scripts/gpu_report.py`. The model and its limits: "
-        "[GPU model](../explanation/gpu-model.md)."
+        "`scripts/gpu_report.py` writes this page. The page [GPU model](../explanation/gpu-model.md) "
+        "describes the model and its limits."
     )
     yield ""
     yield "## All-reduce on 8 H100"
     yield ""
     yield (
-        "One set of parameters, `runner/gpu/machines/h100.yml`, with sources or marked as guesses. "
-        f"`compute.launch_ns` = {machine.compute.launch_ns:g} is fitted on one point, MSCCL++ at 1 KiB. "
+        "The times of the H100 are simulated with one set of parameters, `runner/gpu/machines/h100.yml`. "
+        f"`compute.launch_ns` = {machine.compute.launch_ns:g} was fitted to one point, MSCCL++ at 1 KiB. "
         f"`arbitration: {machine.arbitration}` and `compute.unroll` = {machine.compute.unroll} were chosen "
-        f"with the MSCCL++ curve, `scale_up.header_bytes` = {machine.scale_up.header_bytes} with the ring's "
-        "published share of the line rate (365 to 370 of 450 GB/s). "
+        f"with the MSCCL++ curve, and `scale_up.header_bytes` = {machine.scale_up.header_bytes} with the "
+        "ring's published share of the line rate (365 to 370 of 450 GB/s). "
         f"`compute.op_ns` = {machine.compute.op_ns:g} and `compute.sync_ns` = {machine.compute.sync_ns:g} "
-        "are guesses. So the errors are those of a fit, not of predictions. "
-        "Measured: "
-        f"{measured()['mscclpp_allreduce']['source']}"
+        "are guesses. The errors for the H100 are therefore errors of a fit, not of predictions."
     )
+    yield ""
+    yield f"The measured times come from {measured()['mscclpp_allreduce']['source']}"
     yield ""
     yield (
-        "NCCL's NVLS copies in, reduces and copies out with the warps that NCCL gives each part (8, 5 and 7 "
-        "of 20 among 8 ranks; NCCL 2.30, `src/device/all_reduce.h`), eight loads in flight per thread that "
-        "reduces (`ncclCollUnroll`, `src/include/device.h`). In each sending part, one warp only fences and "
-        "signals (`src/device/prims_simple.h`); here that follows the part's work. The "
-        "copies have the machine's `compute.unroll` lines in flight per warp, although NCCL has eight loads "
-        "per thread: with these, NVLS would be 31 to 39 % too fast from 2 to 16 MiB. It is too fast there in "
-        "any case. Two differences from the source explain little of it: the parts of a channel share one "
-        "SM (here, each has its own: under 3 %), and the reducing part polls through the switch (one round "
-        "trip more a step). What slows NCCL's copies is unknown."
+        "NCCL's NVLS has three parts in each channel: it copies in, reduces, and copies out. The model gives "
+        "each part the warps of NCCL 2.30 (8, 5 and 7 of 20 among 8 ranks), and the reducing part eight "
+        "loads in flight per thread. The copying parts have `compute.unroll` lines in flight per warp, "
+        "although NCCL has eight loads per thread. With eight loads, simulated NVLS would be 31 to 39 % too "
+        "fast from 2 to 16 MiB. The reason why NCCL's copies are slower is unknown."
     )
     yield ""
-    yield "| curve | mean error | worst | at |"
+    yield "| curve | mean error | largest error | point with the largest error |"
     yield "|---|---|---|---|"
     for name, points in curves.items():
         worst = max(points, key=lambda point: abs(point.error))
@@ -223,7 +219,7 @@ def _measured(pictures: dict[str, str]) -> Iterator[str]:
     yield ""
     yield "![Time of an all-reduce against its size](images/gpu-h100.svg)"
     yield ""
-    yield from _points_table(curves)
+    yield from _points_table(dict(list(curves.items())[:2]))
 
 
 def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
@@ -245,17 +241,17 @@ def _points_table(curves: Mapping[str, Sequence[Point]]) -> Iterator[str]:
 
 def _others(pictures: dict[str, str]) -> Iterator[str]:
     yield (
-        "Other published points. `scale_up.header_bytes` was fitted to the ring's all-reduce; no figure was "
-        "set from the others:"
+        "The next table compares other published points. `scale_up.header_bytes` was fitted to the "
+        "all-reduce of the ring; no parameter was fitted to the other points."
     )
     yield ""
-    yield "| what | measured GB/s | predicted GB/s | error |"
+    yield "| collective | measured GB/s | predicted GB/s | error |"
     yield "|---|---|---|---|"
     for words, there, here in other_points(find_machine("h100")):
         yield f"| {words} | {there:.0f} | {here:.0f} | {here / there - 1:+.1%} |"
     yield ""
     for name in ("nccl_reduce_scatter_ring", "nvls_allreduce_by_gpus", "ring_allreduce", "ring_all_gather"):
-        yield f"* {name.replace('_', ' ')}: {measured()[name]['source']}"
+        yield f"* Source of *{name.replace('_', ' ')}*: {measured()[name]['source']}"
     yield ""
 
 
@@ -298,8 +294,8 @@ def _findings(pictures: dict[str, str]) -> Iterator[str]:
     yield "## ASTRA-sim 3.0's findings"
     yield ""
     yield (
-        "The paper's generic GPU (arXiv 2606.10440; `runner/gpu/machines/generic.yml`) and programs such as "
-        "`all-pairs-put`. The paper tabulates no curves, so its statements are compared."
+        "This section compares the statements of ASTRA-sim 3.0's paper (arXiv 2606.10440) with simulations "
+        "of its generic GPU (`runner/gpu/machines/generic.yml`) and of programs such as `all-pairs-put`."
     )
     yield ""
 
@@ -315,8 +311,8 @@ def _reduce_scatter(pictures: dict[str, str]) -> Iterator[str]:
     )
     yield "### Reduce-scatter: gets against puts"
     yield ""
-    yield "Paper (32 GPUs, 32 workgroups): gets are faster for large buffers, as puts need semaphores and"
-    yield "cannot overlap the reduction."
+    yield "The paper reports that gets are faster than puts for large buffers (32 GPUs, 32 workgroups),"
+    yield "because puts need semaphores and cannot overlap the reduction."
     yield ""
     yield from _ratio_table(lines, "put", "get")
     yield "![Reduce-scatter by puts and gets](images/gpu-reduce-scatter.svg)"
@@ -328,8 +324,8 @@ def _all_gather(pictures: dict[str, str]) -> Iterator[str]:
     pictures["gpu-all-gather"] = chart("All-gather, 16 GPUs, 60 workgroups", "us", list(lines.values()))
     yield "### All-gather: puts against gets"
     yield ""
-    yield "Paper (16 GPUs, 60 workgroups): puts are faster, as requests of gets are stuck behind responses;"
-    yield "fair arbitration between control and data narrows the gap."
+    yield "The paper reports that puts are faster than gets (16 GPUs, 60 workgroups), because the requests of"
+    yield "gets wait behind responses. Fair arbitration between control and data narrows the gap."
     yield ""
     yield from _ratio_table(lines, "get", "put")
     yield "![All-gather by puts and gets](images/gpu-all-gather.svg)"
@@ -367,8 +363,9 @@ def _unrolling(pictures: dict[str, str]) -> Iterator[str]:
     lines = by_figure(program, "compute__unroll", (1, 2, 4, 8, 16, 32, 64), sizes, **_CAP)
     yield "### Loop unrolling"
     yield ""
-    yield "Paper (all-to-all, 16 GPUs, 60 workgroups): it helps large buffers until the cap of requests per"
-    yield f"unit, and small ones not at all. The cap here is {_CAP['compute__requests_per_unit']}."
+    yield "The paper reports that unrolling speeds up large buffers until the limit of requests per unit, but"
+    yield "not small buffers (all-to-all, 16 GPUs, 60 workgroups). The limit in this table is"
+    yield f"{_CAP['compute__requests_per_unit']} requests."
     yield ""
     yield from _figure_table(lines, "lines in flight per wavefront")
 
@@ -379,7 +376,7 @@ def _outstanding(pictures: dict[str, str]) -> Iterator[str]:
     lines = by_figure(program, "compute__requests_per_unit", values, (MIB, 16 * MIB))
     yield "### Outstanding requests"
     yield ""
-    yield "Paper (all-gather, 32 GPUs): more requests in flight help up to a limit."
+    yield "The paper reports that more requests in flight help up to a limit (all-gather, 32 GPUs)."
     yield ""
     yield from _figure_table(lines, "requests per unit")
 
@@ -394,20 +391,20 @@ def _scale(pictures: dict[str, str]) -> Iterator[str]:
     pictures["gpu-scale"] = chart("All-gather of the generic GPU", "us", lines)
     yield "### Scale"
     yield ""
-    yield "Paper (all-gather, 1 to 256 MiB, 2 to 128 GPUs, 57,344 endpoints): time is linear in the buffer."
+    yield "The paper reports that the time of an all-gather is linear in the buffer, for 1 to 256 MiB on 2 to"
+    yield "128 GPUs."
     yield ""
-    yield "| GPUs | endpoints | from | to | furthest from a straight line |"
-    yield "|---|---|---|---|---|"
-    for line, gpus in zip(lines, (2, 8, 32, 128), strict=True):
-        (small, first), (large, last) = line.points[0], line.points[-1]
-        slope = (last - first) / (large - small)
-        off = max((us / (first + slope * (size - small)) - 1 for size, us in line.points), key=abs)
-        yield (
-            f"| {gpus} | {448 * gpus:,} | {bytes_text(int(small))} in {first:.1f} us | "
-            f"{bytes_text(int(large))} in {last:.1f} us | {off:+.1%} |"
-        )
+    most = max(_off_line(line.points) for line in lines)
+    yield f"The simulated times deviate from a line by at most {most:.1%}, also with 57,344 endpoints."
     yield ""
     yield "![All-gather by size and number of GPUs](images/gpu-scale.svg)"
+
+
+def _off_line(points: Sequence[tuple[float, float]]) -> float:
+    """Return the largest relative deviation of *points* from the line through the first and the last."""
+    (small, first), (large, last) = points[0], points[-1]
+    slope = (last - first) / (large - small)
+    return max(abs(us / (first + slope * (size - small)) - 1) for size, us in points)
 
 
 PARTS = (

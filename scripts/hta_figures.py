@@ -1,4 +1,4 @@
-"""Print what HTA says about traces, as JSON; run by a Python that has HTA, which this project does not need.
+"""Print HTA's figures of traces as JSON, in a Python environment that has HTA.
 
 ``HTA_DISABLE_NS_ROUNDING=1 python hta_figures.py FILE...`` prints a line per file: the times of its device
 in ns, the share of communication that computation covers, and the dependencies that synchronisations make,
@@ -24,7 +24,7 @@ EDGES = "--edges"
 
 
 def main() -> None:
-    """Print the figures of every file of the command line; after ``--edges``, of its dependencies, too."""
+    """Print HTA's figures of every file on the command line; after ``--edges`` also its dependencies."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     edges = False
@@ -71,7 +71,7 @@ def figures_of(path: Path, *, with_edges: bool) -> dict[str, Any]:
 
 
 def sync_edges(analysis: TraceAnalysis) -> list[tuple[int, int]]:
-    """Return the synchronisation edges of HTA's critical path: of the first step, else of everything."""
+    """Return the synchronisation edges of HTA's critical path of the first step, or of the whole trace."""
     frame = analysis.t.get_trace(0)
     graph = None
     for annotation in ("ProfilerStep", ""):

@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def imported(group: click.Group) -> click.Group:
-    """Return *group* with all its commands loaded; ours imports each on demand."""
+    """Return *group* with all its commands loaded; `chakrascope` otherwise imports each on demand."""
     context = click.Context(group)
     commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
     whole = {name: command for name, command in commands.items() if command is not None}

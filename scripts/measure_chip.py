@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure what operators cost on the GPU at hand, and write a chip file for ``predict``.
+"""Measure the costs of operators on a local GPU, and write a chip file for ``predict``.
 
 ``python scripts/measure_chip.py --chip h100 -o mine.yml`` times matmuls, attention, pointwise
 operators and launches in several sizes. ``--chip`` names the shipped chip whose peaks and memory are taken:
@@ -36,7 +36,7 @@ MEASURED = "measured"
 
 
 class Launches(NamedTuple):
-    """The cost of one more kernel in ns: of its launch on the host, and on a device that runs a graph."""
+    """The cost of one more kernel in ns: of its launch on the host, and in a graph on the device."""
 
     host_ns: float
     device_ns: float

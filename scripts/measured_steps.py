@@ -46,7 +46,7 @@ class Step:
 
     @property
     def network(self) -> NetworkConfig:
-        """The network it ran on."""
+        """The network on which the step ran."""
         within, across, size = FABRICS[self.fabric]
         nodes = self.plan.world // size
         if nodes <= 1:
@@ -61,7 +61,7 @@ class Step:
 
 
 def megatron_steps(folder: Path = TRAINING) -> Iterator[Step]:
-    """Yield GPT on A100 with Megatron-DeepSpeed: half precision, everything recomputed, plain 1F1B."""
+    """Yield the steps of GPT on A100 with Megatron-DeepSpeed: half precision, full recomputation, 1F1B."""
     for row in _rows(folder / "gpt_a100_megatron_deepspeed.csv"):
         hidden = int(row["hidden"])
         model = Transformer(
@@ -101,7 +101,7 @@ _MPT_CHIPS = {
 
 
 def mpt_steps(folder: Path = TRAINING) -> Iterator[Step]:
-    """Yield MPT with FSDP (llm-foundry), on A100 and H100."""
+    """Yield the steps of MPT with FSDP (llm-foundry) on A100 and H100."""
     for row in _rows(folder / "mpt_fsdp_llm_foundry.csv"):
         chip, fabric = _MPT_CHIPS[row["GPU"]]
         hidden, sequence = int(row["hidden"]), int(row["SeqLen (T)"])
@@ -184,7 +184,7 @@ _GPT5B = Transformer(
 
 
 def recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
-    """Yield NVIDIA's recipes whose model and parallelism are known.
+    """Yield the steps of NVIDIA's recipes with a known model and parallelism.
 
     Rows of a later release that repeat an earlier one's figure are the same measurement.
     """
@@ -230,7 +230,7 @@ _MEGATRON_LM = (
 
 
 def unfitted_steps(folder: Path = TRAINING) -> Iterator[Step]:
-    """Yield steps of other labs, on which nothing was fitted."""
+    """Yield the steps of other labs, to which no cost was fitted."""
     for name, ranks, pp, chunks, batch, micro, full, selective in _MEGATRON_LM:
         for recompute, seconds in (("full", full), ("selective", selective)):
             plan = Plan(
@@ -384,7 +384,7 @@ _OTHER_RECIPES: dict[tuple[str, str], dict[str, object]] = {
 
 
 def other_recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
-    """Yield NVIDIA's recipes of other models than Llama and GPT, and on GB200."""
+    """Yield the steps of NVIDIA's recipes on GB200, and of models other than Llama and GPT."""
     for row in _rows(folder / "dgxc_benchmarking.csv"):
         key = next(
             (key for key in _OTHER_RECIPES if row["model"].startswith(key[0]) and row["hw"] == key[1]), None
@@ -408,7 +408,7 @@ def other_recipe_steps(folder: Path = TRAINING) -> Iterator[Step]:
 
 
 def left_out(folder: Path = TRAINING) -> dict[str, int]:
-    """Return the recipes that are not predicted, with how many rows they have."""
+    """Return the recipes that are not predicted, with their number of rows."""
     counts: dict[str, int] = {}
     for row in _rows(folder / "dgxc_benchmarking.csv"):
         if not row["model"].startswith((*_RECIPES, *(name for name, _ in _OTHER_RECIPES))):
@@ -418,7 +418,7 @@ def left_out(folder: Path = TRAINING) -> dict[str, int]:
 
 
 def every_step(folder: Path = TRAINING) -> list[Step]:
-    """Return all that costs are fitted on."""
+    """Return all measured steps to which costs are fitted."""
     fitted = [step for step in other_recipe_steps(folder) if step.chip == "gb200"]
     return [*megatron_steps(folder), *mpt_steps(folder), *recipe_steps(folder), *fitted]
 

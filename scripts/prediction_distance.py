@@ -1,4 +1,4 @@
-"""Errors of predictions against the distance of a step from those that its costs were fitted on."""
+"""Errors of predictions by the distance of a step from the steps to which its costs were fitted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _TOP, _RIGHT, _BOTTOM = 640, 300, 52, 16, 16, 46
 
 
 class Point(NamedTuple):
-    """The relative *error* of a step, its *distance* from those fitted, and if it is *inside* its range."""
+    """The relative *error* of a step, its *distance* from fitted steps; *inside*: within its interval."""
 
     kind: str
     distance: float
@@ -32,7 +32,7 @@ class Point(NamedTuple):
 
 
 def points(never_fitted: Sequence[Step]) -> list[Point]:
-    """Return a point for each step at costs fitted without its family, and for those *never_fitted*."""
+    """Return a point for each step with costs fitted without its family, and for the steps *never_fitted*."""
     steps = every_step()
     found = []
     for task in TASKS:
@@ -57,7 +57,7 @@ def _point(kind: str, setting: Setting, step: Step, fitted: Sequence[Step]) -> P
 
 
 def _doublings(setting: Setting, step: Step) -> float:
-    """Return the most by which ranks, parameters or operations of a layer differ, in doublings."""
+    """Return the largest difference of ranks, parameters or operations of a layer, in doublings."""
     other = Setting(step.model, step.plan, setting.chip, step.network, step.software)
     return max(abs(mine - its) for mine, its in zip(_sizes(setting), _sizes(other), strict=True))
 
@@ -69,7 +69,7 @@ def _sizes(setting: Setting) -> tuple[float, ...]:
 
 def table(found: Sequence[Point]) -> Iterator[str]:
     """Yield the lines of a table of errors by distance."""
-    yield "| distance | rows | mean error | median | in their range |"
+    yield "| distance | rows | mean error | median error | in the interval |"
     yield "|---|---|---|---|---|"
     for low, high, part in _binned(found):
         errors = [each.error for each in part]
@@ -112,7 +112,7 @@ def drawing(found: Sequence[Point]) -> str:
 
 
 def described(found: Sequence[Point]) -> str:
-    """Return the text alternative of the picture."""
+    """Return the text alternative of the picture of errors by distance."""
     medians = ", ".join(
         f"{statistics.median(each.error for each in part):.1%} from {low:g} on"
         for low, _, part in _binned(found)

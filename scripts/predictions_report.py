@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far off the prediction is, relative to the measurement."""
+        """The relative error of the predicted step time."""
         return self.predicted / self.step.measured_ns - 1
 
     @property
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
     @property
     def memory_error(self) -> float:
-        """How far off the memory is, relative to the published peak."""
+        """The relative error of the predicted memory."""
         return self.memory_gib / (self.step.memory_gib or math.nan) - 1
 
 
@@ -97,7 +97,7 @@ _NUMBERS = {
 
 
 def options(step: Step) -> list[str]:
-    """Return the options of `chakrascope predict` for *step*, those of the model and the network aside."""
+    """Return the options of `chakrascope predict` for *step*, without model and network."""
     plan = step.plan
     words = ["--chip", step.chip, "--software", step.software, "--precision", plan.precision]
     words += [
@@ -119,16 +119,21 @@ def options(step: Step) -> list[str]:
 
 
 def by_command(step: Step) -> Step:
-    """Return *step* with the plan that the command makes of its options; they must make the same."""
+    """Return *step* with the plan that the command makes of its options, which must equal its plan."""
     context = predict_command.make_context("predict", ["--network", "any", *options(step)])
     plan, _ = plan_of(context.params, find_chip(step.chip), step.plan.world, step.software)
+    if plan.tp == 1:  # without effect, and defaults of the software
+        measured = step.plan
+        plan = replace(
+            plan, sequence_parallel=measured.sequence_parallel, tensor_overlap=measured.tensor_overlap
+        )
     if plan != step.plan:
         raise ValueError(f"{step.row}: the command predicts {plan}, and {step.plan} was measured")
     return replace(step, plan=plan)
 
 
 def predicted(steps: Sequence[Step], *, simulates: bool = True) -> Iterator[Row]:
-    """Yield the rows of *steps*, those of one data set, by simulation or by the estimate."""
+    """Yield the predictions of *steps* of one data set, by simulation or by the estimate."""
     steps = [by_command(step) for step in steps]
     settings = [
         Setting(step.model, step.plan, find_chip(step.chip), step.network, step.software) for step in steps
@@ -149,28 +154,27 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
     """Return the whole page."""
     return "\n".join([
         "# Predicted and measured training steps", "",
-        f"Written by `scripts/predictions_report.py`; do not edit. It predicts {len(rows)} published "
-        "measurements by options of `chakrascope predict`; [predictions.csv](predictions.csv) lists them "
-        "and those of other labs. "
-        "`scripts/fit_chips.py` fitted the chip files in `runner/chips` on these rows, so *fitted* is the "
-        "error of the fit. *Unseen families* are sizes of a model or recipes, left out of the fit in turn "
-        "with all their rows.", "",
+        f"`scripts/predictions_report.py` writes this page. The script predicts {len(rows)} published "
+        "measurements with options of `chakrascope predict`; [predictions.csv](predictions.csv) lists all "
+        "predictions. `scripts/fit_chips.py` fitted the chip files in `runner/chips` to these rows, so "
+        "*fitted* is the error of the fit. For *unseen families*, all rows of one model size or recipe were "
+        "left out of the fit in turn.", "",
         *_overview(rows), "",
-        f"An odd row has an error above {ODD:.0%}. *Constant utilisation* applies the median utilisation of "
-        "the same rows. *In their range* is the share of rows between `step_low_ns` and `step_high_ns` of "
-        "costs fitted without their family.",
+        f"An odd row has an error above {ODD:.0%}. *Constant utilisation* is the error of the median "
+        "utilisation of the same rows. *In the interval* is the share of rows between `step_low_ns` and "
+        "`step_high_ns`, predicted with costs fitted without their family.",
         "",
-        "## Other labs, never fitted", "", *_never(never), "",
+        "## Other labs", "", *_never(never), "",
         "## Error against distance", "", *_distance(found), "",
-        "## Which configuration is best", "", *_best(rows), "",
+        "## The best configuration", "", *_best(rows), "",
         "## Odd rows", "",
         *_neighbours(), "",
-        "## What is not modelled", "", *_missing(), "",
+        "## Limits", "", *_missing(), "",
     ])  # fmt: skip
 
 
 def _overview(rows: Sequence[Row]) -> Iterator[str]:
-    names = "rows", "fitted", "unseen families (median)", "in their range", "without odd rows"
+    names = "rows", "fitted", "unseen families (median)", "in the interval", "without odd rows"
     yield f"| steps | {' | '.join(names)} | constant utilisation |"
     yield "|---|---|---|---|---|---|---|"
     for data, part in _by(rows, lambda row: row.step.data).items():
@@ -185,16 +189,19 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "Table 5 of Korthikanti et al. (2022), torchtitan's tables of Llama 2 and 3 with FSDP (with as many "
-        "micro-batches as pipeline stages), NVIDIA's recipe for Grok-1, and five releases of [Megatron "
-        "Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html), by the "
-        "estimate, which is up to 8% below the simulation. Experts were worked out with 25.11, 26.04 and "
-        "26.06 in view; 26.02 and 26.08 were first predicted after that, all with the options of the "
-        "recipes. Chips other than GB200 and H100 have the costs of GB200. Memory is the fullest rank "
-        "against what PyTorch reserved, fragments included."
+        "The rows of this table were never fitted. The sources are Table 5 of Korthikanti et al. (2022), "
+        "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
+        "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
+        "All rows use the estimate, which is up to 8% below the simulation. The model of experts was "
+        "developed with the releases 25.11, 26.04 and 26.06 in view; 26.02 and 26.08 were predicted "
+        "afterwards. Chips other than GB200 and H100 have the costs of GB200. The predicted memory of the "
+        "fullest rank is compared with the memory that PyTorch reserved, including fragments."
     )
     yield ""
-    yield "| steps | rows | mean error | largest | in their range | memory: mean | largest |"
+    yield (
+        "| steps | rows | mean error | largest error | in the interval | mean error of memory | "
+        "largest error of memory |"
+    )
     yield "|---|---|---|---|---|---|---|"
     for name, part in _by(rows, lambda row: f"{row.step.data}, {row.step.family}").items():
         inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in part)
@@ -206,10 +213,9 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
     close = sum(abs(error) <= 0.1 for error in memory)
     inside = sum(row.range[0] <= row.step.measured_ns <= row.range[1] for row in rows)
     yield (
-        f"\nThe mean error of all rows is {_mean(rows):.1%}, and {inside} of {len(rows)} are in their range, "
-        f"which should hold nine of ten. The mean error of memory is {_mean_of(memory):.1%}; {close} "
-        f"of {len(memory)} peaks are within 10%. Weights are counted in BF16, even where torchtitan's preset "
-        "gathers them in FP8 (405B)."
+        f"\nThe mean error of all rows is {_mean(rows):.1%}. Of {len(rows)} rows, {inside} are in their 90 % "
+        f"interval. The mean error of memory is {_mean_of(memory):.1%}; {close} of {len(memory)} peaks are "
+        "within 10%."
     )
 
 
@@ -221,9 +227,8 @@ def _distance(found: Sequence[Point]) -> Iterator[str]:
     yield (
         "The distance of a step to the nearest fitted step is the largest number of doublings (of ranks, "
         "parameters, or operations in a layer), plus one for each part (such as a precision) that no fitted "
-        "step has. The errors of families left out of the fit and of other "
-        "labs are those of the estimate that ranks the plans of `predict search`. Rings mark steps outside "
-        "their range; lines are medians."
+        "step has. The errors are those of the estimate that ranks the plans of `predict search`. In the "
+        "figure, rings mark steps outside their interval, and lines are medians."
     )
     yield ""
     yield f"![{described(found)}](images/predictions.svg)"
@@ -232,10 +237,10 @@ def _distance(found: Sequence[Point]) -> Iterator[str]:
 
 
 def _best(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the cost of the configuration predicted to be best, relative to the best measured."""
+    """Yield the measured time of the configuration predicted to be best, relative to the fastest."""
     yield (
-        "*Relative* is the measured time of the configuration predicted to be best, divided by that of the "
-        "fastest one: by the simulation, and by the estimate that ranks the plans of `predict search`."
+        "*Relative* is the measured time of the configuration that the simulation or the estimate of "
+        "`predict search` predicts to be best, divided by the measured time of the fastest configuration."
     )
     yield ""
     yield "| model | ranks | configurations | predicted best | relative | estimated best | relative |"
@@ -259,42 +264,33 @@ def _best(rows: Sequence[Row]) -> Iterator[str]:
 
 def _neighbours() -> Iterator[str]:
     for line in (
-        "GPT 39.1B with tensor parallelism 2 or 4 is predicted 12 to 38 % too short in six of ten rows; no "
-        "column of the table explains which. Other sizes with these degrees are within 6 %.",
-        "MPT 760M with 512 and 1,024 tokens and 30B with 8,192 are slower per GPU on A100-80 than on "
-        "A100-40; their memory is four fifths full.",
-        "MaxText's Llama 2 70B in FP8 takes 17 % longer on 512 GPUs than on 64, in BF16 1 %.",
-        "torchtitan's Llama 3 70B and 405B in FP8 without pipeline stages are predicted 10 to 19 % too long.",
-        "GPT-OSS 120B is predicted up to 39 % too short in BF16, 12 % in MXFP8: its attention sinks are not "
-        "modelled.",
-        "Qwen3 in 25.11 and 26.02 is predicted 20 to 53 % too short with plain all-to-alls that overlap, or "
-        "small micro-batches.",
-        "Llama 3 405B in FP8 on GB200 and GB300 is predicted 10 to 29 % too long, most in the newest "
-        "release: the fitted steps are a year older.",
-        "torchtitan's Llama 2 13B without recomputation ran on A100-80, and is predicted to need 80.1 GiB: "
-        "its norms were fused, which saves 8 bytes per token and hidden unit.",
+        "In six of ten rows of GPT 39.1B with tensor parallelism 2 or 4, the predicted step is 12 to 38 % "
+        "too short.",
+        "The predicted step of GPT-OSS 120B is up to 39 % too short in BF16 and 12 % in MXFP8, because "
+        "attention sinks are not modelled.",
+        "The predicted step of Qwen3 in the releases 25.11 and 26.02 is 20 to 53 % too short with "
+        "overlapping plain all-to-alls, or with small micro-batches.",
+        "The predicted step of Llama 3 405B in FP8 on GB200 and GB300 is 10 to 29 % too long, because the "
+        "fitted steps are a year older.",
     ):
         yield f"* {line}"
 
 
 def _missing() -> Iterator[str]:
     for line in (
-        "Stragglers, failures and input; the range covers the usual scatter.",
-        "Why some jobs slow down when memory is short.",
-        "Messages between pipeline stages that an interleaved schedule exposes.",
-        "Skew between experts, sequences of unequal length, padding.",
-        "The exchange of embedding gradients between the first and the last stage.",
-        "Collectives that share a link: use `--all-ranks --backend flow`.",
-        "State-space layers (Mamba), and optimizations of a single vendor's compiler.",
-        "Eager pointwise kernels: they count as fused, so torchtitan's eager steps are predicted too short.",
-        "Fragments of memory, the buffers of libraries, and memory of tensor-parallel collectives that waits "
-        "for their stream.",
-        "NVIDIA's recipes omit sequence length, recomputation and overlap; `measured_steps.py` takes them "
-        "from launch scripts and NeMo.",
+        "stragglers, failures, data loading, or the slowdown of jobs that run short of memory.",
+        "messages between pipeline stages that an interleaved schedule exposes, or the exchange of "
+        "embedding gradients between the first and the last stage.",
+        "skew between experts, sequences of unequal length, or padding.",
+        "collectives that share a link; use `--all-ranks --backend flow` for these.",
+        "state-space layers (Mamba), or optimizations of a single vendor's compiler.",
+        "eager pointwise kernels, which count as fused, so that the predicted steps of eager jobs are too "
+        "short.",
+        "memory fragments, or the buffers of libraries.",
     ):
-        yield f"* {line}"
+        yield f"* Predictions do not model {line}"
     counts = ", ".join(f"{name} ({count})" for name, count in left_out().items())
-    yield f"* Rows with state-space layers, not predicted: {counts}."
+    yield f"* Rows with state-space layers were not predicted: {counts}."
 
 
 def _every(rows: Sequence[Row]) -> Iterator[str]:

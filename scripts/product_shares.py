@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write into chip files which shares of their peaks large matmuls reach when measured alone.
+"""Write the shares of the peak that large matmuls reach in isolation into the chip files.
 
 ``python scripts/product_shares.py AICONFIGURATOR`` reads the tables of a checkout of
 ai-dynamo/aiconfigurator (Apache-2.0). The share is that of all products with 4,096 to 16,384 rows and at

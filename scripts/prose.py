@@ -37,7 +37,7 @@ def wrapped(text: str) -> str:
 
 
 def _lines(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a page; *margin* is where the text of the list item around starts."""
+    """Yield the wrapped lines of a page; *margin* is the indentation of the current list item."""
     at, margin = 0, 0
     while at < len(lines):
         line = lines[at]

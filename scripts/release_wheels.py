@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Build a release: the source archive, and from it wheels for every Python at hand, x86-64 and arm64.
+"""Build a release: the source archive, and wheels for each installed Python on x86-64 and arm64.
 
 ``python scripts/release_wheels.py [-o FOLDER] [--python PROGRAM ...] [--processor NAME ...] [--twice]``, as
 ``make release`` does. One wheel serves all Pythons from 3.12 on (stable ABI). This machine's processor is
@@ -89,7 +89,7 @@ def _runs(command: list[str]) -> bool:
 
 
 def archive(output: Path) -> Path:
-    """Return the source archive of this commit, put into *output*."""
+    """Write the source archive of this commit into *output*, and return its path."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy = folder / "commit"
@@ -107,7 +107,7 @@ def archive(output: Path) -> Path:
 
 
 def release(python: str, processor: str, sources: Path, output: Path) -> Path:
-    """Return the wheel of the archive *sources* for *python* and *processor*, put into *output*."""
+    """Build the wheel of the archive *sources* for *python* and *processor* in *output*."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with tarfile.open(sources) as tar:
@@ -126,7 +126,7 @@ def release(python: str, processor: str, sources: Path, output: Path) -> Path:
 
 @functools.cache  # commits while it builds change nothing
 def _dated() -> dict[str, str]:
-    """Return the environment in which files, in archives of archives too, have the commit's date."""
+    """Return the environment variables that give all archived files the commit's date."""
     epoch = done(["git", "log", "-1", "--format=%ct"], "read the commit's date", ROOT).strip()
     return {**os.environ, "SOURCE_DATE_EPOCH": epoch}
 

@@ -19,7 +19,7 @@ import nbformat
 
 
 def run(file: Path) -> Any:
-    """Return the notebook *file* with the outputs that its cells have now; they run in its folder."""
+    """Run the cells of the notebook *file* in its folder, and return the notebook with their outputs."""
     notebook = nbformat.read(file, as_version=4)
     names: dict[str, Any] = {"__name__": "__main__"}
     before = Path.cwd()
@@ -53,7 +53,7 @@ def _outputs(source: str, place: str, names: dict[str, Any], number: int) -> lis
 
 
 def _shown(value: Any) -> dict[str, str]:
-    """Return the forms of *value* that a notebook chooses from."""
+    """Return the representations of *value* that a notebook can show."""
     as_html = getattr(value, "_repr_html_", None)
     if as_html is None:
         return {"text/plain": repr(value)}

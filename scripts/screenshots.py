@@ -71,7 +71,7 @@ def make_study(folder: Path) -> Path:
 
 @contextmanager
 def serving(study: Path, *options: str) -> Iterator[str]:
-    """Serve *study* while the block runs; the value is the address."""
+    """Serve *study* while the block runs, and yield the address."""
     command = [*CLI, "view", str(study), "--no-token", "--port", "0", *options]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -86,7 +86,7 @@ def serving(study: Path, *options: str) -> Iterator[str]:
 
 
 def show_longest_collective(page: Page, address: str) -> str:
-    """Select the collective that takes most of the path, and return the address' query that says so."""
+    """Select the collective with the largest share of the path, and return the query of the address."""
     page.goto(f"{address}/network")
     page.wait_for_selector("#collectives-table .ag-row")
     page.locator("#collectives-table .ag-row").last.click()

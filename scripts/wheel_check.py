@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Check that a wheel works by itself: in an empty environment, without ns-3, a compiler or any extra.
+"""Check that a wheel works in an empty environment, without ns-3, a compiler or extras.
 
 ``python scripts/wheel_check.py [WHEEL] [--python PROGRAM] [--find-links FOLDER]`` installs WHEEL, by default
 one built from this tree, with what it depends on (from FOLDER alone, if given). Then, without network, it
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def build(folder: Path) -> Path:
-    """Return the wheel of this tree, made in *folder*."""
+    """Build the wheel of this source tree in *folder*, and return its path."""
     command = [
         sys.executable,
         "-m",
@@ -161,7 +161,7 @@ def check(programs: Path, folder: Path) -> None:
 
 
 def without_network() -> list[str]:
-    """Return what to put before a command so that it has no network, or nothing where that is not allowed."""
+    """Return a command prefix that disables the network, or nothing if the system does not allow it."""
     unshare = shutil.which("unshare")
     command = [str(unshare), "--net", "--map-root-user"]
     tried = unshare and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
@@ -171,7 +171,7 @@ def without_network() -> list[str]:
 def done(
     command: list[str], what: str, folder: Path | None = None, environment: dict[str, str] | None = None
 ) -> str:
-    """Return what *command* writes; exit with its errors if it fails."""
+    """Return the output of *command*; exit with its errors if it fails."""
     ran = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode != 0:
         sys.exit(f"could not {what} ({ran.returncode}): {ran.stderr[-3000:]}")

@@ -1,4 +1,4 @@
-"""Commands called as a shell calls them, and scripts as modules."""
+"""Call commands as a shell does, and import scripts as modules."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def run_and_read(capture: Any, *arguments: Any) -> tuple[Any, str, str]:
 
 
 def answer(capture: Any, *arguments: Any) -> str:
-    """Return the standard output of one command, which succeeds."""
+    """Return the standard output of one command, which must succeed."""
     code, out, err = run_and_read(capture, *arguments)
     assert code == 0, err
     return out
 
 
 def script(path: Path) -> Any:
-    """Return the script at *path* as a module; what it imports may be beside it."""
+    """Return the script at *path* as a module; its imports may be in the same folder."""
     spec = importlib.util.spec_from_file_location(f"{path.parent.name}_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left() -> Iterator[None]:
-    """End what tests leave running, such as the jobs of an aborted one."""
+    """End processes that tests leave running, such as the jobs of an aborted test."""
     from processes import ended_with_us
 
     with ended_with_us():
@@ -50,7 +50,7 @@ def data_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Return the folder of large reference data beside the checkout, or skip when it is absent."""
+    """Return the folder of large reference data next to the checkout, or skip the test without it."""
     folder = ROOT.parent / "shared"
     if not (folder / "reference").is_dir():
         pytest.skip("the reference data beside the checkout (../shared) is absent")
@@ -59,7 +59,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Return one Chromium for all tests, or skip without it."""
+    """Return one Chromium for all tests, or skip the test without it."""
     api = pytest.importorskip("playwright.sync_api")
     if not Path("/usr/bin/chromium").exists():
         pytest.skip("no /usr/bin/chromium: install Debian's chromium package")

@@ -1,4 +1,4 @@
-"""Make runs whose messages and computations are as noisy as measured ones, sound or not."""
+"""Make healthy and unhealthy runs with messages and computations as noisy as measured ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def star(ranks, slow=None, factor=1.0):
 
 
 def ring(ranks, slow, factor):
-    """Return ranks in a ring of links, of which the one from rank *slow* on is at a *factor* of the rate."""
+    """Return ranks in a ring of links; the link from rank *slow* has a *factor* of the rate."""
     links = tuple(
         Link(rank, (rank + 1) % ranks, RATE * (factor if rank == slow else 1.0), 10_000.0)
         for rank in range(ranks)
@@ -64,7 +64,7 @@ def ring(ranks, slow, factor):
 
 @dataclasses.dataclass
 class NoisyRun:
-    """A simulated run whose records were made noisy, and the workload that was asked for."""
+    """A simulated run with noise added to its records, and the requested workload."""
 
     workload: Workload
     result: Result
@@ -85,7 +85,7 @@ class NoisyRun:
         times=1.0,
         stops=None,
     ):
-        """Simulate a job, its *slow* NIC at a *factor* of the rate, and make what was recorded noisy."""
+        """Simulate a job with the *slow* NIC at a *factor* of its rate, and add noise to the records."""
         workload = training(ranks, steps, operation)
         run = training(ranks, steps, operation, slow_host=slow_host, times=times, stops=stops)
         experiment = prepare(run, "default", network or star(ranks, slow, factor), backend="flow")
@@ -101,7 +101,7 @@ class NoisyRun:
         return cls(workload, dataclasses.replace(result, flows=flows, nodes=nodes))
 
     def stalled(self, host, at, lasted_ns):
-        """Return it with a link that carried nothing for so long: messages in flight on it came later."""
+        """Return the run with a stalled link: messages in flight on this link arrive later."""
         flows = self.result.flows.copy()
         when = int(self.result.makespan_ns * at)
         chosen = (flows["src"] == host) | (flows["dst"] == host) if host is not None else flows["src"] >= 0
@@ -110,7 +110,7 @@ class NoisyRun:
         return self._with(flows=flows), when, flows.index[hit]
 
     def slower_way(self, src, dst, factor):
-        """Return it with messages from *src* to *dst* that took longer."""
+        """Return the run with slower messages from *src* to *dst*."""
         flows = self.result.flows.copy()
         on = (flows["src"] == src) & (flows["dst"] == dst)
         took = (flows["end_ns"] - flows["start_ns"]) / np.where(on, factor, 1.0)
@@ -118,11 +118,11 @@ class NoisyRun:
 
     @property
     def nodes(self):
-        """The nodes that ran, with what was asked for."""
+        """The executed nodes with their requested durations."""
         return self.result.nodes.merge(self.workload.node_table(), on=["rank", "node_id"], how="left")
 
     def diagnosis(self):
-        """Return what `diagnose` says of it."""
+        """Return the diagnosis of the run."""
         return diagnose(self.result, self.nodes)
 
     def _with(self, **tables):

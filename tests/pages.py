@@ -1,4 +1,4 @@
-"""Read the documentation as a reader would type it: its commands, snippets and figures, in order."""
+"""Read the commands, snippets and figures of the documentation in order."""
 
 from __future__ import annotations
 
@@ -69,30 +69,30 @@ def blocks(page: Path) -> list[Block]:
 
 
 def command_spans(page: Path) -> list[str]:
-    """Return the commands of ours that stand in running text and tables."""
+    """Return the `chakrascope` commands in running text and tables."""
     text = re.sub(r"(?ms)^\s*```.*?^\s*```", "", page.read_text("utf-8"))
     return [span.replace("\\|", "|") for span in _SPAN.findall(text)]
 
 
 def figures(page: Path) -> list[str]:
-    """Return the paths of the figures on *page*, as written there."""
+    """Return the paths of the figures on *page*, as written on the page."""
     return re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text("utf-8"))
 
 
 def links(page: Path) -> list[str]:
-    """Return where the links on *page* lead, as written there, but those to other hosts."""
+    """Return the targets of the links on *page*, without links to other hosts."""
     found = re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
     return [link for link in found if "://" not in link]
 
 
 def anchors(page: Path) -> set[str]:
-    """Return what the headings of *page* are linked by."""
+    """Return the anchors of the headings of *page*."""
     headings = re.findall(r"(?m)^#+ (.+)$", page.read_text("utf-8"))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def scripts(page: Path) -> set[Path]:
-    """Return the scripts of ours that *page* names."""
+    """Return the scripts of this project that *page* names."""
     text = page.read_text("utf-8")
     names = re.findall(r"(?:scripts|benchmarks|examples)/[\w/]+\.py", text)
     names += [f"{name_of(page.parent)}/{each}" for each in re.findall(r"(?<![\w/])(\w+\.py)\b", text)]

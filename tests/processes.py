@@ -1,4 +1,4 @@
-"""Processes that tests start: whether they run, what they started, and that they end with the tests."""
+"""Find the processes that tests start, wait for them, and end them with the tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ for pause_s in (0, 0.1):
 
 
 def wait_for(condition: Callable[[], Value], seconds: float = 300.0) -> Value:
-    """Return what *condition* says once that is true; fails after *seconds*, which only a fault reaches."""
+    """Return the value of *condition* once it is true; fail after *seconds*."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"{condition} is still not true after {seconds} s"
@@ -46,7 +46,7 @@ def wait_for(condition: Callable[[], Value], seconds: float = 300.0) -> Value:
 
 
 def is_running(process: int) -> bool:
-    """Return whether the process of that id runs and is no zombie."""
+    """Return whether the process *pid* runs and is no zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -54,7 +54,7 @@ def is_running(process: int) -> bool:
 
 
 def children(parent: int) -> list[int]:
-    """Return the processes that *parent* started and that still run."""
+    """Return the running child processes of *parent*."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -79,7 +79,7 @@ def descendants(parent: int) -> list[int]:
 
 @contextmanager
 def ended_with_us() -> Iterator[None]:
-    """Mark all that is started within the block, and kill what is left of it afterwards, however we end."""
+    """Mark all processes started within the block, and kill the remaining ones afterwards."""
     mark = f"{VARIABLE}={uuid4().hex}"
     before = os.environ.pop(VARIABLE, None)
     # Isolated and without packages: it is there in an instant, and takes little memory.
@@ -100,7 +100,7 @@ def ended_with_us() -> Iterator[None]:
 
 @contextmanager
 def files_up_to(size_bytes: int) -> Iterator[None]:
-    """Let this process write no file beyond *size_bytes*, which ends like a full disk."""
+    """Limit the files of this process to *size_bytes*, which has the effect of a full disk."""
     before, wrote_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
     sys.dont_write_bytecode = True  # Python leaves the part that fits, and reads it next time
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))

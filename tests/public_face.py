@@ -1,4 +1,4 @@
-"""What others rely on, as text: exported names, commands with their options, columns of tables.
+"""The public interface as text: exported names, commands with their options, columns of tables.
 
 ``tests/public_face.txt`` holds it; ``test_public_face.py`` compares. A change on purpose is recorded with
 
@@ -41,7 +41,6 @@ CSV_COMMANDS = (
     "critical-path --by kind",
     "critical-path --by network",
     "find matmul",
-    "graph",
     "graph --fold modules",
     "graph --view edges",
     "layers",
@@ -59,7 +58,7 @@ CSV_COMMANDS = (
 
 
 def public_face() -> str:
-    """Return the whole text."""
+    """Return the text of the whole public interface."""
     lines = [f"Recorded by `{COMMAND}`; a difference is a change for users."]
     with tempfile.TemporaryDirectory() as folder:
         lines += ["", "# Names", *names()]
@@ -113,7 +112,7 @@ def _parameter(parameter: click.Parameter, context: click.Context) -> str:
 
 
 def tables() -> Iterator[str]:
-    """Yield the columns, with their types, of what a simulation and the analyses of it return."""
+    """Yield the columns and types of the tables that simulations and analyses return."""
     from chakrascope.runner import compare, critical_path, simulate, slack
 
     model = small_workload()
@@ -145,7 +144,7 @@ def tables() -> Iterator[str]:
 
 
 def csv_headers(study: Path) -> Iterator[str]:
-    """Yield the first line of what each of `CSV_COMMANDS` prints about *study*."""
+    """Yield the CSV header that each of `CSV_COMMANDS` prints for *study*."""
     from chakrascope.cli import main
 
     for line in CSV_COMMANDS:

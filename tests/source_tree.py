@@ -26,7 +26,7 @@ class Import:
 
     @property
     def where(self) -> str:
-        """Tell file and line, as editors open them."""
+        """The file and line, in the format that editors open."""
         return f"{self.file}:{self.line}"
 
 

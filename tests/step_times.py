@@ -1,4 +1,4 @@
-"""Write what `trace --steps 0` leaves, on paper."""
+"""Write synthetic recordings in the format of `trace --steps 0`."""
 
 import gzip
 import json

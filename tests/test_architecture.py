@@ -1,4 +1,4 @@
-"""The packages keep to the map in CONTRIBUTING.md: who may import what, and what a package exports."""
+"""The packages follow the rules of CONTRIBUTING.md on imports and exports."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def within(source: Source) -> str:
 
 
 def reaches_into(found: Import) -> bool:
-    """Say whether *found* names a private part of a package that its module is not inside."""
+    """Return whether *found* imports a private name of a package outside of that package."""
     home = within(modules()[found.module])
     path = found.target.split(".")
     if path[-1] != found.name:

@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say, on experiments and traces that are small enough for tests."""
+"""The benchmarks work on experiments and traces that are small enough for tests."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What the documentation tells readers to type works, in the order in which they type it."""
+"""The commands and snippets of the documentation work, in the order of the pages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def captured(tmp_path_factory, data_dir):
 
 @pytest.fixture
 def desk(captured, data_dir, tmp_path, monkeypatch):
-    """Stand in a folder with everything the pages name, as a reader would have it."""
+    """Change to a folder with all files that the pages name."""
     for name in STUDIES:
         shutil.copytree(captured.path, tmp_path / name)
     prefix = captured.workload_prefix()
@@ -82,14 +82,14 @@ def desk(captured, data_dir, tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    """Run one command of ours in this process; it has to succeed."""
+    """Run one `chakrascope` command in this process; the command must succeed."""
     with pytest.raises(SystemExit) as end:
         main([str(argument) for argument in arguments])
     assert not end.value.code, f"chakrascope {shlex.join(map(str, arguments))} exits with {end.value.code}"
 
 
 def as_typed(command, study):
-    """Return the words of *command*, with what the made-up names of the pages stand for in *study*."""
+    """Return the words of *command*, with placeholder names replaced by names of *study*."""
     edge = study.workload().graphs[0].edges.iloc[0]
     meant = {
         "3f2a": study.runs()[0].id[:8],
@@ -105,13 +105,13 @@ def as_typed(command, study):
 
 
 def told_command(words):
-    """Return the command that *words* name and the options they give it, those of a training script aside."""
+    """Return the command in *words* and its options, without those of a training script."""
     own = words[: words.index("--")] if "--" in words else words
     return own[1], [word.split("=")[0] for word in own[2:] if re.match(r"-[-a-z]", word)]
 
 
 def texts():
-    """Yield what users read: pages, CHANGELOG, help of every command, and the sentences in the code."""
+    """Yield the texts for users: pages, CHANGELOG, help of every command, and messages in the code."""
     for page in [*PAGES, ROOT / "CHANGELOG.md"]:
         yield name_of(page), page.read_text("utf-8")
     commands = [(cli, click.Context(cli, info_name="chakrascope"))]
@@ -144,7 +144,7 @@ def test_the_commands_and_snippets_of_a_page_run(page, desk):
 
 
 def test_the_answers_of_the_readme_run(desk):
-    """The commands in its table: what a packet-level backend needs is not on every machine."""
+    """Run the commands in the README's table, except for those that need ns-3."""
     text = (ROOT / "README.md").read_text("utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| ") and "?" in line]
     asked = [command for row in rows for command in re.findall(r"`(chakrascope [^`]+)`", row)]
@@ -211,7 +211,7 @@ def test_every_figure_names_the_script_that_makes_it(page):
 
 @pytest.mark.parametrize("script", WITH_SCRIPTS, ids=name_of)
 def test_every_script_that_is_named_starts(script, monkeypatch, capsys):
-    """All of them import what they need before they read their arguments."""
+    """Scripts import all packages before they read their arguments, so that `--help` tests the imports."""
     monkeypatch.setattr("sys.argv", [str(script), "--help"])
     monkeypatch.syspath_prepend(script.parent)
     with pytest.raises(SystemExit) as end:
@@ -237,7 +237,7 @@ def test_prose_is_wrapped(page):
 
 
 def test_words_have_their_replacement():
-    """What readers stumbled over; `WORDS` has the field's term for each."""
+    """Check texts for the unclear words in `WORDS`, which has the field's term for each."""
     pattern = re.compile(rf"(?i)(?<![\w`-])({'|'.join(WORDS)})(?![\w`-])")
     places = [f"{name}: {found[0]!r}" for name, text in texts() for found in pattern.finditer(text)]
     assert not places, f"write the field's term (WORDS): {places}"
@@ -257,7 +257,7 @@ def test_the_changelog_has_one_line_a_change():
 
 
 def test_the_newest_release_of_the_changelog_is_the_version():
-    """While changes are under Unreleased, the version is that of the release to come."""
+    """While CHANGELOG.md has the heading Unreleased, the version is above the newest release."""
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     project = (ROOT / "pyproject.toml").read_text("utf-8")
     (version,) = re.findall(r'^version = "(.+)"$', project, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The examples and notebooks give the figures that their pages have."""
+"""The examples and notebooks yield the figures on their pages."""
 
 import importlib
 import importlib.util
@@ -219,7 +219,7 @@ def test_the_study_draws_every_bar(written):
 
 
 def test_resnet50_trains_about_as_fast_as_it_was_measured(monkeypatch, tables):
-    """1,492 images a second on a V100 of a DGX-2, 21,484 on 16 (DeepLearningExamples, MXNet)."""
+    """A V100 of a DGX-2 trains 1,492 images per second, 16 V100 21,484 (DeepLearningExamples, MXNet)."""
     monkeypatch.delitem(sys.modules, "layer_costs", raising=False)
     costs = importlib.import_module("layer_costs").Costs("v100", "dgx-2-16")
     step_ns = sum(sum(costs.passes(layer, 256)) for layer in tables.read_layers("resnet50"))

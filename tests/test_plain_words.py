@@ -1,4 +1,4 @@
-"""Comments, docstrings and names use the field's words, in the folders that have been gone through."""
+"""Comments, docstrings and names in the folders of `CHECKED` use the field's words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plug-ins, ours and those of others, are found by entry points, and the core names none of them."""
+"""Plug-ins are found by entry points, and the core names none of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def folder_of(module: str) -> str:
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """Return what installs a distribution with a module and entry points, as others would."""
+    """Return a function that installs a distribution with a module and entry points."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def install(distribution, entries, **files):

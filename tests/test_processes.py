@@ -1,4 +1,4 @@
-"""Nothing that tests start is left when they end."""
+"""Processes that tests start end with the tests."""
 
 import os
 import signal

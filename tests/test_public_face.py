@@ -1,4 +1,4 @@
-"""What users rely on changes on purpose only."""
+"""The public interface equals the recorded text in ``public_face.txt``."""
 
 import difflib
 import re

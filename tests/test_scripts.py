@@ -1,4 +1,4 @@
-"""Scripts that make the pages and files of this project: figures from runs, pages from figures, refusals."""
+"""The scripts that write pages and files of this project compute and refuse as they should."""
 
 import gzip
 import importlib
@@ -49,7 +49,7 @@ def simulated(fidelity):
 
 @pytest.fixture(scope="module")
 def table(fidelity, simulated):
-    """Return the errors as if packets took twice what the unaware backend says, and a tenth of a second."""
+    """Return errors for packets that take twice the time of the unaware backend, and 0.1 s of CPU time."""
     unaware = simulated[simulated["backend"] == "analytical-unaware"]
     packet = unaware.assign(backend="packet", makespan_ns=2 * unaware["makespan_ns"], seconds=0.1, flags="")
     incast = (simulated["backend"] == "flow") & (simulated["pattern"] == "incast")
@@ -195,7 +195,7 @@ def test_no_step_has_a_part_in_the_choice_of_its_own_network(accuracy, monkeypat
     rows = accuracy.predictions([accuracy.Step(name, make_workload(), 10**6) for name in ratios])
     assert [(row.step.name, row.predicted) for row in rows][-1] == ("c", 3.0)
     page = accuracy.report(rows)
-    assert "| worst | 1.00 | 3.00 |" in page
+    assert "| largest error | 1.00 | 3.00 |" in page
     assert page.index("| `c` |") < page.index("| `b` |")
 
 

@@ -1,4 +1,4 @@
-"""The documentation site: whole, searchable from the disk, and without a foreign host."""
+"""The documentation site is complete, can be searched offline, and loads nothing from other hosts."""
 
 import os
 import re

@@ -79,6 +79,7 @@ def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent
     module.watch_loaders(importlib.import_module("torch.utils.data.dataloader"))
     torch = importlib.import_module("torch")
     module.watch_backward(torch)
+    module.mark_gradients(torch)
     if torch.distributed.is_available():
         module.watch_communication(torch.distributed.distributed_c10d)
     agent: _agent.Agent = module.Agent(out, **options, trigger="manual")

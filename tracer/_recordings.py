@@ -63,7 +63,8 @@ class Recording(msgspec.Struct, frozen=True):
     """One step of one rank.
 
     *groups* maps the names of this rank's groups to their ranks. *made_groups* has the ranks of every
-    group that was created, in order. *compiled* are the modules that the script compiles.
+    group that was created, in order. *compiled* are the modules that the script compiles. *tf32* are the
+    classes of operators (``gemm``, ``attention``, ``convolution``) for which the script allows TF32.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class Recording(msgspec.Struct, frozen=True):
     entries: list[RecordedEntry] = []
     modules: list[str] = []
     compiled: list[str] = []
+    tf32: list[str] = []
     failure: Failure | None = None
 
     @classmethod

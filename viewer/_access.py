@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response as AnyResponse
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
 _REFUSAL = "This request does not come from the viewer's pages. Reload the page; it may be outdated."
-# Of properties that have the same type on every page; None stands for one that is not set.
+# Types of properties with the same type on every page; an unset property is None.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "checked": (bool,),
     "clickData": (dict,),
@@ -100,7 +100,7 @@ def protect(app: Dash) -> None:
     @app.server.after_request
     def add_headers(response: Response) -> Response:
         scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
-        # Files of Perfetto come with a policy of their own.
+        # Files of Perfetto have a separate policy.
         response.headers.setdefault(
             "Content-Security-Policy",
             f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
@@ -123,7 +123,7 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
 
 def require_token(server: Flask, token: str) -> None:
     """Answer only browsers that have opened the address with *token*; a cookie stores it."""
-    # Browsers share cookies between the ports of a machine, on each of which may be a viewer.
+    # Browsers share cookies between the ports of a machine, and each port may have a viewer.
     cookie = f"chakrascope_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
     @server.get("/api/token")
@@ -144,7 +144,7 @@ def require_token(server: Flask, token: str) -> None:
             return _ask_for_token(wrong=bool(given))
         return None
 
-    # First of all: of strangers nothing is read, such as the body of a callback.
+    # The token is checked first, so that nothing else of a foreign request is read.
     server.before_request_funcs.setdefault(None, []).insert(0, check)
 
 
@@ -181,7 +181,7 @@ def refuse_malformed(app: Dash) -> None:
         if not isinstance(body, dict) or not isinstance(body.get("output"), str):
             abort(400, _REFUSAL)
         wanted = app.callback_map.get(body["output"])
-        # Those that run in the browser have no callback here.
+        # Clientside callbacks have no function on the server.
         if wanted is None or "callback" not in wanted or not _fits(body, wanted):
             abort(400, _REFUSAL)
 
@@ -227,7 +227,7 @@ def _fit_outputs(given: Any, wanted: Any) -> bool:
 def _is_output(given: Any, wanted: Output) -> bool:
     """Return whether *given* is the property *wanted*, or the list of those that match its pattern."""
     items = given if isinstance(given, list) else [given]
-    # Of outputs that several callbacks write, the name of the property ends in "@" and a hash.
+    # If several callbacks write an output, the name of its property ends in "@" and a hash.
     return all(
         _is_property(item) and Output(item["id"], item["property"].partition("@")[0]) == wanted
         for item in items

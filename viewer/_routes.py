@@ -63,7 +63,7 @@ from .queries import (
     stragglers_of,
 )
 
-# Of viewer/vendor; the address that assets/09_charts.js tells Dash has it, too, so that browsers may keep it.
+# Version of viewer/vendor/plotly, also in the address in assets/03_shell.js, so that browsers may cache it.
 _VERSION = "4.1.1"
 _SCRIPT = Path(__file__).parent / "vendor" / "plotly" / "plotly-cartesian.min.js.gz"
 _YEAR_S = 365 * 86400

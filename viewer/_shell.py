@@ -15,7 +15,7 @@ from ._access import protect, refuse_malformed
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 300
 _LONGEST_TITLE = 120  # characters
-# Dash's own, with a language.
+# The index page of Dash, with a language.
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
     <head>
@@ -45,7 +45,7 @@ def new_dash(prefix: str = "/") -> Dash:
         suppress_callback_exceptions=True,
         compress=True,
         assets_folder="assets",
-        # ES modules, which are no scripts of every page: 10_timeline.js imports them.
+        # The timeline consists of ES modules, which 03_shell.js imports when they are needed.
         assets_path_ignore=["^timeline$"],
         routes_pathname_prefix="/",
         requests_pathname_prefix=prefix,
@@ -57,7 +57,7 @@ def new_dash(prefix: str = "/") -> Dash:
     def alive() -> str:
         return "yes"
 
-    # Flask-Compress leaves the files it streams open; they are our own few assets, a few kB each.
+    # Flask-Compress would leave streamed files open; the assets are small enough to send whole.
     app.server.config["COMPRESS_STREAMS"] = False
     app.clientside_callback(
         ClientsideFunction("chakrascope", "firstScheme"), Output("dark", "checked"), Input("dark", "id")
@@ -101,7 +101,7 @@ def frame(
         html.Span(className="logo-mark"),
         dmc.Title("Chakrascope", order=1, fw=700, size="lg", className="logo-name"),
     ]
-    # Checked as the system or the user says (assets/01_scheme.js), before any page is drawn.
+    # assets/03_shell.js sets the switch before any page is drawn.
     switch = dmc.Switch(id="dark", label="Dark")
     head = dmc.Group(
         [
@@ -117,7 +117,7 @@ def frame(
     bar = {} if navigation is None else {"navbar": {"width": 190, "breakpoint": 0}}
     return dmc.MantineProvider(
         id="mantine",
-        # The shades on which white can be read: 4.5 to 1 and more.
+        # White text has a contrast of at least 4.5 to 1 on this shade.
         theme={"primaryColor": "blue", "primaryShade": 8, "fontFamily": "system-ui, sans-serif"},
         defaultColorScheme="auto",
         children=[
@@ -137,14 +137,16 @@ def frame(
 
 def _page() -> dcc.Loading:
     """Return the container of a page, which shows progress while a page takes long to load."""
-    notice = html.Div([html.I(className="spinner"), "Reading the run…"], id="loading", role="status")
+    spinner = html.I(className="spinner")
+    first = html.Div([spinner, "Reading the study…"], className="loading", role="status")
+    notice = html.Div([spinner, "Reading the run…"], id="loading", className="loading", role="status")
     return dcc.Loading(
-        html.Div(id="page", tabIndex="-1"),
+        html.Div(first, id="page", tabIndex="-1"),
         custom_spinner=notice,
-        # Only a page that is being made, not a part of one that is; and no flicker where that takes no time.
+        # Progress is shown for whole pages only, and after a delay, so that fast pages do not flicker.
         target_components={"page": "children"},
         delay_show=_PATIENCE_MS,
-        # What was there before stays, but cannot be taken for what is asked for.
+        # The previous page stays visible but faint.
         overlay_style={"visibility": "visible", "opacity": 0.35, "pointerEvents": "none"},
         parent_className="page-holder",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -17,17 +18,14 @@ import numpy.typing as npt
 
 from ..converter import NodeType, Workload
 from ..errors import ChakrascopeError, StudyError
-from ..runner import REPLAY, Result, RunInfo, Study, Workspace
+from ..runner import REPLAY, Result, RunInfo, Study, Workspace, get_backend, prepare
 from ..runner.analysis import RunAnalysis, measured_result
 from .timeline import TimelineIndex
 
-# Settings of single pages that an address may hold: the run compared against, and why it differs, the
-# breakdown, what might change and how many times as fast, the graph's edges, folding, hops and opened nodes,
-# the filter of the runs, what is imported, what a sweep goes over and what it is to find, what is set against
-# the time, the form of a new run, a query, the sweep, the sides of a difference, what starts of a job differ
-# by, the recorded step; of the timeline: whether measured lanes are shown, the window in ns, the rows, their
-# colours, the order of the ranks, which of them are shown, pinned and hidden, whether equal ones are folded,
-# what is searched for, and what is compared with it.
+# Settings in the address, by page. Compare: against, why. Critical path: by, change, times. Graph: edges,
+# fold, hops, open. Runs: find. Import: item. New run: setup. Query: sql. Stragglers: step. Diff: before,
+# after, starts. Sweep: sweep, over, aim, pareto. Timeline: t0 and t1 (ns), rows, colour, order, ranks, same,
+# empty, pinned, hidden, seek, measured, `beside`, align.
 OPTIONS = (
     "after",
     "against",
@@ -39,6 +37,7 @@ OPTIONS = (
     "change",
     "colour",
     "edges",
+    "empty",
     "find",
     "fold",
     "hidden",
@@ -150,7 +149,7 @@ class OpenRun(RunAnalysis):
 
     def _index(self, *, measured: bool, nested: bool) -> TimelineIndex:
         ranks = self.result.columns("ranks")["rank"].tolist()
-        # Calls are read rank by rank, when a rank becomes visible.
+        # Host calls are read when their rank becomes visible.
         calls_of = self.calls.of_rank if measured and nested and self.calls else None
         by_rank = self.is_large or calls_of is not None
         return TimelineIndex(
@@ -181,6 +180,7 @@ class Surroundings:
 
     *workspace* are these studies, in which this one is called *name*; *import_from* is the folder to
     import from. Open runs are cached for all studies together, so that memory does not grow with them.
+    *replayed* are the folders of the captured workloads that this server has replayed, or tried to.
     """
 
     name: str = ""
@@ -188,6 +188,8 @@ class Surroundings:
     import_from: Path | None = None
     open_runs: OrderedDict[tuple[Path, str], OpenRun] = field(default_factory=OrderedDict, repr=False)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    replayed: set[Path] = field(default_factory=set, repr=False)
+    replaying: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 
 class StudyView:
@@ -236,8 +238,32 @@ class StudyView:
         """
         if run_id:
             return run_id
-        default = self.study.default_run()
+        default = self.default_run()
         return default.id if default else ""
+
+    def default_run(self) -> RunInfo | None:
+        """Return the study's default run: the capture as measured, or without a capture the newest run.
+
+        A capture without a replay is replayed first, once per server, as commands do. If the replay fails,
+        or the study cannot be written to, the newest run is the default.
+        """
+        default = self.study.default_run()
+        captured = self.study.measured_workload()
+        if captured is None or _is_replay_of(default, captured):
+            return default
+        with self.near.replaying:
+            folder = self.study.workload_dir(captured)
+            if folder not in self.near.replayed and os.access(self.study.path, os.W_OK):
+                self.near.replayed.add(folder)
+                with contextlib.suppress(ChakrascopeError):  # reported when the workload is opened
+                    self._replay(captured)
+        return self.study.default_run()
+
+    def _replay(self, captured: str) -> None:
+        """Add the replay of the workload *captured* to the study, unless a command added it meanwhile."""
+        if not _is_replay_of(self.study.default_run(), captured):
+            experiment = prepare(self.study.workload_prefix(captured), "default", None, backend=REPLAY)
+            self.study.add_run(experiment, get_backend(REPLAY).run(experiment), workload=captured)
 
     def annotate(self, run_id: str, label: str, note: str, tags: Sequence[str] = ()) -> None:
         """Store the *label*, the *note* and the *tags* of a run; see `Study.annotate`."""
@@ -290,7 +316,7 @@ class StudyView:
         """Return one of :meth:`captures` as if it were a run: its converted step, as measured."""
         if name not in self.captures():
             raise StudyError(f"This study has no converted capture '{name[:80]}'; choose one from the list.")
-        # Unlike a run, a workload may be made anew under its name.
+        # Unlike a run, a workload may be replaced under its name.
         key = (self.study.path, f"{name} {self.study.workload_dir(name).stat().st_mtime_ns}")
         with self._lock:
             known = self._open.get(key)
@@ -312,6 +338,10 @@ class StudyView:
         """Release the least recently used runs."""
         while len(self._open) > _OPEN_RUNS:
             self._open.popitem(last=False)
+
+
+def _is_replay_of(run: RunInfo | None, workload: str) -> bool:
+    return run is not None and run.backend == REPLAY and run.workload == workload
 
 
 def _cut(name: str, value: str) -> str:

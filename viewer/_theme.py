@@ -9,7 +9,7 @@ from ..runner.analysis import EDGE_LABELS
 from ..runner.study import run_name
 from ..support import count_text, duration_text
 
-# Okabe and Ito's palette: the hues stay apart for the common colour-vision deficiencies.
+# Okabe and Ito's palette: readers with common colour-vision deficiencies can distinguish its hues.
 KIND_COLOURS: dict[str, str] = {
     "compute": "#3b82c4",
     "communication": "#e08214",
@@ -20,7 +20,7 @@ KIND_COLOURS: dict[str, str] = {
     "wait": "#c45a9c",
     "idle": "#a9b1ba",
 }
-# What a rank holds in memory, from below: label and colour.
+# Label and colour of each part of the memory of a rank, from the bottom.
 MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "weights": ("Weights", "#3b82c4"),
     "gradients": ("Gradients", "#7a9e3f"),
@@ -28,14 +28,14 @@ MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "activations": ("Activations", "#d9731a"),
     "workspace": ("Workspace", "#8a939c"),
 }
-# What is written on these colours, in both schemes: at least 4.5 to 1 against each of them.
+# Colour of text on these colours in both schemes, with a contrast of at least 4.5 to 1.
 ON_KIND_INK = "#0b1016"
-# Of names: distinct, with dark ink readable on all of them; further names repeat them.
+# Colours of names, on which dark text is readable; further names repeat them.
 NAME_COLOURS = (
     "#6fa8dc", "#f0a860", "#8fc07a", "#cf8bb8", "#5fc4b8", "#e0c64a", "#a99be0", "#e58e7a", "#8fb1bd",
     "#b9a06a", "#7fc8f0", "#c3cf6a",
 )  # fmt: skip
-# The critical path wherever it is drawn over something else.
+# Colour of the critical path over other drawings.
 PATH_COLOUR = "#d6264f"
 KINDS: tuple[str, ...] = tuple(KIND_COLOURS)
 

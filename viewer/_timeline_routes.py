@@ -81,7 +81,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     def like() -> Response:
         run, other = source_asked_for(view), source_asked_for(view, "beside")
         rank, step = _integer("rank", -1), _integer("step", -1)
-        # A counterpart is on the same rank.
+        # The counterpart of a node is on the same rank.
         nodes, others = run.nodes_of(rank), other.nodes_of(rank)
         rows = np.flatnonzero(nodes["node_id"].to_numpy() == _integer("node", -1))
         if not len(rows):
@@ -226,7 +226,7 @@ def _node(
     index = index_asked_for(run)
     lane, start, end = index.lane_of(rank, node_id)
     edges = run.edges_of(rank) if with_flows else None
-    # The slack of a large run takes a while to find, which a node that is only hovered over is not worth.
+    # Slack takes long in a large run, so it is not computed for a node under the pointer.
     slack = run.slack_of(rank, node_id) if with_flows else None
     called = [] if edges is None else _called(run, edges, found)
     return {
@@ -318,7 +318,7 @@ def _steps(run: OpenRun) -> list[dict[str, int]]:
     """Return the start and end of each captured step of the run, if there are several."""
     if run.is_large and captured_steps(run.workload.metadata) < 2:
         return []
-    # Every rank goes through the steps.
+    # All ranks have the same steps.
     nodes = run.nodes_of(int(run.result.columns("ranks")["rank"][0])) if run.is_large else run.nodes
     known = nodes[nodes["step"] >= 0]
     if known["step"].nunique() < 2:

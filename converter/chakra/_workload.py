@@ -199,6 +199,9 @@ class Workload:
         prefix.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(prefix.parent)
         _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
+        for rank, path in _files_of_ranks(prefix).items():
+            if rank not in self.own_ranks:  # of an earlier, larger workload
+                path.unlink()
         try:
             self._write(prefix, linked=linked)
         except BaseException:
@@ -368,13 +371,7 @@ def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
 
 def _rank_files(prefix: Path) -> dict[int, Path]:
     """Return the ``.et`` files of ranks 0, 1, ...; raise if one is missing."""
-    pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
-    found: dict[int, Path] = {}
-    if prefix.parent.is_dir():
-        for path in prefix.parent.iterdir():
-            match = pattern.fullmatch(path.name)
-            if match:
-                found[int(match[1])] = path
+    found = _files_of_ranks(prefix)
     if not found:
         raise WorkloadError(
             f"No workload at {prefix}: {prefix.name}.0.et does not exist. Give the prefix of the .et files, "
@@ -387,6 +384,13 @@ def _rank_files(prefix: Path) -> dict[int, Path]:
             f"rank {max(found)} exists. Add {prefix.name}.{missing[0]}.et or remove the files above it."
         )
     return {rank: found[rank] for rank in range(len(found))}
+
+
+def _files_of_ranks(prefix: Path) -> dict[int, Path]:
+    """Return the ``.et`` files of *prefix* that exist, by rank."""
+    pattern = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et")
+    files = prefix.parent.iterdir() if prefix.parent.is_dir() else ()
+    return {int(match[1]): path for path in files if (match := pattern.fullmatch(path.name))}
 
 
 def _load_groups(prefix: Path) -> dict[int, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Simulate Table 1 of the ASTRA-sim 3.0 paper, as it was run and as it was meant."""
+"""Simulate Table 1 of the ASTRA-sim 3.0 paper, with its actual and its intended settings."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def table_1(backend: str) -> pd.DataFrame:
-    """Return the paper's figures and ours, one column each."""
+    """Return the paper's figures and the simulated figures, one column each."""
     workload = microbenchmark("all-reduce", RANKS, SIZE_BYTES)
     columns: dict[str, dict[str, float]] = {"published": PUBLISHED}
     for name in ("as-run", "as-meant"):
@@ -46,7 +46,7 @@ def table_1(backend: str) -> pd.DataFrame:
 
 
 def figures(result: Result) -> dict[str, float]:
-    """Return what the paper's table has, of one result."""
+    """Return the figures of the paper's table for one result."""
     took = result.flows["end_ns"] - result.flows["start_ns"]
     moved_bits = 8 * 2 * (RANKS - 1) / RANKS * SIZE_BYTES
     return {

@@ -1,4 +1,4 @@
-"""Training jobs of two ranks on gloo for `benchmarks/closed_loop.py`: each prints what its steps took.
+"""Training jobs of two ranks on gloo for `benchmarks/closed_loop.py`; each prints its step times.
 
 torchrun --nproc-per-node 2 examples/closed_loop/train.py ddp
 """
@@ -39,13 +39,13 @@ def plain_step(model, parameters, batch):
 
 
 def ddp(options, batch):
-    """Gradients in buckets, reduced during the backward pass."""
+    """Train with gradients in buckets that are reduced during the backward pass."""
     model = DistributedDataParallel(perceptron(options.width, options.layers), bucket_cap_mb=BUCKET_MB)
     return plain_step(model, model.parameters(), batch)
 
 
 def fsdp(options, batch):
-    """Every layer's parameters sharded, gathered when needed, and their gradients scattered."""
+    """Train with sharded parameters that are gathered when needed, and scattered gradients."""
     model = perceptron(options.width, options.layers)
     for module in model:
         if isinstance(module, nn.Linear):
@@ -55,7 +55,7 @@ def fsdp(options, batch):
 
 
 def tensor(options, batch):
-    """Pairs of layers split by columns and by rows, with an all-reduce for each."""
+    """Train pairs of layers that are split by columns and rows, with an all-reduce for each pair."""
     model = perceptron(options.width, options.layers)
     plan = {str(2 * i): ColwiseParallel() if i % 2 == 0 else RowwiseParallel() for i in range(options.layers)}
     parallelize_module(model, init_device_mesh("cpu", (dist.get_world_size(),)), plan)
@@ -63,7 +63,7 @@ def tensor(options, batch):
 
 
 def pipeline(options, batch):
-    """Half of the layers on each rank, one forward and one backward pass in turn."""
+    """Train half of the layers on each rank, with alternating forward and backward passes."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     model = perceptron(options.width, options.layers // ranks)
     stage = PipelineStage(model, rank, ranks, torch.device("cpu"))
@@ -82,7 +82,7 @@ def pipeline(options, batch):
 
 
 class Exchange(torch.autograd.Function):
-    """Every rank's tokens to the experts of all ranks, and their gradients back."""
+    """Send the tokens of every rank to the experts of all ranks, and return their gradients."""
 
     @staticmethod
     def forward(ctx, tokens):

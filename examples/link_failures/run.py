@@ -1,4 +1,4 @@
-"""Simulate a fabric with links down or slow, and tell what each failure costs."""
+"""Simulate a fabric with failed or slow links, and print the cost of each failure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def costs(backends: list[str]) -> pd.DataFrame:
-    """Return how long an all-reduce and an all-to-all take under each failure, in us, a column each."""
+    """Return the times in us of an all-reduce and an all-to-all under each failure."""
     network = NetworkConfig.load(HERE / "fabric.yml")
     columns: dict[str, dict[str, float]] = {}
     for pattern in ("all-reduce", "all-to-all"):

@@ -1,4 +1,4 @@
-"""Draw the study's figures as SVG, which every browser shows and no library is needed for."""
+"""Draw the figures of the study as SVG, without a plotting library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _write(path: Path, drawing: _Drawing) -> None:
 
 
 class _Drawing:
-    """Shapes on a page that grows with them."""
+    """Shapes of a drawing, and the size that they need."""
 
     def __init__(self, title: str) -> None:
         self.shapes: list[str] = []
@@ -63,7 +63,7 @@ class _Drawing:
         self.shapes.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>')
 
     def key(self, y: float, entries: dict[str, str]) -> None:
-        """Explain the colours."""
+        """Draw the legend of the colours."""
         x = float(_LEFT)
         for words, colour in entries.items():
             self.bar(x, y - 10, 12, 12, colour, tip=words)
@@ -137,7 +137,7 @@ def _steps(summary: pd.DataFrame, titles: dict[str, str]) -> _Drawing:
 
 
 def _compute(layers: pd.DataFrame, titles: dict[str, str]) -> _Drawing:
-    """Draw the computation of each layer on all platforms, a panel for each model, logarithmic."""
+    """Draw the computation of each layer on all platforms on a logarithmic axis, one panel per model."""
     drawing = _Drawing("Computation of each layer in a training step (logarithmic)")
     rows = layers[(layers["parallelism"] == "data") & (layers["compute_ns"] > 0)]
     platforms = dict(zip(rows["platform"].unique(), _PLATFORMS, strict=False))
@@ -151,7 +151,7 @@ def _compute(layers: pd.DataFrame, titles: dict[str, str]) -> _Drawing:
 
 
 def _compute_panel(drawing: _Drawing, panel: pd.DataFrame, platforms: dict[str, str], top: float) -> float:
-    """Draw a dot a layer and platform, those of a platform joined; return where the next panel begins."""
+    """Draw a line of dots per platform, one dot per layer; return the position of the next panel."""
     low = math.floor(math.log10(panel["compute_ns"].min()))
     high = math.ceil(math.log10(panel["compute_ns"].max()))
     scale = 150 / (high - low)
@@ -176,7 +176,7 @@ def _compute_panel(drawing: _Drawing, panel: pd.DataFrame, platforms: dict[str, 
 
 
 def _layers(rows: pd.DataFrame, title: str) -> _Drawing:
-    """Draw computation and communication of each layer, a panel for each parallelism and platform."""
+    """Draw computation and communication of each layer, one panel per parallelism and platform."""
     drawing = _Drawing(f"{title}: computation and communication of each layer")
     drawing.key(_TOP - 14, {"computation": _COMPUTE, "communication": _COMMUNICATION})
     top = float(_TOP)
@@ -193,7 +193,7 @@ def _layers(rows: pd.DataFrame, title: str) -> _Drawing:
 
 
 def _panel(drawing: _Drawing, rows: pd.DataFrame, top: float) -> None:
-    """Draw pairs of bars, one pair per layer, to a scale of their own."""
+    """Draw pairs of bars, one pair per layer, with a separate scale."""
     peak = float(rows[["compute_ns", "communication_ns"]].to_numpy().max())
     drawing.line(_LEFT, top + 150, _LEFT + 18 * len(rows), top + 150)
     drawing.line(_LEFT, top, _LEFT, top + 150)
@@ -211,12 +211,12 @@ def _panel(drawing: _Drawing, rows: pd.DataFrame, top: float) -> None:
 
 
 def _rows(table: pd.DataFrame) -> Iterator[Any]:
-    """Yield the rows, columns by name."""
+    """Yield the rows of the table as dictionaries."""
     yield from table.itertuples(index=False)
 
 
 def _time(microseconds: float) -> str:
-    """Return a time for people."""
+    """Return a time as text with its unit."""
     for unit, size in (("s", 1e6), ("ms", 1e3), ("us", 1.0)):
         if microseconds >= size:
             value = microseconds / size

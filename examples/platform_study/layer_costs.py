@@ -1,4 +1,4 @@
-"""What a layer takes on a chip, by the costs that `chakrascope predict` has for it."""
+"""Times of a layer on a chip, by the costs of `chakrascope predict`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BACKWARD = 2
 
 
 class Costs:
-    """The prices of a *chip*: the shares of its peaks that each class of operator reaches, by its file."""
+    """The costs of a *chip*: the shares of its peaks that each class of operators reaches."""
 
     def __init__(self, chip: str, network: str) -> None:
         found = find_chip(chip)
@@ -29,7 +29,7 @@ class Costs:
         self.name, self.software = chip, software
 
     def passes(self, layer: Layer, samples: int) -> tuple[int, int, int]:
-        """Return what *layer* takes for so many samples, in ns: forward, gradient of inputs, of weights."""
+        """Return the times of *layer* in ns: forward pass, gradient of inputs, gradient of weights."""
         product = sum(self._prices.operator_ns(each) for each in _products(layer, samples))
         touched = self._prices.operator_ns(_pointwise(layer, samples))
         weights = product if layer.kind in {"conv", "linear"} else 0.0

@@ -1,4 +1,4 @@
-"""Read the layer tables and write what a rank computes and communicates as ASTRA-sim 1.0 text workloads."""
+"""Read tables of layers, and write their computation and communication as ASTRA-sim 1.0 text workloads."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _row(layer: Layer, parallelism: str, group: int, samples: int, passes: Passe
 
 
 def _activations(layer: Layer, ranks: int, samples: int) -> list[str]:
-    """Return what model parallelism communicates: of the forward pass, and of the input's gradient."""
+    """Return the communication of model parallelism in the forward pass and for the input's gradient."""
     outputs = layer.outputs * layer.output_positions * samples * BYTES_PER_ELEMENT
     inputs = layer.inputs * layer.input_positions * samples * BYTES_PER_ELEMENT
     forward = {"outputs": f"ALLGATHER {-(-outputs // ranks)}", "rows": f"ALLREDUCE {outputs}"}

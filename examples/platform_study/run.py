@@ -97,7 +97,7 @@ def build(model: str, parallelism: str, platform: str, samples: int, folder: Pat
 
 
 def per_layer(result: Result, workload: Workload) -> pd.DataFrame:
-    """Return what rank 0 does for each layer: computation, communication, and waiting to communicate."""
+    """Return computation, communication and waiting of rank 0 for each layer."""
     graph = workload.graphs[workload.program_of_rank[0]]
     times = result.nodes.loc[result.nodes["rank"] == 0, ["node_id", "start_ns", "end_ns"]]
     nodes = graph.nodes.merge(times, on="node_id")
@@ -116,7 +116,7 @@ def per_layer(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def totals(result: Result, layers: pd.DataFrame, published_us: int | None) -> dict[str, int | None]:
-    """Return a step's figures in microseconds."""
+    """Return the total times of a step in microseconds."""
     sums = layers[["compute_ns", "communication_ns", "queued_ns"]].sum()
     return {
         "step_us": round(result.makespan_ns / 1000),

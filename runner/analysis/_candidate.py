@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...support.table import Columns
+from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
 from ._labels import function_of
 from ._what_if import Target
@@ -77,6 +77,25 @@ def largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
     sums = sums_by(segments["duration_ns"][rows], segments[column][rows])
     name = max(sums, key=sums.__getitem__)
     return str(name), int(sums[name])
+
+
+def training_functions(segments: CodedColumns) -> set[str]:
+    """Return the functions of a script that call the optimizer, or a rank's last backward pass.
+
+    Another function with a backward pass has one of its own, such as the gradient of a penalty.
+    """
+    places, phases = segments["place"], segments["phase"]
+    found = {function_of(place) for place in set(places[phases == "optimizer"].tolist())}
+    backward = np.flatnonzero((phases == "backward") & (places != ""))
+    backward = backward[np.argsort(segments["start_ns"][backward], kind="stable")]
+    for _, own in grouped(backward, segments["rank"][backward]):
+        found.add(function_of(str(places[own[-1]])))
+    return found - {""}
+
+
+def is_forward(function: str) -> bool:
+    """Return whether a *function* of a script, with its file, is the forward pass of a module."""
+    return function.partition(" (")[0].endswith(".forward")
 
 
 def where(segments: Columns, rows: Ints) -> str:

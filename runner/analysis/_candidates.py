@@ -28,14 +28,16 @@ from ._candidate import (
     Ints,
     grouped,
     in_place,
+    is_forward,
     largest,
     scaled,
     sum_ns,
+    training_functions,
     where,
 )
 from ._critical_path import CriticalPath
 from ._fusion import FUSIBLE, chains_of_nodes
-from ._host_candidates import collective_loops, host_work, loop, loops, synchronisations
+from ._host_candidates import barriers, collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
@@ -83,6 +85,7 @@ def candidates(
     in_loops = np.concatenate([nothing, *of_loops.values()])
     looped = np.isin(hosted, in_loops)
     looped &= segments["cause"][hosted] != DELAYED
+    in_barriers, communicated = barriers(segments, rows_of.get("communication", nothing))
     computations = _computations(segments, computed, on_host=computed_on_host(workload))
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
@@ -92,11 +95,10 @@ def candidates(
         *_functions(segments, _outside(in_loops, segments)),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
-        *_communications(
-            segments, rows_of.get("communication", nothing), computed, calls, result=result, is_slow=is_slow
-        ),
-        *collective_loops(segments, rows_of.get("communication", nothing)),
-        *accumulation(path, workload, rows_of.get("communication", nothing)),
+        *in_barriers,
+        *_communications(segments, communicated, computed, calls, result=result, is_slow=is_slow),
+        *collective_loops(segments, communicated),
+        *accumulation(path, workload, communicated),
         *_copies(segments, rows_of.get("copy", nothing)),
         *_remote_memory(segments, rows_of.get("memory", nothing)),
         *synchronisations(path, workload, rows_of.get("sync", nothing), _uncomputed_ns(result)),
@@ -226,22 +228,26 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     Of the function that calls the backward pass only operators count, and have to take most of the step. It
     cannot leave the step, and its place includes the backward pass, so that it is not advised.
     """
-    called = segments["phase"].passes(CALLED_PHASES.__contains__)
-    training = {function_of(place) for place in set(segments["place"][called].tolist())} - {""}
+    training = training_functions(segments)
     if not training:
         return  # without training, or where its place is unknown, one function may well do everything
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
-    rows = rows[~called[rows]]
-    for function, everything in grouped(rows, segments["place"][rows].mapped(function_of)):
+    worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
+    worked_ns = int(segments["duration_ns"][worked].sum())
+    called = segments["phase"].passes(CALLED_PHASES.__contains__)
+    rows = rows[~called[rows] | ~functions[rows].passes(training.__contains__)]
+    for function, everything in grouped(rows, functions[rows]):
         computed, hosted = (everything[kinds[everything] == kind] for kind in ("compute", "host"))
         own, least = (computed, 0.5) if function in training else (everything, _LEAST_FUNCTION)
-        path_ns, is_forward = sum_ns(segments, own), function.partition(" (")[0].endswith(".forward")
-        if path_ns <= least * segments["duration_ns"].sum() or not function or is_forward:
+        path_ns = sum_ns(segments, own)
+        if path_ns <= least * worked_ns or not function or is_forward(function):
             continue
+        # Less work waits less for a processor.
+        delayed = np.flatnonzero(~worked & (functions == function) & (function not in training))
         caused = hosted[segments["cause"][hosted] != "dispatch"]
         if own is everything and sum_ns(segments, caused) >= MOST_OF_IT * path_ns:
-            yield from _host_function(segments, function, everything, caused)
+            yield from _host_function(segments, function, _union(everything, delayed), caused)
             continue
         if not len(computed):
             continue
@@ -260,7 +266,8 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
                 operator, _ = largest(segments, _union(computed, messages), "operator")
                 what = f"Everything in {function}, its longest operator {short_name(operator)}"
             target, is_advised = Target("place", function), function not in training
-            yield scaled(segments, what, "compute", target, own, remedy="function", is_advised=is_advised)
+            every = _union(own, delayed)
+            yield scaled(segments, what, "compute", target, every, remedy="function", is_advised=is_advised)
 
 
 def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:

@@ -17,12 +17,10 @@ from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
 from .._framed import sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
-from .._sync_points import SyncPoints
-from .._traits import about_backend
 from ._choices import BREAKDOWNS
 from ._labels import short_name
 from ._path_facts import NodeFacts, describe_collectives
-from ._path_walk import Steps, path_steps
+from ._path_walk import Steps, measured_waits, path_steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,15 +207,10 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
             "use another backend, such as 'analytical-unaware'."
         )
     ends_ns = result.columns("ranks")["finish_ns"]
-    records_waits = not about_backend(result.backend).replays or result.provenance.get("waits_for_peers")
     if result.provenance.get("waits_for_peers"):  # the result has the time of a step that repeats
         result = dataclasses.replace(result, makespan_ns=int(ends_ns.max()))
-    if not records_waits and len(ends_ns) > 1:
-        captured = workload.metadata.get("steps")
-        repeats = isinstance(captured, list) and len(captured) == 1
-        steps = path_steps(result, SyncPoints.of(result, workload), repeats=repeats)
-    else:
-        steps = path_steps(result)
+    sync, repeats = measured_waits(result, workload)
+    steps = path_steps(result, sync, repeats=repeats)
     lasting = steps["end_ns"] > steps["start_ns"]
     kept = {name: column[lasting] for name, column in steps.items()}
     return CriticalPath.of_steps(kept, result.makespan_ns, workload, _path_texts(kept, workload))

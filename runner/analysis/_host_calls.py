@@ -36,6 +36,11 @@ class CapturedCalls:
     def __bool__(self) -> bool:
         return bool(self._files)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size on disk of the device traces of all ranks together."""
+        return sum(trace.stat().st_size for trace, _ in self._files.values() if trace.is_file())
+
     def of_rank(self, rank: int) -> HostCalls | None:
         """Return the calls of *rank*, the latest from memory; None if no trace shows them.
 

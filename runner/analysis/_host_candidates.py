@@ -12,7 +12,7 @@ from ...converter import Workload
 from ...converter.building import class_of, free_cores, plain_name
 from ...converter.chakra import HOST_BEFORE, HOST_CAUSES, HOST_END, HOST_UNRECORDED, SPIN
 from ...support import count_text, duration_text
-from ...support.table import Columns
+from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
 from ._candidate import (
     CALLED_PHASES,
@@ -23,20 +23,23 @@ from ._candidate import (
     Ints,
     grouped,
     in_place,
+    is_forward,
     largest,
     scaled,
     sum_ns,
+    training_functions,
     where,
 )
 from ._critical_path import CriticalPath
 from ._host_time import DELAYED, DIFFUSE_CAUSES, STALL_TIMES, texts_where, typical_host_ns
-from ._labels import short_name
+from ._labels import function_of, short_name
 from ._path_facts import NodeFacts, copy_direction
 from ._remedies import moved
 from ._what_if import Target
 
 # A loop in a script calls an operator at least so often; operators that are longer take less than half of it.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
+_ALL_OF_IT = 0.9
 _SYNCHRONISATION = "synchronisation"
 # A loop of more waiting operators than that for each piece of Python between them is one of waits.
 _PER_PYTHON = 4
@@ -44,25 +47,39 @@ _WORK = ("compute", "communication", "copy", "memory")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 
 
-def loops(segments: Columns, rows: Ints) -> Iterator[tuple[str, Ints]]:
-    """Yield places at which a script calls short operators over and over, with all that runs there."""
+def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
+    """Yield lines and functions of a script that call short operators over and over, with all their rows.
+
+    A function is a loop if its lines together are one, and no single line of it is.
+    """
     phases, causes = segments["phase"][rows], segments["cause"][rows]
-    worked = segments["cause"] != DELAYED
-    everything = sums_by(segments["duration_ns"][worked], segments["place"][worked])
     delayed = rows[causes == DELAYED]
     # What runs before the first operator of a called phase may be the end of the loop.
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
-    placed = rows[segments["place"][rows] != ""]
-    for place, own in grouped(placed, segments["place"][placed]):
-        if sum_ns(segments, own) < MOST_OF_IT * int(everything[place]):
-            continue  # the loop is not all that the line does
-        called = own[~_is_gap(segments, own)]
-        long = called[segments["duration_ns"][called] > _SHORT_NS]
-        if len(called) < _LOOP_CALLS or 2 * sum_ns(segments, long) > sum_ns(segments, own):
-            continue
-        if np.bincount(coded(segments["operator"][called])[0]).max() >= _LOOP_CALLS:
-            yield place, np.union1d(own, delayed[segments["place"][delayed] == place])
+    functions = segments["place"].mapped(function_of)
+    skipped = {"", *training_functions(segments)}
+    worked = segments["cause"] != DELAYED
+    for places in (segments["place"], functions):
+        everything = sums_by(segments["duration_ns"][worked], places[worked])
+        placed = rows[~functions[rows].passes(skipped.__contains__)] if places is functions else rows
+        for place, own in grouped(placed, places[placed]):
+            if not place or (places is functions and is_forward(place)):
+                continue
+            if _is_loop(segments, own, int(everything[place])):
+                skipped.add(function_of(place))
+                yield place, np.union1d(own, delayed[places[delayed] == place])
+
+
+def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
+    """Return whether the rows *own* of a place are many short operators, of *everything_ns* at the place."""
+    if sum_ns(segments, own) < MOST_OF_IT * everything_ns:
+        return False  # the loop is not all that the place does
+    called = own[~_is_gap(segments, own)]
+    long = called[segments["duration_ns"][called] > _SHORT_NS]
+    if len(called) < _LOOP_CALLS or 2 * sum_ns(segments, long) > sum_ns(segments, own):
+        return False
+    return bool(np.bincount(coded(segments["operator"][called])[0]).max() >= _LOOP_CALLS)
 
 
 def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
@@ -102,6 +119,32 @@ def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
             yield Candidate(what, kind, cause, "latency", target, GONE, own, path_ns, path_ns)
 
 
+def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]:
+    """Return barriers among the communications *rows* by place, and the other rows.
+
+    If a place does little but wait in barriers, all of its time belongs to them.
+    """
+    operators = segments["operator"]
+    is_barrier = operators[rows].passes(_is_barrier)
+    everywhere = np.flatnonzero(operators.passes(_is_barrier))
+    found = []
+    for place, own in grouped(rows[is_barrier], segments["place"][rows[is_barrier]]):
+        at_place = np.flatnonzero(segments["place"] == place)
+        every = everywhere[segments["place"][everywhere] == place]
+        target = Target("operator", str(operators[own[0]]))
+        gaps = at_place[_is_gap(segments, at_place) | (segments["cause"][at_place] == DELAYED)]
+        if place and sum_ns(segments, np.union1d(every, gaps)) >= _ALL_OF_IT * sum_ns(segments, at_place):
+            every, target = at_place, Target("place", place)
+        path_ns = sum_ns(segments, every)
+        what = count_text(len(own), "barrier") + f" in {place}" * bool(place)
+        found.append(Candidate(what, "communication", "", "barrier", target, GONE, every, path_ns, path_ns))
+    return found, rows[~is_barrier]
+
+
+def _is_barrier(operator: str) -> bool:
+    return operator.rpartition(":")[2] in ("barrier", "monitored_barrier_")
+
+
 def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
     """Yield causes over their operators, stalls and places by name, and the dispatch that remains."""
     segments = path.columns
@@ -114,12 +157,43 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
         one = Candidate(what, "host", cause, cause, target, GONE, own, path_ns, path_ns)
         yield _on_free_cores(one, path, workload)
     placed = diffuse & (places != "") & (causes == "python")
-    for place, own in grouped(rows[placed], places[placed]):
-        path_ns = sum_ns(segments, own)
-        cause, _ = largest(segments, own, "cause")
-        what, target = f"{HOST_CAUSES.get(cause, 'Host work')} in {place}", Target("host", place)
-        yield Candidate(what, "host", cause, "python", target, GONE, own, path_ns, path_ns)
+    yield from _python(segments, rows[placed])
     yield from _diffuse(path, workload, rows[diffuse & ~placed])
+
+
+def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
+    """Yield Python between operators by line, or by function if a function does little else on several lines.
+
+    *rows* are all Python of known place. The training function is never one entry: its lines do different
+    things. Run delays belong to an entry that does little else: without its work there would be none.
+    """
+    functions = segments["place"].mapped(function_of)
+    training, label = training_functions(segments), HOST_CAUSES["python"]
+    for function, own in grouped(rows, functions[rows]):
+        lines = dict(grouped(own, segments["place"][own]))
+        if len(lines) > 1 and function not in training:
+            every = _with_delays(segments, own, functions == function)
+            if every is not None:
+                yield _python_at(segments, f"{label}{in_place(segments, own)}", "place", function, every)
+                continue
+        for place, part in lines.items():
+            every = _with_delays(segments, part, segments["place"] == place)
+            is_delayed = every is not None and len(every) > len(part)
+            what, chosen = ("place", every) if every is not None and is_delayed else ("host", part)
+            yield _python_at(segments, f"{label} in {place}", what, place, chosen)
+
+
+def _with_delays(segments: Columns, own: Ints, is_there: npt.NDArray[np.bool_]) -> Ints | None:
+    """Return the rows *own* with the run delays at their place; None if the place also does other work."""
+    delayed = segments["cause"] == DELAYED
+    if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(is_there & ~delayed)):
+        return None
+    return np.union1d(own, np.flatnonzero(is_there & delayed))
+
+
+def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) -> Candidate:
+    path_ns, target = sum_ns(segments, own), Target(what, name)
+    return Candidate(text, "host", "python", "python", target, GONE, own, path_ns, path_ns)
 
 
 def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Candidate:

@@ -15,7 +15,7 @@ from .._result import Result
 from ._advised import Advised
 from ._critical_path import CriticalPath, critical_path
 
-_VERSION = 11
+_VERSION = 12
 # What reading raises of a file that is none, cut off, or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import errors
+from ...converter import Workload
 from ...support.table import Columns, Table
 from .._result import Result
 from .._sync_points import SyncPoints
+from .._traits import about_backend
 from ..engine import PathWalk
 
 Steps = dict[str, npt.NDArray[np.int64]]
@@ -102,6 +104,18 @@ def _records(result: Result) -> _Records | _SavedRecords:
     if ranks is None or nodes.bounds("end_ns") is None or sorted(ranks) != ranks:
         return _Records(nodes.columns())
     return _SavedRecords(nodes, ranks)
+
+
+def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | None, bool]:
+    """Return where the ranks of a measured *result* waited for each other, and whether its step repeats.
+
+    None for one rank, and for a result that records the waits itself.
+    """
+    records_waits = not about_backend(result.backend).replays or result.provenance.get("waits_for_peers")
+    if records_waits or len(result.columns("ranks")["finish_ns"]) < 2:
+        return None, False
+    captured = workload.metadata.get("steps")
+    return SyncPoints.of(result, workload), isinstance(captured, list) and len(captured) == 1
 
 
 def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool = False) -> Steps:

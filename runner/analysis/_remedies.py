@@ -13,8 +13,8 @@ MOVABLE: Mapping[str, tuple[str, str]] = {
         "more data loader workers, and prefetching", "cheaper loading and transforms of samples",
     ),
     "worker_wait": (
-        "more data loader workers, a larger prefetch_factor, or persistent_workers=True, as the workers "
-        "cannot keep up", "cheaper transforms",
+        "more data loader workers or a larger prefetch_factor, as the workers cannot keep up",
+        "persistent_workers=True if each epoch starts them anew, or cheaper transforms",
     ),
     "io": (
         "files and network beside the step, in another thread", "local or cached files, or larger requests",
@@ -32,6 +32,8 @@ REMEDIES: Mapping[str, str] = {
     "accumulation": "communicate once a step: no_sync() of DistributedDataParallel, or for FSDP "
     "set_requires_gradient_sync(False) and, if memory allows, set_reshard_after_backward(False), in all "
     "micro-batches but the last",
+    "barrier": "no barrier in the step: collectives already make the ranks wait for each other's data, and a "
+    "barrier is only needed around files and measurements",
     "latency": "fewer and larger messages (fusing, larger buckets), or less latency: its bytes are too few "
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ...converter import NodeType, Workload
 from ...support.table import Columns
 from .._result import Result
+from .._sync_points import SyncPoints
 from ._path_facts import NodeFacts
 
 Ints = npt.NDArray[np.int64]
@@ -48,11 +49,13 @@ class Schedule:
 
     *start*, *end*: its interval. *cause*: the index, among the nodes of its rank, of the node that let it
     start, -1 for none. *type*, *lane*: one node at a time runs on each lane of a rank; -1 is none.
-    *others*, *origins*: rows whose end was triggered by the start of another row, and these rows. Raises
-    `BackendError` for a node that the workload lacks.
+    *others*, *origins*: rows whose end was triggered by the start of another row, and these rows. *room*:
+    the time from the end of each row to that of the last. With *sync*, the result is measured: the waits
+    are those of *sync*, and the times are on the clock of the rank that took longest. Raises `BackendError`
+    for a node that the workload lacks.
     """
 
-    def __init__(self, result: Result, workload: Workload) -> None:
+    def __init__(self, result: Result, workload: Workload, sync: SyncPoints | None = None) -> None:
         semantics = result.provenance.get("options", {}).get("semantics", "astra-sim")
         parts: dict[str, list[npt.NDArray[np.generic]]] = {}
         self.bounds: dict[int, tuple[int, int]] = {}
@@ -70,7 +73,13 @@ class Schedule:
         self.type: npt.NDArray[np.int16] = whole["type"]
         self.lane: Ints = whole["lane"]
         self.rows = NodePlaces(self.node_id, self.bounds).rows
-        self.others, self.origins = self._origins(whole)
+        self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # of each rank's clock
+        self.room: Ints = self.end.max(initial=0) - self.end
+        if sync is None:
+            self.others, self.origins = self._origins(whole)
+        else:
+            self._shift(sync)
+            self.others, self.origins = self._measured_origins(sync)
 
     def __len__(self) -> int:
         return len(self.node_id)
@@ -80,6 +89,27 @@ class Schedule:
         first = np.repeat([low for low, _ in self.bounds.values()], whole["foreign_count"])
         rows = whole["foreign"] + first
         origins = self.rows(whole["origin_rank"], whole["origin_node"])
+        return rows[origins >= 0], origins[origins >= 0]
+
+    def _shift(self, sync: SyncPoints) -> None:
+        """Move the times of each rank to the clock of the rank that ends last, as `path_steps` does.
+
+        No rank may end later than the last one by that clock, nor take longer by its own.
+        """
+        longest = int(self.end.max())
+        ranks = self.ranks()
+        self.shift_ns = sync.begin_ns - sync.begin_ns[ranks[np.argmax(self.end)]]
+        self.start, self.end = self.start + self.shift_ns[ranks], self.end + self.shift_ns[ranks]
+        self.room = np.maximum(np.minimum(self.room, longest - self.end), 0)
+
+    def _measured_origins(self, sync: SyncPoints) -> tuple[Ints, Ints]:
+        """Return the rows that waited for another rank by *sync*, and the rows of its last arrivals."""
+        waited = []
+        for rank, (low, high) in self.bounds.items():
+            places, ranks, nodes = sync.awaited_by(rank, self.node_id[low:high])
+            waited.append((places + low, ranks, nodes))
+        rows, ranks, nodes = (np.concatenate(column) for column in zip(*waited, strict=True))
+        origins = self.rows(ranks, nodes)
         return rows[origins >= 0], origins[origins >= 0]
 
     def ranks(self) -> npt.NDArray[np.int32]:

@@ -13,6 +13,7 @@ from ...errors import BackendError
 from ...support.table import Columns, frame_of
 from .._result import Result
 from ..engine import lower_room
+from ._path_walk import measured_waits
 from ._schedule import Ints, Schedule, among
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
     A row per executed node of *result*, whose programs are *workload*'s, in their order. Durations and
     orders are unchanged: a node that depends on another, or follows it on its lane, is delayed by the part
     that gaps do not absorb. A collective ends at the same interval after its last needed arrival; other
-    ranks may arrive until then. Nodes of the critical path have 0. Raises `BackendError` if the result has
-    no nodes, or not this workload's.
+    ranks may arrive until then. In a measured result, no rank may take longer than the longest. Nodes of the
+    critical path have 0. Raises `BackendError` if the result has no nodes, or not this workload's.
     """
     values = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])
@@ -48,13 +49,17 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
             f"The result of '{result.backend}' has no node times, so slack is unknown; use another "
             "backend, such as 'analytical-unaware'."
         )
-    schedule = Schedule(result, workload)
-    gaps = _least_gap(schedule, _Events(schedule, result.columns("collectives")), workload)
+    sync, repeats = measured_waits(result, workload)
+    schedule = Schedule(result, workload, sync)
+    events = _Events(schedule, result.columns("collectives"), measured=sync is not None, repeats=repeats)
+    gaps = _least_gap(schedule, events, workload)
+    ranks = schedule.ranks()
+    shift_ns = schedule.shift_ns[ranks]
     return {
-        "rank": schedule.ranks(),
+        "rank": ranks,
         "node_id": schedule.node_id,
-        "start_ns": schedule.start,
-        "end_ns": schedule.end,
+        "start_ns": schedule.start - shift_ns,
+        "end_ns": schedule.end - shift_ns,
         "slack_ns": gaps,
     }
 
@@ -66,17 +71,21 @@ class _Events:
     it is the same event, as a computation's end moves with its start. The events of a rank are contiguous.
     After those of all rows come the arrivals for which ends of a collective waited. *waits* (before, after,
     gap; sorted by before) are those of communication: *gap* is how much later event *before* could happen
-    without delaying event *after*.
+    without delaying event *after*. If the step *repeats*, a rank that begins it late was in the preceding
+    step until then.
     """
 
-    def __init__(self, schedule: Schedule, collectives: Columns) -> None:
+    def __init__(self, schedule: Schedule, collectives: Columns, *, measured: bool, repeats: bool) -> None:
         self.schedule = schedule
+        self._measured = measured
         self.apart = schedule.type >= NodeType.COMM_SEND
         self.apart[schedule.others] = True
         self.end: Ints = np.arange(len(schedule)) + np.cumsum(self.apart)
         self.of_rows = len(schedule) + int(self.apart.sum())
         self._pieces: list[_Waits] = []
         self._add_communication()
+        if repeats:
+            self._add_preceding_step()
         self.instants = self._add_arrivals(collectives)
         self.count = self.of_rows + len(self.instants)
         before, after, gap = (np.concatenate(column) for column in zip(*self._pieces, strict=True))
@@ -106,13 +115,24 @@ class _Events:
         rows = np.flatnonzero(self.apart)
         origin = self._origins(rows)
         needed = np.clip(plan.start[origin], plan.start[rows], plan.end[rows])
-        # What is received is waited for, and takes the receiver no time of its own.
-        received = (plan.type[rows] == NodeType.COMM_RECV) & (origin != rows)
+        # A simulated receive takes the receiver no time; a measured one takes the time after its wait.
+        received = (plan.type[rows] == NodeType.COMM_RECV) & (origin != rows) & (not self._measured)
         spare = np.where(received, plan.end[rows], needed) - plan.start[rows]
         self._add(self.starts(rows), self.end[rows], spare)
         other = origin != rows
         none_to_spare = np.zeros(int(other.sum()), np.int64)
         self._add(self.starts(origin[other]), self.end[rows[other]], none_to_spare)
+
+    def _add_preceding_step(self) -> None:
+        """Make a rank that begins the step late start its first nodes after its last node of the step."""
+        plan = self.schedule
+        for rank, (low, high) in plan.bounds.items():
+            if plan.shift_ns[rank] > 0:
+                own = slice(low, high)
+                last = low + int(np.lexsort((-plan.node_id[own], plan.start[own], plan.end[own]))[-1])
+                first = low + np.flatnonzero(plan.cause[own] < 0)
+                ends = np.full(len(first), self.end[last])
+                self._add(ends, self.starts(first), np.zeros(len(first), np.int64))
 
     def _add_arrivals(self, collectives: Columns) -> Ints:
         """Make every rank of a collective arrive before the arrival that an end waited for.
@@ -260,7 +280,7 @@ def _sorted(
 def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
     """Return for each node the least sum of gaps on any path from its end to that of the last node."""
     room = np.full(events.count, _LATEST)
-    room[events.end] = schedule.end.max() - schedule.end
+    room[events.end] = schedule.room
     lower_room(errors, room, events.in_order(), *_by_event(events, workload))
     least: Ints = room[events.end]
     return least

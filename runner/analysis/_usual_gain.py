@@ -61,8 +61,8 @@ def _in_the_median_step(
     """Return advice with its gain in the median unprofiled step, if that is known well and differs.
 
     The gain for a late rank is its usual lateness; that for a busy machine is the usual run delay of the
-    thread. Other causes of a host take the same share of each step's work, and run delays grow with it; work
-    of a device takes the same time.
+    thread. Other causes of a host take the same share of each step's work, and run delays grow with it. Sleep
+    takes no processor, and work of a device takes the same time.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
@@ -78,6 +78,8 @@ def _in_the_median_step(
     else:
         usual_ns, shown_ns, which = _usual_step(path, result, workload)
         own_delays_ns, step_ns = delays_on(path, one.rows), usual_ns
+        waited = run_delays(workload.metadata) if one.cause == "sleep" else None
+        usual_ns = max(1, usual_ns - waited[0]) if waited and usual_ns else usual_ns
     if not usual_ns or abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
         return item
     gain_ns, half_ns, whole_ns = (
@@ -97,7 +99,7 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
     """Return how long (ns) the median unprofiled step takes, the shown one without run delays, and a text.
 
     If unprofiled steps scatter for no reason of the script, and the shown one is unlike most of them, the
-    first is the upper quartile. It is 0 if it is unknown, hardly differs, or matters to no host.
+    first is the upper quartile; if they are alike, it is the shown step. It is 0 if it matters to no host.
     """
     overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
     if overhead is None:
@@ -110,8 +112,8 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
     if not (usual_ns or is_explained or low_ns * steps <= shown_ns <= high_ns * steps):
         usual_ns = high_ns * steps
         which = f"{_SCATTERED}{duration_text(low_ns)} to {duration_text(high_ns)}"
-    if abs(usual_ns - shown_ns) <= _NEAR * shown_ns:
-        return 0, shown_ns, ""
+    elif not usual_ns:
+        usual_ns, which = shown_ns, "with its share of the waits for a processor"
     return usual_ns, max(1, shown_ns - delays_on(path)), which
 
 

@@ -60,6 +60,7 @@ class _Counts:
     rank_representative: npt.NDArray[np.int32]
     finish_order: npt.NDArray[np.int64]
     folded: bool = False
+    undercharged: None = None
 
 
 def emulation_backend(name: str) -> EmulationBackend:

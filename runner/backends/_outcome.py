@@ -133,6 +133,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
         *_overtaking(output),
         *_replayed(output),
         *_evened(output),
+        *_undercharged(output),
     ]
     skipped = int(output.nodes_total) - int(output.nodes_executed)
     if skipped:
@@ -184,9 +185,9 @@ def _overtaking(output: Any) -> list[str]:
         return []
     lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
     return [
-        f"In the order of the queues{lanes} the ranks would wait for each other for ever, where the job did "
-        f"not: {output.overtaken} chunks or operations passed others that wait for a peer "
-        "(each process group makes progress by itself, as a communicator does)."
+        f"In the order of the queues{lanes}, the ranks would deadlock. The job did not, so "
+        f"{output.overtaken} chunks or operations overtook others that wait for a peer (each process group "
+        "makes progress by itself, as a communicator does)."
     ]
 
 
@@ -209,6 +210,19 @@ def _evened(output: Any) -> list[str]:
         "The workload lists unequal amounts for the members of some collectives "
         f"({output.evened} on a rank at most), and semantics 'astra-sim' have one size for all: they ran as "
         "even ones. With semantics 'trace' each pair of ranks exchanges its own bytes."
+    ]
+
+
+def _undercharged(output: Any) -> list[str]:
+    """Return a sentence if messages were charged for one dimension of several, as in ASTRA-sim."""
+    if output.undercharged is None:
+        return []
+    source, destination, size_bytes, charged_ns, whole_ns = output.undercharged
+    return [
+        "Some messages are too fast: as in ASTRA-sim, a message pays only for the lowest dimension in which "
+        f"its two ranks differ. {size_bytes} bytes from rank {source} to rank {destination} take "
+        f"{charged_ns} ns, and {whole_ns} ns over all dimensions between them. Next: use semantics 'trace' "
+        f"(run --semantics trace), or {backends_that('links')}, which charge every dimension."
     ]
 
 

@@ -76,8 +76,8 @@ def _assumptions(fabric: Fabric) -> list[str]:
     assumptions = list(fabric.assumptions)
     if fabric.settings["ASTRA_SIM_CLOCK"]:
         assumptions.append(
-            "Times are those of ASTRA-sim's ns-3 (ASTRA_SIM_CLOCK 1, the default of its own files): every "
-            "packet takes whole ns, and a message is complete when its sender has the last acknowledgement. "
+            "Times are those of ASTRA-sim's ns-3 (ASTRA_SIM_CLOCK 1, its default): every packet takes "
+            "whole ns, and a message is complete when its sender has the last acknowledgement. "
             "Exact times: ASTRA_SIM_CLOCK 0."
         )
     if fabric.settings["CC_MODE"] == NO_CONTROL:

@@ -17,19 +17,27 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError
-from ...support import Lifeline
+from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError, did_you_mean
+from ...support import Lifeline, plugin_names
 from ...support.documents import read_yaml
+
+ASTRA_SIM = "astra-sim"  # its part of backends.yml; a plug-in's has the plug-in's name
 
 
 def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
     """Return the path of the user's ``backends.yml`` and its content under *part*, ``None`` if empty.
 
-    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML mapping.
+    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML mapping, and for
+    keys that belong to no backend.
     """
     base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
     path = Path(base).expanduser() / "chakrascope" / "backends.yml"
-    return path, read_yaml(path, "backend configuration").get(part) if path.is_file() else None
+    given = read_yaml(path, "backend configuration") if path.is_file() else {}
+    known = (ASTRA_SIM, *plugin_names("backends"))
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"{path}: there is no key '{key}'{did_you_mean(str(key), known)}")
+    return path, given.get(part)
 
 
 _PREFIX = "chakrascope-"

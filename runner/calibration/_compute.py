@@ -13,8 +13,7 @@ from ...errors import ConfigError
 from ...support import count_text, duration_text, share_text
 from .._captured import is_captured
 from ..chips import Chip, Costs, Fit
-from ._fit import Cell, LinkFit, fit_link
-from ._rows import Row
+from ._fit import Cell, LinkFit, Row, fit_link
 
 CLASSES = ("gemm", "attention", "pointwise")
 _GEMMS = ("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "conv", "_scaled_mm", "_int_mm", "_grouped_mm")

@@ -11,9 +11,8 @@ from ...support import Svg, bytes_text, duration_text, element
 from ...support import picture as drawing
 from ..config import GIB, EfficiencyPart, NetworkConfig
 from ._calibrate import Calibration, Dimension, Point
-from ._fit import Figure
+from ._fit import TOPOLOGY, Figure
 from ._records import MESSAGE
-from ._rows import TOPOLOGY
 
 _DIGITS = 6
 

@@ -46,10 +46,11 @@ class Fit:
     *unseen_median* of families that were left out of the fit in turn. Nine of ten rows of every such family
     took *low* to *high* times the prediction; *inside* is the coverage of these intervals, each fitted
     without the row's family. *utilisation* is the median share of the peak, by the operations that the
-    model requires. No row had more ranks than *most_ranks*, or a layer with fewer forward operations per
-    rank and micro-batch than *least_layer_flops*. *covers* lists optional features that some rows had, by
-    their names in `predict`. Costs without a fit have their source in *data*, and 0 *rows*; those of
-    another chip keep the figures of its fit.
+    model requires. No row had more ranks than *most_ranks*, or a layer with fewer forward operations per rank
+    and micro-batch than *least_layer_flops*. Links within a node and between nodes had
+    *within_bytes_per_s* and *across_bytes_per_s* (None: no row had several nodes). *covers* lists
+    optional features that some rows had, by their names in `predict`. Costs without a fit have their
+    source in *data*, and 0 *rows*; those of another chip keep the figures of its fit.
     """
 
     data: str
@@ -65,6 +66,8 @@ class Fit:
     inside: float | None = None
     utilisation: float | None = None
     most_ranks: int | None = None
+    within_bytes_per_s: float | None = None
+    across_bytes_per_s: float | None = None
     least_layer_flops: float | None = None
     covers: tuple[str, ...] = ()
 
@@ -126,10 +129,10 @@ class Chip:
     """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
 
     *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
-    that traces give it. *host* is that of the usual node, for CPU offload. *products* are the shares of the
-    peaks that large matmuls reach when measured alone, by precision. Without measured steps, it has
-    the costs of the shipped chip that *like* names for the software, with the shares of matmuls
-    scaled by those measured in isolation.
+    that traces give it. *network* is the preset of its usual node (``""``: none), *host* the host of that
+    node, for CPU offload. *products* are the shares of the peaks that large matmuls reach when measured
+    alone, by precision. Without measured steps, it has the costs of the shipped chip that *like* names for
+    the software, with the shares of matmuls scaled by those measured in isolation.
     """
 
     name: str
@@ -144,6 +147,7 @@ class Chip:
     like: Mapping[str, str] = field(default_factory=dict)
     host: Host | None = None
     products: Mapping[str, float] = field(default_factory=dict)
+    network: str = ""
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*; raises `ConfigError` for an unsupported one."""
@@ -227,7 +231,7 @@ def save_chip(chip: Chip, path: str | Path) -> None:
         costs["fit"] = {key: value for key, value in costs["fit"].items() if value is not None}
         costs["fit"]["covers"] = list(costs["fit"]["covers"])
     data["devices"] = list(data["devices"])
-    for key in ("host", "products"):
+    for key in ("host", "products", "network"):
         if not data[key]:
             del data[key]
     write_file(path, yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))

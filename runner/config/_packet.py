@@ -21,6 +21,7 @@ from ._fabric import SETTINGS, TOPOLOGY_KEYS, Fabric, read_link, read_setting, w
 from ._values import shown
 
 _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
+_MOST = 65_000
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,10 @@ class Clos:
         for key, value in data.items():
             if key not in _KEYS:
                 raise ConfigError(f"{where}: 'fabric' has no key '{key}'{did_you_mean(str(key), _KEYS)}")
-            if type(value) is not int or not 1 <= value <= 65_000:
+            if type(value) is not int or not 1 <= value <= _MOST:
                 raise ConfigError(
-                    f"{where}: '{key}' of 'fabric' must be a whole number above 0, not {shown(value)}."
+                    f"{where}: '{key}' of 'fabric' must be a whole number from 1 to {_MOST}, not "
+                    f"{shown(value)}."
                 )
         if "hosts_per_leaf" not in data:
             raise ConfigError(f"{where}: 'fabric' needs 'hosts_per_leaf'.")

@@ -39,7 +39,7 @@ def preset_path(kind: str, name: str) -> Path:
 def _presets(kind: str) -> Shipped:
     if kind not in _SUFFIXES:
         raise ConfigError(f"There are no presets of kind '{kind}'{did_you_mean(kind, _SUFFIXES)}")
-    return Shipped(f"{kind} preset", PRESETS / kind, _SUFFIXES[kind], listed_by="chakrascope presets")
+    return Shipped(f"{kind} preset", PRESETS / kind, _SUFFIXES[kind], listed_by="chakrascope network")
 
 
 @dataclass(frozen=True)

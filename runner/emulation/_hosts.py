@@ -157,17 +157,15 @@ def read_setup(spec: str) -> Setup:
     outer: dict[str, Any] = {}
     for option in given:
         key, _, value = option.partition("=")
-        name, _, host = key.partition(".")
-        if name in _OPTIONS:
-            outer[name] = value
-        elif name == "slow":
-            plain.setdefault("slow", {})[host] = value
-        elif name in _NAMESPACE_KEYS:
-            plain[name] = value
-        else:
-            raise ConfigError(
-                f"{where}: there is no option '{name}'{did_you_mean(name, [*_OPTIONS, *_NAMESPACE_KEYS])}"
-            )
+        name, dot, host = key.partition(".")
+        known = [*_OPTIONS, *_NAMESPACE_KEYS]
+        if name not in known or (dot and name != "slow"):
+            raise ConfigError(f"{where}: there is no option '{key}'{did_you_mean(name, known)}")
+        keys, last = (plain.setdefault(name, {}), host) if name == "slow" else (plain, name)
+        keys = outer if name in _OPTIONS else keys
+        if last in keys:
+            raise ConfigError(f"{where}: '{key}' is given twice; leave one out.")
+        keys[last] = value
     if plain and kind != "namespaces":
         raise ConfigError(f"{where}: '{next(iter(plain))}' is an option of namespaces.")
     if kind in ("namespaces", "loopback"):

@@ -212,6 +212,7 @@ class Output:
     overtaken: int
     replayed: int
     evened: int
+    undercharged: tuple[int, int, int, int, int] | None
     unfinished: list[dict[str, int | str]]
     deadlock: list[dict[str, int | str | bool]]
     rank_finish_ns: npt.NDArray[np.int64]

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._changes import faster_machine as faster_machine
-    from ._changes import machine_of_plain as machine_of_plain
     from ._collectives import GpuPrograms as GpuPrograms
     from ._collectives import chosen_programs as chosen_programs
     from ._collectives import gpu_config as gpu_config
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
     from ._machine import Mesh as Mesh
     from ._machine import ScaleOut as ScaleOut
     from ._machine import ScaleUp as ScaleUp
+    from ._machine import faster_machine as faster_machine
+    from ._machine import machine_of_plain as machine_of_plain
     from ._machine_files import DEFAULT_MACHINE as DEFAULT_MACHINE
     from ._machine_files import find_machine as find_machine
     from ._machine_files import list_machines as list_machines

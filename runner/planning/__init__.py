@@ -7,7 +7,6 @@ from ._request import Cluster as Cluster
 from ._request import Limits as Limits
 from ._request import Request as Request
 from ._request import plan_command as plan_command
-from ._request import usual_network as usual_network
 from ._search import Plans as Plans
 from ._search import SearchProgress as SearchProgress
 from ._search import search_plans as search_plans

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ..backends import Progress
 from ..prediction import Batch, Links, Setting, StepWork, coefficients, software_of, with_habits, work_of
-from ..prediction.models import RECOMPUTATIONS, Plan, fullest_memory, least_recomputation
+from ..prediction.models import RECOMPUTATIONS, Plan, fullest_memory, least_recomputation, shares_heads
 from ..sweep import Answer, Solver
 from ._request import CHOICES, Request
 
@@ -75,10 +75,12 @@ def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
         return f"--tp does not divide {model.heads} attention heads"
     if model.ffn % tp:
         return f"--tp does not divide {model.ffn} columns of a feed-forward part"
+    if not model.kv_rank and not shares_heads(model.kv_heads, tp):
+        return f"--tp neither divides {model.kv_heads} heads of keys and values nor is a multiple of them"
     if pp > model.layers:
         return f"--pp is more than {model.layers} layers"
-    if sequence % cp or cp > sequence:
-        return f"--cp does not divide sequences of {sequence} tokens"
+    if sequence % cp or cp > sequence or (cp > 1 and sequence % (2 * cp)):
+        return f"--cp does not divide sequences of {sequence} tokens into two parts a rank"
     if request.global_batch % dp:
         return f"--dp does not divide a global batch of {request.global_batch}"
     return ""
@@ -101,6 +103,7 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
     """Yield the plans of *degrees*."""
     cluster = request.clusters[degrees.cluster]
     share = request.global_batch // degrees.dp
+    tokens = (request.sequence or request.model.sequence) // degrees.cp
     sizes = [size for size in _divisors(share) if request.allows("micro_batch", size)]
     for schedule, chunks in _schedules(request, degrees.pp):
         even = tuple(size for size in sizes if schedule != "interleaved" or share // size % degrees.pp == 0)
@@ -117,6 +120,8 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
                     software = request.software or software_of(cluster.chip, plan)
                     habitual = with_habits(plan, cluster.chip.costs_of(software), request.habits)
                     if plan.expert_tp and not habitual.sequence_parallel:
+                        continue
+                    if habitual.sequence_parallel and tokens % degrees.tp:
                         continue
                     yield PlanRow(habitual, software, even, len(sizes) - len(even))
 

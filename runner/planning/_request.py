@@ -7,11 +7,9 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
-from ...support.documents import read_yaml
 from ..chips import Chip
 from ..config import NetworkConfig
 from ..prediction.models import AXES, SCHEDULES, Transformer, recomputation_of
@@ -112,31 +110,8 @@ class Request:
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:16]
 
 
-_NETWORKS = Path(__file__).with_name("networks.yml")
 _USUAL = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "expert_tp": 0, "schedule": "1f1b", "chunks": 1,
           "recompute": "none"}  # fmt: skip
-
-
-def usual_network(chip: str, ranks: int) -> NetworkConfig:
-    """Return the preset of the usual nodes with *chip*, for that number of *ranks*.
-
-    Raises `UsageError` for a chip without one, and if *ranks* do not fill whole nodes.
-    """
-    presets = read_yaml(_NETWORKS, "table of networks")
-    if chip not in presets:
-        raise UsageError(
-            f"The chip '{chip}' has no default network. Next: --network NAME or a file, which also "
-            f"gives the number of GPUs."
-        )
-    node = NetworkConfig.preset(presets[chip])
-    size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
-    if ranks < 1 or ranks % size:
-        near = max(1, round(ranks / size)) * size
-        raise UsageError(
-            f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: --gpus {near}, "
-            "or --network with nodes of another size."
-        )
-    return node if ranks == size else NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
 
 
 def plan_command(

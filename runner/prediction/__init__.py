@@ -9,8 +9,6 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._distribution import StepDistribution as StepDistribution
     from ._distribution import Variation as Variation
-    from ._links import Links as Links
-    from ._links import predicted_system as predicted_system
     from ._predict import Prediction as Prediction
     from ._predict import experiment_of as experiment_of
     from ._predict import layer_flops as layer_flops
@@ -19,6 +17,8 @@ if TYPE_CHECKING:
     from ._predict import predict as predict
     from ._predict import uncertainty as uncertainty
     from ._prices import ChipPrices as ChipPrices
+    from ._prices import Links as Links
+    from ._prices import predicted_system as predicted_system
     from ._recorded import RecordedPrediction as RecordedPrediction
     from ._recorded import keep_prediction as keep_prediction
     from ._recorded import kept_result as kept_result
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._script import script_workload as script_workload
     from ._setting import Setting as Setting
     from ._setting import software_of as software_of
+    from ._setting import usual_network as usual_network
     from ._setting import with_habits as with_habits
     from ._work import Batch as Batch
     from ._work import StepWork as StepWork

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...converter import Workload
 from .._result import Result
-from ._links import Links
+from ._prices import Links
 from .models import (
     LANES,
     Memory,

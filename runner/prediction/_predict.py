@@ -17,10 +17,10 @@ from .._traits import DEFAULT_BACKEND, about_backend
 from ..analysis import critical_path
 from ..backends import Progress, get_backend
 from ._distribution import StepDistribution, Variation, step_distribution
-from ._links import Links, needs_every_rank, predicted_system, reached_network
 from ._memory_curve import MemoryCurve, memory_curves
+from ._prices import Links, needs_every_rank, predicted_system, reached_network
 from ._remedies import Remedy, remedies
-from ._setting import Setting
+from ._setting import Setting, unusual_links
 from .models import (
     Memory,
     Transformer,
@@ -30,7 +30,7 @@ from .models import (
 
 # Logarithms of measured over predicted within which nine of ten rows stay: with a part of a plan at costs
 # fitted on rows without it, with a kind of layer at such costs, and of a chip at the costs of another one.
-_UNMEASURED_PART, _UNMEASURED_LAYER, _OTHER_CHIP = 0.2, 0.4, 0.4
+_UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
 _LAYERS = {"experts", "convolutions"}
 _USUAL_UTILISATION = 0.4
 _WORDS = {
@@ -246,6 +246,9 @@ def unmeasured(setting: Setting) -> list[str]:
     """Return the features of the job that no measured row behind its costs has."""
     fit = setting.costs.fit
     beyond = [part for part in parts_of(setting) if part not in fit.covers]
+    links = unusual_links(fit, setting.network)
+    if links:
+        beyond.append(f"links with {links}")
     if fit.most_ranks is not None and setting.plan.world > fit.most_ranks:
         beyond.append(f"more than {fit.most_ranks:,} ranks")
     if fit.least_layer_flops is not None and layer_flops(setting) < fit.least_layer_flops:
@@ -282,7 +285,7 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
     fit = setting.costs.fit
     beyond = unmeasured(setting)
     variance = sum((_UNMEASURED_LAYER if part in _LAYERS else _UNMEASURED_PART) ** 2 for part in beyond)
-    variance += _UNMEASURED_PART**2 / (fit.families or math.inf) + (_OTHER_CHIP**2 if not fit.rows else 0.0)
+    variance += _UNMEASURED_PART**2 / (fit.families or math.inf) + (OTHER_CHIP**2 if not fit.rows else 0.0)
     smaller = (fit.least_layer_flops or 0.0) / layer_flops(setting)
     if smaller > 1:
         variance += (_UNMEASURED_PART * math.log(smaller)) ** 2

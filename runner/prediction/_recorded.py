@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...converter import Graph, NodeType, Workload
+from ...converter.building import counts_whole
 from ...errors import UsageError
+from ...support import share_text
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare
@@ -18,28 +23,27 @@ from ..backends import Progress, get_backend
 from ..chips import Chip
 from ..config import NetworkConfig
 from ..study import NAME_LENGTH, Study, safe_name
-from ._links import Links, costs_on, predicted_system, reached_network
-from ._predict import Prediction, what_bounds
-from ._prices import ChipPrices
+from ._predict import OTHER_CHIP, Prediction, what_bounds
+from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_network
 from .models import USUAL_HEAD, Operator
 
 _ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
 _WIDER = 1.5  # no measured row was recorded from its script
 _USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
-_PRODUCTS = frozenset({
-    "mm", "bmm", "addmm", "baddbmm", "matmul", "linear", "_scaled_mm", "_grouped_mm", "addbmm",
-    "mv", "_int_mm",
-})  # fmt: skip
+_LEAST_SHARE = 0.1  # of the operations in FP32, from which TF32 is worth a hint
 
 
 @dataclass(frozen=True)
 class RecordedPrediction:
-    """The predicted step of a script, with its inputs. Times are ns, sizes bytes."""
+    """The predicted step of a script, with its inputs. Times are ns, sizes bytes.
+
+    *work* has the operations of an average rank by precision, those of matmuls, convolutions and attention.
+    """
 
     chip: Chip
     software: str
-    precision: str
+    work: Mapping[str, float]
     experiment: Experiment
     result: Result
     workload: Workload
@@ -54,7 +58,8 @@ class RecordedPrediction:
         """The 90 % interval of the step."""
         fit = self.chip.costs_of(self.software).fit
         low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
-        return round(self.step_ns * min(low, 1.0) / _WIDER), round(self.step_ns * max(high, 1.0) * _WIDER)
+        wider = math.exp(math.hypot(math.log(_WIDER), 0.0 if fit.rows else OTHER_CHIP))
+        return round(self.step_ns * min(low, 1.0) / wider), round(self.step_ns * max(high, 1.0) * wider)
 
     @property
     def memory_bytes(self) -> int:
@@ -67,8 +72,13 @@ class RecordedPrediction:
         return self.memory_bytes <= self.chip.memory_bytes
 
     @property
+    def precision(self) -> str:
+        """The precisions of matmuls, those with the most operations first."""
+        return " and ".join(self.work) or self.chip.precision
+
+    @property
     def utilisation(self) -> float:
-        """The share of the peak for the operations of all ranks, including recomputed ones."""
+        """The share of the peaks for the matmuls of all ranks, including recomputed ones."""
         return self._at_peak_ns() / self.step_ns
 
     @property
@@ -88,7 +98,24 @@ class RecordedPrediction:
         provenance = self.result.provenance
         notes = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
         costs = f"costs of operators are those of '{self.software}' on {self.chip.title}, by class"
-        return [str(line) for line in dict.fromkeys([*notes, costs])]
+        return [str(line) for line in dict.fromkeys([*notes, *self._precisions(), costs])]
+
+    def _precisions(self) -> list[str]:
+        """Return a sentence on the precisions of matmuls, and on the speed of TF32 if the script lacks it."""
+        total, peaks = sum(self.work.values()), self.chip.peak_flops
+        shares = [
+            f"{share_text(work / total)} {name} ({peaks[name] / 1e12:,.0f} TFLOPS)"
+            for name, work in self.work.items()
+        ]
+        if not shares:
+            return []
+        notes = [f"matmuls, convolutions and attention are, by operations: {', '.join(shares)}"]
+        if self.work.get("fp32", 0) > _LEAST_SHARE * total and "tf32" in peaks:
+            notes.append(
+                f"the script leaves TF32 off; torch.set_float32_matmul_precision('high') computes FP32 "
+                f"operands at {peaks['tf32'] / 1e12:,.0f} TFLOPS"
+            )
+        return notes
 
     def to_json(self) -> dict[str, Any]:
         """Return the prediction as JSON; a script's tokens per step are unknown."""
@@ -105,10 +132,7 @@ class RecordedPrediction:
         }
 
     def _at_peak_ns(self) -> float:
-        programs = np.bincount(self.workload.program_of_rank, minlength=len(self.workload.graphs))
-        work = [int(np.maximum(graph.node_columns["num_ops"], 0).sum()) for graph in self.workload.graphs]
-        operations = float(np.dot(programs, work)) / self.workload.num_ranks
-        return operations / self.chip.peak(self.precision) * 1e9
+        return sum(work / self.chip.peak(name) for name, work in self.work.items()) * 1e9
 
 
 def predict_recorded(
@@ -123,7 +147,8 @@ def predict_recorded(
 ) -> RecordedPrediction:
     """Simulate *workload*, recorded from a script, with the costs of *chip* on *network*.
 
-    Raises `UsageError` if the network has another number of ranks, and the errors of the *backend*.
+    The operands of a matmul decide its precision, unless all have the same *precision*. Raises `UsageError`
+    if the network has another number of ranks, and the errors of the *backend*.
     """
     if workload.num_ranks != network.num_ranks:
         raise UsageError(
@@ -131,42 +156,86 @@ def predict_recorded(
             f"{network.num_ranks}. Next: change --world, or the network; of a preset such as hgx-h100-8x8, "
             "any number of nodes works: hgx-h100-64x8."
         )
-    chosen = precision or chip.precision
-    prices = ChipPrices(chip, costs_on(network, chip.costs_of(software)), chosen, Links.of(network))
-    priced = replace(workload, graphs=tuple(_priced(graph, prices) for graph in workload.graphs))
-    reached = reached_network(network, prices.costs)
+    costs, links = costs_on(network, chip.costs_of(software)), Links.of(network)
+    precisions = _precisions_on(chip, precision)
+    prices = {name: ChipPrices(chip, costs, name, links) for name in {*precisions.values()}}
+    graphs = tuple(_priced(graph, precisions, prices) for graph in workload.graphs)
+    priced = replace(workload, graphs=graphs)
+    reached = reached_network(network, costs)
     experiment = prepare(priced, predicted_system(network.topology), reached, backend=backend)
     result = get_backend(backend).run(experiment, progress)
-    return RecordedPrediction(chip, software, chosen, experiment, result, priced)
+    return RecordedPrediction(chip, software, _work(priced, precisions), experiment, result, priced)
 
 
-def _priced(graph: Graph, prices: ChipPrices) -> Graph:
+def _precisions_on(chip: Chip, chosen: str | None) -> dict[str, str]:
+    """Return the precision on *chip*, or the *chosen* one, of each recorded precision (``""``: unknown)."""
+    peaks = chip.peak_flops
+    half = next((name for name in (chip.precision, "bf16", "fp16") if name in {"bf16", "fp16"}), "")
+    half = half if half in peaks else chip.precision
+    single = "fp32" if "fp32" in peaks else half
+    own = {
+        "low": "fp8" if "fp8" in peaks else half,
+        "half": half,
+        "tf32": "tf32" if "tf32" in peaks else single,
+        "fp32": single,
+        "fp64": single,
+        "": chip.precision,
+    }
+    if chosen is None:
+        return own
+    chip.peak(chosen)
+    return dict.fromkeys(own, chosen)
+
+
+def _recorded_precision(name: str) -> str:
+    """Return the precision at the end of the *name* of a matmul, ``""`` in older recordings."""
+    return name.partition(" ")[2]
+
+
+def _work(workload: Workload, precisions: Mapping[str, str]) -> dict[str, float]:
+    """Return the operations of matmuls of an average rank by precision, the most first."""
+    work: Counter[str] = Counter()
+    programs = np.bincount(workload.program_of_rank, minlength=len(workload.graphs))
+    for graph, ranks in zip(workload.graphs, programs.tolist(), strict=True):
+        nodes = graph.node_columns
+        wholes = np.array([counts_whole(text) for text in nodes["operator"].texts], dtype=bool)
+        rows = np.flatnonzero(wholes[nodes["operator"].numbers] & (nodes["type"] == NodeType.COMP))
+        texts = [precisions[_recorded_precision(text)] for text in nodes["name"].texts]
+        sums = np.bincount(nodes["name"].numbers[rows], nodes["num_ops"][rows], minlength=len(texts))
+        for text, total in zip(texts, sums.tolist(), strict=True):
+            work[text] += total * ranks / workload.num_ranks
+    return {name: amount for name, amount in work.most_common() if amount > 0}
+
+
+def _priced(graph: Graph, precisions: Mapping[str, str], prices: Mapping[str, ChipPrices]) -> Graph:
     """Return *graph* with the time of each computation."""
     nodes = graph.node_columns
-    names = [(_kind_of(text), " gradient" * ("backward" in text)) for text in nodes["operator"].texts]
-    prices_ns: dict[tuple[str, str, int, int], int] = {}
+    kinds = [(_kind_of(text), " gradient" * ("backward" in text)) for text in nodes["operator"].texts]
+    named = [precisions.get(_recorded_precision(text), precisions[""]) for text in nodes["name"].texts]
+    prices_ns: dict[tuple[str, str, str, int, int], int] = {}
     times = nodes["duration_ns"].copy()
     rows = np.flatnonzero(nodes["type"] == NodeType.COMP)
-    columns = (nodes["operator"].numbers, nodes["num_ops"], nodes["tensor_size_bytes"])
+    columns = (
+        nodes["operator"].numbers, nodes["name"].numbers, nodes["num_ops"], nodes["tensor_size_bytes"],
+    )  # fmt: skip
     values = (column[rows].tolist() for column in columns)
-    for row, number, work, moved in zip(rows.tolist(), *values, strict=True):
-        kind, pass_of = names[number]
-        key = kind, pass_of, work, moved
+    for row, operator, name, work, moved in zip(rows.tolist(), *values, strict=True):
+        kind, pass_of = kinds[operator]
+        key = kind, pass_of, named[name], work, moved
         if key not in prices_ns:
-            scores = (
-                work / (4 * USUAL_HEAD) if kind == "flash" else 0.0
-            )  # the heads of the script are unknown
-            operator = Operator(kind + pass_of, kind, work, moved, scores=scores)
-            prices_ns[key] = max(1, round(prices.operator_ns(operator))) if work > 1 or moved > 1 else 0
+            # The heads of the script are unknown.
+            scores = work / (4 * USUAL_HEAD) if kind == "flash" else 0.0
+            item = Operator(kind + pass_of, kind, work, moved, scores=scores)
+            time = prices[named[name]].operator_ns(item) if work > 1 or moved > 1 else 0
+            prices_ns[key] = max(1, round(time)) if time else 0
         times[row] = prices_ns[key]
     return graph.with_columns(duration_ns=times)
 
 
 def _kind_of(operator: str) -> str:
-    name = operator.rpartition("::")[2]
-    if any(part in name for part in _ATTENTION):
+    if any(part in operator for part in _ATTENTION):
         return "flash"
-    return "gemm" if name in _PRODUCTS or "convolution" in name else "pointwise"
+    return "gemm" if counts_whole(operator) else "pointwise"
 
 
 def kept_result(prediction: Prediction | RecordedPrediction) -> Result:

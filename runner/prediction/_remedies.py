@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
-from ._links import Links
-from ._setting import Setting, software_of, with_habits
+from ._prices import Links
+from ._setting import Setting, software_of
 from ._work import Batch, coefficients, work_of
 from .models import OFFLOAD, RECOMPUTATIONS, Plan, fullest_memory, least_recomputation
 
@@ -60,6 +60,8 @@ def _changes(plan: Plan, *, offloads: bool) -> Iterator[dict[str, Any]]:
         yield {"offload_optimizer": True}
     if mode == "none" or layers:
         yield {"recompute": _LEAST}
+    if not plan.fused_attention:
+        yield {"fused_attention": True}
     for zero in range(plan.zero + 1, 4):
         yield {"zero": zero}
     if plan.micro_batch > 1:
@@ -74,9 +76,6 @@ def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
     """Yield the remedy of *changes* if the changed plan is possible and fits."""
     least = changes.get("recompute") == _LEAST
     plan = replace(setting.plan, **(changes | ({"recompute": "none"} if least else {})))
-    if plan.tp > 1 and setting.plan.tp == 1:
-        same = {key: getattr(plan, key) for key in ("fused_attention", "overlap")}
-        plan = with_habits(plan, setting.costs, same)
     try:
         plan.check(setting.model)
     except UsageError:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import UsageError
-from ..chips import Chip, Costs
+from ..chips import Chip, Costs, Fit
 from ..config import NetworkConfig
-from ._links import Links, costs_on
-from ._prices import ChipPrices
+from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
+_ALIKE = 1.5  # times a bandwidth within which its measured shares are taken to hold
 _KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
 
 
@@ -71,7 +71,8 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
     """Return *plan* with the defaults of the software of *costs* for everything that *chosen* lacks.
 
     Keys are ``sequence_parallel``, ``fused_attention``, ``overlap``, ``tensor_overlap`` and
-    ``gradient_bytes``, and those of `OPTIONS`, which are off by default.
+    ``gradient_bytes``, and those of `OPTIONS`, which are off by default. Habits of tensor parallelism are
+    kept without it, for plans with more of it.
     """
 
     def habit(name: str) -> bool:
@@ -82,10 +83,49 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
     return replace(
         plan,
         **options,
-        sequence_parallel=plan.tp > 1 and habit("sequence_parallel"),
+        sequence_parallel=habit("sequence_parallel"),
         fused_attention=habit("fused_attention"),
         overlap=habit("overlap"),
         eager=costs.eager,
-        tensor_overlap=plan.tp > 1 and habit("sequence_parallel") and habit("tensor_overlap"),
+        tensor_overlap=habit("sequence_parallel") and habit("tensor_overlap"),
         grad_bytes=max(int(chosen.get("gradient_bytes") or costs.grad_bytes), plan.element_bytes),
+    )
+
+
+def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
+    """Return the preset of the usual nodes of *chip*, with that number of *ranks*.
+
+    Raises `UsageError` for a chip without one, and if *ranks* do not fill whole nodes.
+    """
+    if not chip.network:
+        raise UsageError(
+            f"The chip '{chip.name}' has no default network. Next: --network NAME or a file, which also "
+            f"gives the number of GPUs."
+        )
+    node = NetworkConfig.preset(chip.network)
+    size, family = node.num_ranks, node.name.removesuffix(f"-{node.num_ranks}")
+    if ranks < 1 or ranks % size:
+        near = max(1, round(ranks / size)) * size
+        raise UsageError(
+            f"Nodes of '{family}' have {size} GPUs, which {ranks} is not a multiple of. Next: --gpus {near}, "
+            "or --network with nodes of another size."
+        )
+    return node if ranks == size else NetworkConfig.preset(f"{family}-{ranks // size}x{size}")
+
+
+def unusual_links(fit: Fit, network: NetworkConfig) -> str:
+    """Return how the bandwidths of *network* differ from those of the measured steps of *fit*, ``""`` if not.
+
+    Shares of bandwidths were fitted on these; a network with an `efficiency` has shares of its own.
+    """
+    if network.efficiency is not None:
+        return ""
+    own = Links.of(network)
+    levels = [("within a node", own.within_bytes_per_ns, fit.within_bytes_per_s)]
+    if network.dimensions > 1:
+        levels.append(("between nodes", own.across_bytes_per_ns, fit.across_bytes_per_s))
+    return " and ".join(
+        f"{mine:,.4g} GB/s {where} instead of {theirs / 1e9:,.4g}"
+        for where, mine, theirs in levels
+        if theirs and not 1 / _ALIKE <= mine * 1e9 / theirs <= _ALIKE
     )

@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from ...converter import CollectiveType, NodeType
 from ..chips import Chip, Costs
-from ._links import Links
-from ._prices import FLASH_BACKWARD, flash_prices, host_prices
+from ._prices import FLASH_BACKWARD, Links, flash_prices, host_prices
 from .models import (
     DENSE_KERNELS,
     LANES,

@@ -54,7 +54,7 @@ RUN_FILE = "run.json"  # the last file of a run to be written
 _HEAD = "study.json"
 _CURRENT = "current.json"
 _KEPT = "kept-"  # prefix of caches in the folder of a run
-_WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
+WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
 
 
 class StudyLayout:
@@ -133,7 +133,7 @@ class StudyLayout:
 
     def prefix_in(self, folder: Path) -> Path:
         """Return the PREFIX of the graphs in a workload's *folder*."""
-        return folder / _WORKLOAD
+        return folder / WORKLOAD
 
     def run_dir(self, run_id: str) -> Path:
         """Return the folder of the run *run_id*."""
@@ -189,12 +189,12 @@ class StudyLayout:
 
     def workload_dirs(self) -> list[Path]:
         """Return the folders of the workloads, oldest first."""
-        files = list(self.workloads_dir.glob(f"*/{_WORKLOAD}.workload.json"))
+        files = list(self.workloads_dir.glob(f"*/{WORKLOAD}.workload.json"))
         return [file.parent for file in sorted(files, key=lambda file: (file.stat().st_mtime_ns, file))]
 
     def graph_prefixes(self) -> list[Path]:
         """Return the PREFIX of all graphs, including incomplete workloads, sorted by name."""
-        first = sorted(self.workloads_dir.glob(f"*/{_WORKLOAD}.0.et"))
+        first = sorted(self.workloads_dir.glob(f"*/{WORKLOAD}.0.et"))
         return [self.prefix_in(file.parent) for file in first]
 
     def run_dirs(self) -> Iterator[Path]:

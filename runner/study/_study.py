@@ -16,7 +16,7 @@ from ...errors import StudyError, did_you_mean
 from ...support import new_folder, remove_folder, write_file, writing
 from .._checksums import refuse_damaged, write_checksums
 from .._traits import REPLAY, about_backend
-from ._layout import RUN_FILE, StudyLayout, check_name, safe_name
+from ._layout import RUN_FILE, WORKLOAD, StudyLayout, check_name, safe_name
 from ._notes import LABEL_LENGTH, NOTE_LENGTH, TAG_LENGTH, write_note
 from ._runs import RunInfo, is_input, read_info, read_json, write_inputs
 
@@ -470,11 +470,25 @@ class Study(StudyLayout):
 
 
 def _same_programs(one: Path, other: Path) -> bool:
-    """Return whether two workload folders have the same graphs."""
+    """Return whether two workload folders have the same graphs, process groups and ranks."""
     names = sorted(file.name for file in one.glob("*.et"))
-    if names != sorted(file.name for file in other.glob("*.et")):
+    if names != sorted(file.name for file in other.glob("*.et")) or _ranks_of(one) != _ranks_of(other):
         return False
     return all(filecmp.cmp(one / name, other / name, shallow=False) for name in names)
+
+
+def _ranks_of(folder: Path) -> list[Any]:
+    """Return the process groups and the ranks of the workload in *folder*; a missing file has none."""
+    groups, description = (_object_in(folder / f"{WORKLOAD}.{what}.json") for what in ("groups", "workload"))
+    return [groups, description.get("num_ranks"), description.get("representatives")]
+
+
+def _object_in(file: Path) -> dict[str, Any]:
+    """Return the JSON object in *file*, an empty one if the file is missing or damaged."""
+    try:
+        return read_json(file, str(file))
+    except StudyError:  # reported when the workload is opened
+        return {}
 
 
 def _is_measured(file: Path) -> bool:

@@ -19,13 +19,13 @@ _REFERENCE: dict[str, Callable[[], str]] = {
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """List one page per public package where the navigation says `packages`."""
+    """Replace `packages` in the navigation by one page per public package."""
     pages = [{name.removeprefix("chakrascope."): f"reference/{name}.md"} for name in public_packages()]
     config.nav = _filled(config.nav, pages)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made."""
+    """Add the generated pages to the site."""
     for path, make in _REFERENCE.items():
         files.append(File.generated(config, path, content=make()))
     for name in public_packages():

@@ -1,4 +1,4 @@
-"""The pages of the reference, as Markdown: from the commands, the errors, and the packages."""
+"""Generate the reference pages of commands, errors and packages as Markdown."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def commands_page() -> str:
 def _commands(
     group: click.Group, context: click.Context
 ) -> Iterator[tuple[list[str], click.Command, click.Context]]:
-    """Yield every command with the words that name it, those of a group after it."""
+    """Yield every command with its full name; commands of a group follow the group."""
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None

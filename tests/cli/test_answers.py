@@ -106,7 +106,7 @@ def test_compute_scaled_to_a_chip_is_not_warned_of_and_a_run_is_of_its_workload(
         ["timeline"],
         ["timeline", "--nested"],
         ["timeline", "--from", "0.1", "--to", "0.4", "--ranks", "1-2"],
-        ["graph"],
+        ["graph", "--hops", "2"],
         ["graph", "--rank", "2", "--node", "1", "--hops", "1", "--edge", "data"],
         *(["graph", "--fold", fold] for fold in ("modules", "phases", "streams", "ranks")),
         ["graph", "--view", "edges"],
@@ -362,14 +362,14 @@ def test_the_graph_around_a_node_names_its_edges(study, capfd):
 def test_studies_are_listed_begun_and_described(study, capfd):
     folder = study.path.parent
     told = ["--study", "empty", "--tag", "for later", "--note", "none yet"]
-    listed = json.loads(answer(capfd, "studies", folder, "--new", "empty", *told, "--format", "json"))
+    listed = json.loads(answer(capfd, "runs", folder, "--new", "empty", *told, "--format", "json"))
     assert [(row["name"], row["runs"], row["note"]) for row in listed] == [
         ("empty", 0, "none yet"), ("study", 2, ""),
     ]  # fmt: skip
-    (found,) = json.loads(answer(capfd, "studies", folder, "--find", "LATER", "--format", "json"))
+    (found,) = json.loads(answer(capfd, "runs", folder, "--find", "LATER", "--format", "json"))
     assert found["tags"] == "for later"
-    assert "empty" in answer(capfd, "studies", folder)
-    assert "no such study" in answer(capfd, "studies", folder, "--find", "nothing of the kind")
+    assert "empty" in answer(capfd, "runs", folder)
+    assert "no such study" in answer(capfd, "runs", folder, "--find", "nothing of the kind")
 
 
 def test_what_lies_in_a_folder_is_listed_looked_over_and_imported(capfd, tmp_path):

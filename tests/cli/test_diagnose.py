@@ -300,7 +300,7 @@ def test_a_study_from_logs_answers(logs, capfd, tmp_path):
         (["convert", "LOGS", "-o", "w", "--device-trace", "x"], "--device-trace does not apply"),
         (["convert", "nowhere", "-o", "w"], "There is no file or folder nowhere"),
         (["convert"], "Give a STUDY"),
-        (["inspect", "LOGS", "--node", "3"], "chakrascope diagnose"),
+        (["graph", "LOGS", "--node", "3"], "chakrascope diagnose"),
         (["diagnose", "w", "--view", "speeds"], "holds no logs"),
         (["diagnose", "LOGS", "--run", "measured"], "name LOGS without --run"),
     ],

@@ -37,18 +37,14 @@ def test_the_commands_are_a_frozen_surface():
         "generate",
         "graph",
         "import",
-        "inspect",
-        "jobs",
         "network",
         "predict",
-        "presets",
         "profile",
         "query",
         "report",
         "rescale",
         "run",
         "runs",
-        "studies",
         "summary",
         "sweep",
         "timeline",
@@ -117,12 +113,12 @@ def test_help_documents_the_exit_codes(capsys):
         (["critical-path", "no-such-study"], 60, "no-such-study"),
         (["convert", "no-such-study"], 60, "no-such-study"),
         (["view", "no-such-study"], 60, "no-such-study"),
-        (["studies", "no-such-folder"], 60, "no-such-folder"),
+        (["runs", "no-such-folder", "--studies"], 60, "no-such-folder"),
         (["summary", "no-such-study", "--view", "layers"], 60, "no-such-study"),
         (["import", "study", "no-such-folder"], 60, "no-such-folder"),
         (["timeline", "study", "--ranks", "3-1"], 2, "write 3, or 0-7"),
-        (["studies", ".", "--note", "x"], 2, "--study NAME"),
-        (["jobs", "no-such-study"], 60, "no-such-study"),
+        (["runs", ".", "--studies", "--note", "x"], 2, "--study NAME"),
+        (["runs", "no-such-study", "--jobs"], 60, "no-such-study"),
         (
             ["run", "--queue", "--workload-configuration", "w", "--network", "ring-2"],
             2,
@@ -139,7 +135,7 @@ def test_help_documents_the_exit_codes(capsys):
             "whole number of nanoseconds",
         ),
         (["timeline", "study", "--from", "-1"], 2, "not a duration"),
-        (["presets", "dgx2"], 2, "dgx-2-16"),
+        (["network", "dgx2", "--print"], 2, "dgx-2-16"),
         (["profil"], 2, "profil"),
         (["run", "--workload-configuration", "no/such", "--network", "rng-2"], 40, "ring-2"),
     ],
@@ -152,11 +148,11 @@ def test_wrong_usage_says_what_to_do_next(arguments, code, hint, capsys):
 
 
 def test_presets_say_what_they_are_and_start_a_file_of_ones_own(tmp_path, capsys):
-    assert command_line.run("presets", "--format", "json") == 0
+    assert command_line.run("network", "--format", "json") == 0
     presets = json.loads(capsys.readouterr().out)
     assert {preset["kind"] for preset in presets} == {"network", "system", "memory"}
     assert next(p for p in presets if p["name"] == "dgx-2-16x16")["ranks"] == 256
-    assert command_line.run("presets", "dgx-2-16x16") == 0
+    assert command_line.run("network", "dgx-2-16x16", "--print") == 0
     file = tmp_path / "mine.yml"
     file.write_text(capsys.readouterr().out)
     assert NetworkConfig.load(file) == NetworkConfig.preset("dgx-2-16x16")
@@ -185,10 +181,10 @@ def test_of_many_names_the_closest_is_named_and_what_lists_them(capsys):
     assert command_line.run("predict", "--list-models") == 0
     assert "llama3-8b" in capsys.readouterr().out
     for wrong, hint in (("hgx-h100-64", "hgx-h100-8x8"), ("ring-4", "ring-8"), ("tpu-v2-4x4", "tpu-v2-8x8")):
-        assert command_line.run("presets", wrong) == 2
-        assert f"did you mean '{hint}'? `chakrascope presets` lists all." in capsys.readouterr().err
-    assert command_line.run("presets", "dgx-a10-8") == 2
-    assert "did you mean 'dgx-a100-8'? `chakrascope presets` lists all." in capsys.readouterr().err
+        assert command_line.run("network", wrong, "--print") == 2
+        assert f"did you mean '{hint}'? `chakrascope network` lists all." in capsys.readouterr().err
+    assert command_line.run("network", "dgx-a10-8", "--print") == 2
+    assert "did you mean 'dgx-a100-8'? `chakrascope network` lists all." in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_written_is_named(capsys):
@@ -324,7 +320,7 @@ def made(tmp_path_factory):
         (("what-if", "STUDY", "--faster", "bandwidth:²=2"), 2, "has no dimension '²'"),
         (("sweep", "STUDY", "--trials", "100001"), 2, "100001 is not in the range"),
         (("sweep", "STUDY", "--over", "network=ring-2", "--cluster", "SCHEDULER"), 40, "scheduler.json"),
-        (("inspect", "."), 30, "No workload at ."),
+        (("graph", "none"), 30, "No workload at none"),
         (("demo", "--port", "65536"), 2, "65536 is not in the range"),
     ],
 )
@@ -427,12 +423,40 @@ def test_a_study_whose_name_is_no_text_breaks_no_list(made, tmp_path):
 
 def test_byte_code_cut_short_by_a_full_disk_is_an_error(tmp_path):
     environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
-    asked = [sys.executable, "-m", "chakrascope.cli", "presets"]
+    asked = [sys.executable, "-m", "chakrascope.cli", "network"]
     assert subprocess.run(asked, capture_output=True, check=False, env=environment).returncode == 0
-    (code,) = (path for path in tmp_path.rglob("_presets.*.pyc") if path.parent.name == "cli")
+    (code,) = (path for path in tmp_path.rglob("_network.*.pyc") if path.parent.name == "cli")
     code.write_bytes(code.read_bytes()[:600])
     done = subprocess.run(asked, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     assert "ends too early" in done.stderr
     assert "__pycache__" in done.stderr
     assert "Cancelled" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("studies", "FOLDER"), ("runs", "FOLDER", "--studies")),
+        (("jobs", "STUDY"), ("runs", "STUDY", "--jobs")),
+        (("presets", "ring-2"), ("network", "ring-2", "--print")),
+        (("inspect", "STUDY", "--node", "1"), ("graph", "STUDY", "--content", "--node", "1")),
+        (("find", "STUDY", "mm", "--format", "csv"), ("graph", "STUDY", "mm", "--format", "csv")),
+    ],
+)
+def test_an_old_name_warns_and_does_the_same(made, old, new, capsys):
+    folders = {"STUDY": made, "FOLDER": made.parent}
+    before, after = (
+        run_and_read(capsys, *(folders.get(word, word) for word in words)) for words in (old, new)
+    )
+    assert before[:2] == after[:2]
+    assert before[0] == 0
+    assert f"'{old[0]}' is now '{new[0]}" in before[2].replace("\n", " ")
+
+
+def test_runs_of_a_folder_are_its_studies_and_of_a_study_its_runs(made, capsys):
+    (study,) = json.loads(answer(capsys, "runs", made.parent, "--format", "json"))
+    assert (study["name"], study["runs"]) == (made.name, 2)
+    assert len(json.loads(answer(capsys, "runs", made, "--format", "json"))) == 2
+    assert command_line.run("runs", "--jobs") == 2
+    assert "Next: chakrascope runs STUDY --jobs" in capsys.readouterr().err

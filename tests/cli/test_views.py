@@ -130,13 +130,13 @@ def test_a_run_without_traces_has_none(tmp_path, capfd):
     assert "its host calls are unknown" in " ".join(err.split())
 
 
-# What ``inspect`` prints of workloads of many ranks: it fits a terminal of 80 columns.
+# What ``graph`` prints of workloads of many ranks: it fits a terminal of 80 columns.
 
 
 def inspected(capsys, monkeypatch, workload, path, *options):
     monkeypatch.setenv("COLUMNS", "80")
     workload.save(path)
-    assert command_line.run("inspect", path, *options) == 0
+    assert command_line.run("graph", path, *options) == 0
     return capsys.readouterr().out
 
 

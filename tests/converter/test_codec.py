@@ -386,6 +386,13 @@ def test_missing_rank_is_named(tmp_path):
         Workload.load(tmp_path / "absent")
 
 
+def test_a_smaller_workload_leaves_no_rank_of_the_larger_one(tmp_path):
+    for ranks in (4, 2):
+        graphs = [Graph.build(rank, [{"node_id": rank, "type": 4}], []) for rank in range(ranks)]
+        Workload(tuple(graphs), np.arange(ranks), {}, {}).save(tmp_path / "w")
+        assert Workload.load(tmp_path / "w").num_ranks == ranks
+
+
 def test_large_files_are_written_in_pieces():
     count = 30_000
     duration = np.arange(count) * 700 % 3001

@@ -54,6 +54,30 @@ def test_a_message_crosses_every_dimension_it_must(topology, hops):
     assert output.link_messages.sum() == hops
 
 
+# GPU 4 of a node and GPU 0 of the next differ in both dimensions.
+NODES = {"topology": ["Switch", "Switch"], "npus_count": [8, 2], "bandwidth": [400 * UNIT, UNIT]}
+
+
+@pytest.mark.parametrize(
+    ("semantics", "whole_ns"), [("astra-sim", 2 * 500 + 2500), ("trace", 2 * 500 + 2 * 5000 + 1_000_000)]
+)
+def test_only_astra_sims_semantics_charge_one_dimension_of_several(semantics, whole_ns):
+    settings = build.config(**NODES, latency=[500.0, 5000.0], semantics=semantics)
+    output = build.run(p2p([(4, 8)], 16, 1_000_000), settings)
+    assert output.rank_finish_ns[8] == whole_ns
+    worst = (4, 8, 1_000_000, whole_ns, 1_011_000)
+    assert output.undercharged == (worst if semantics == "astra-sim" else None)
+
+
+@pytest.mark.parametrize("semantics", ["astra-sim", "trace"])
+def test_a_message_within_one_dimension_is_charged_in_full(semantics):
+    settings = build.config(**NODES, latency=[500.0, 5000.0], semantics=semantics)
+    output = build.run(p2p([(4, 12), (1, 3)], 16, 1_000_000), settings)
+    assert output.rank_finish_ns[12] == 2 * 5000 + 1_000_000
+    assert output.rank_finish_ns[3] == 2 * 500 + 2500
+    assert output.undercharged is None
+
+
 def test_messages_queue_on_a_shared_link():
     output = build.run(p2p([(0, 2), (1, 2)], 3), network(["Switch"], [3]))
     assert output.rank_finish_ns[2] == 3200

@@ -32,7 +32,7 @@ SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")
 
 
 def write(folder: Path, files: dict[str, bytes]) -> None:
-    """Make *folder* hold exactly *files*."""
+    """Replace the content of *folder* by *files*."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def write(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def outcome(use, folder: Path) -> tuple[str, str]:
-    """Return what *use* of *folder* ends in, and the traceback if that is a crash."""
+    """Return the outcome of *use* on *folder*, with the traceback of a crash."""
     from chakrascope.errors import ChakrascopeError
 
     try:
@@ -55,7 +55,7 @@ def outcome(use, folder: Path) -> tuple[str, str]:
 
 
 def limit_memory() -> None:
-    """Let this process have `MEMORY` more than it has; sanitizers reserve far more and are left alone."""
+    """Limit the additional memory of this process to `MEMORY`, except under sanitizers."""
     if not SANITIZED:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + MEMORY
@@ -94,7 +94,7 @@ def work(work_dir: Path, names: list[str], seed: int, until: float, most: int) -
 
 
 def keep(work_dir: Path, text: str) -> None:
-    """Keep the input and how it ended, unless one that ends at the same place is kept already."""
+    """Store the input and its outcome, unless an input with the same place of failure is stored."""
     lines = [line for line in text.splitlines() if line.strip().startswith("File ")]
     name = (work_dir / "target").read_text(encoding="utf-8")
     last = [line for line in lines if "/fuzz/" not in line][-3:] or text.splitlines()[-1:]
@@ -112,7 +112,7 @@ def keep(work_dir: Path, text: str) -> None:
 
 
 def again(folder: Path) -> int:
-    """Read an input that was kept; return 1 if it still crashes."""
+    """Read a stored input again; return 1 if it still crashes."""
     from targets import TARGETS
 
     faulthandler.enable()
@@ -157,7 +157,7 @@ def fuzz(seconds: float, out: Path, names: list[str], seed: int, most: int) -> i
 
 
 def report(counts: Counter, names: list[str]) -> None:
-    """Print how many inputs of each reader ended how."""
+    """Print the number of inputs by reader and outcome."""
     print(f"{'reader':12}{'inputs':>9}{'read':>9}{'refused':>9}{'crashes':>9}  errors")
     for name in [*names, "all"]:
         own = Counter()
@@ -170,7 +170,7 @@ def report(counts: Counter, names: list[str]) -> None:
 
 
 def main() -> int:
-    """Read the arguments and do as they say."""
+    """Read the command line, and fuzz or repeat a stored input."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--inputs", type=int, default=sys.maxsize, help="end after so many, too")

@@ -1,4 +1,4 @@
-"""The hostile calls that `commands.py` makes, and the folder of small files that they are made in."""
+"""Generate the hostile calls of `commands.py`, and the folder of small files for them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ _GOOD = {
     "memory": ("memory.json",),
     "model": ("config.json", "gpt3-175b"),
     "name": ("again",),
-    "network": ("net.yml", "ring-2", "cpu-cluster-2"),
+    "network": ("", "ring-2 --print", "net.yml", "ring-2", "cpu-cluster-2"),
     "node": ("3",),
     "over": ("network=ring-2,cpu-cluster-2", "network.bandwidth=1,2", "network.bandwidth=1..9"),
     "precision": ("bf16", "fp8"),
@@ -127,21 +127,17 @@ _BASES: dict[str, tuple[str, ...]] = {
     "doctor": ("study", "job", "captured", "nccl_trace_rank_0.json"),
     "emulate": ("study --limit 5s", "--workload job --limit 5s"),
     "generate": ("all-reduce --ranks 2 -o made", "text --file w.txt --ranks 2 -o made"),
-    "graph": ("study", "study mm", "study --node 3"),
+    "graph": ("study", "job", "study mm", "study --node 3", "job -o out.json"),
     "import": ("new traces", "study traces", "new job", "new nccl"),
-    "inspect": ("job", "study", "job -o out.json"),
-    "jobs": ("study",),
-    "network": ("net.yml", "ring-2 -o out.yml", "config.txt"),
+    "network": ("", "ring-2 --print", "net.yml", "ring-2 -o out.yml", "config.txt"),
     "predict": ("--model config.json --network cpu-cluster-2 --chip h100",),
     "predict search": ("--model config.json --network cpu-cluster-2 --gpus 2 --simulate 1",),
-    "presets": ("", "networks"),
     "profile": ("-o new -- true", "-o study -- false", "-o new -- missing"),
     "query": ("study --timeout 5", "study --timeout 5 'select 1'", "study --tables"),
     "report": ("study -o out.html",),
     "rescale": ("captured --dp 4", "study --dp 4"),
     "run": ("study", "--workload job --network ring-2", "study --network ring-2 --backend packet"),
-    "runs": ("study", "study --run RUN --label x"),
-    "studies": (".", ". --find x"),
+    "runs": ("study", "study --jobs", ".", ". --find x", "study --run RUN --label x"),
     "summary": ("study",),
     "sweep": ("study --workers 0 --over network.bandwidth=1,2 --network ring-2", "study --show x"),
     "timeline": ("study", "study -o out.json"),
@@ -154,7 +150,7 @@ _ENDLESS = {"demo": "--port x", "view": "missing"}
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the command line, and what it meets: "plain", "full", "read-only" or "pipe".
+    """A call of the command line, and its environment: "plain", "full", "read-only" or "pipe".
 
     RUN in an argument is the id of the first run of the study.
     """
@@ -164,7 +160,7 @@ class Call:
 
 
 def import_packages() -> None:
-    """Import what most calls would import, one after the other; calls are forked from here."""
+    """Import the packages of most calls, because the calls are forked from this process."""
     for name in (
         "cli",
         "converter",
@@ -182,7 +178,7 @@ def import_packages() -> None:
 
 
 def commands_of(only: list[str]) -> dict[str, click.Command]:
-    """Return every command that ends by itself, or those called *only*, by the words that call it."""
+    """Return every command that ends by itself, or the commands *only*, by name."""
     from chakrascope.cli import cli
 
     commands = dict(_walk(cli, ()))
@@ -201,7 +197,7 @@ def _walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str,
 
 
 def make_call(commands: dict[str, click.Command], random_: random.Random) -> Call:
-    """Return a call of one of *commands*: right in part, and hostile in one to three words."""
+    """Return a call of one of *commands* with one to three hostile words."""
     name = random_.choice(list(commands))
     if name in _ENDLESS:
         words = [*_odd_option(commands[name], random_), *_ENDLESS[name].split()]

@@ -50,7 +50,7 @@ _SIGNS = ("Traceback (most recent", "Exception ignored", "nanobind: leaked", "Fa
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call ended: its exit code, standard error, and what is wrong with that, "" for nothing."""
+    """The outcome of a call: exit code, standard error, and the fault ("" for none)."""
 
     code: int
     stderr: str
@@ -113,7 +113,7 @@ def _forked(call: Call, work: Path) -> tuple[int, str, str, bool]:
 
 
 def _drain(texts: dict[int, bytearray], until: float) -> bool:
-    """Read all pipes of *texts* to their ends; return False if these do not come in time."""
+    """Read all pipes of *texts* to their ends; return False if the time limit passes first."""
     pending = set(texts)
     while pending:
         ready, _, _ = select.select(list(pending), [], [], max(0.0, until - time.monotonic()))
@@ -168,14 +168,14 @@ def _child(call: Call, work: Path, out: int, err: int) -> None:
 
 
 def _give_up_capabilities() -> None:
-    """Let the rights of files bind root, too."""
+    """Drop root's capabilities, so that file permissions apply to root."""
     libc = ctypes.CDLL(None)
     libc.prctl(_SET_SECURE_BITS, _NO_ROOT, 0, 0, 0)
     libc.capset((ctypes.c_uint32 * 2)(_CAPABILITIES, 0), (ctypes.c_uint32 * 6)())
 
 
 def fault_of(code: int, stdout: str, stderr: str) -> str:
-    """Return what is wrong with the end of a call, "" for nothing."""
+    """Return the fault of a call, or "" for none."""
     for sign in _SIGNS:
         if sign in stderr:
             frames = [line.strip() for line in stderr.splitlines() if line.strip().startswith("File ")]
@@ -193,7 +193,7 @@ def fault_of(code: int, stdout: str, stderr: str) -> str:
 
 
 def main() -> int:
-    """Make the calls, print each fault once and the counts; return 1 if there is any."""
+    """Make the calls, print each fault once and the counts; return 1 if there is a fault."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--calls", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0, help="number of the first call")

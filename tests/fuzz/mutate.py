@@ -52,7 +52,7 @@ _ODD: tuple[Any, ...] = (
 
 
 def damaged(name: str, content: bytes, random_: random.Random) -> bytes:
-    """Return *content* of the file *name* with one to four changes; an archive's are inside of it."""
+    """Return *content* of the file *name* with one to four changes, for archives in a member."""
     if content[:2] == b"\x1f\x8b" and random_.random() < 0.9:
         return gzip.compress(damaged(name.removesuffix(".gz"), gzip.decompress(content), random_), 1)
     if content[:2] == b"PK" and random_.random() < 0.8:
@@ -127,7 +127,7 @@ def _put(data: Any, way: tuple[Any, ...], random_: random.Random) -> Any:
 
 
 def _odd(value: Any, random_: random.Random) -> Any:
-    """Return something else than *value*, sometimes close to it."""
+    """Return a value that differs from *value*, sometimes only slightly."""
     if isinstance(value, bool) or random_.random() < 0.5:
         return random_.choice(_ODD)
     if isinstance(value, int | float) and abs(value) < 2**70:

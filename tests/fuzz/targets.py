@@ -80,7 +80,7 @@ _DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
 
 
 def saved_cases(name: str) -> dict[str, Files]:
-    """Return the files of each case that once crashed the reader *name*: ``corpus/NAME/CASE.zip``."""
+    """Return the files of each stored case that crashed the reader *name* (``corpus/NAME/CASE.zip``)."""
     cases = {}
     for path in sorted((_CORPUS / name).glob("*.zip")):
         with zipfile.ZipFile(path) as archive:
@@ -249,7 +249,7 @@ def _use_infragraph(folder: Path) -> None:
 
 
 def _parquet_files() -> list[Files]:
-    """Files of ours, and of other settings without the checksums that would end each reading at once."""
+    """Return Parquet files of this project, and of other settings without checksums."""
     missing = pa.table({"i": [1, None, 3] * 20, "t": ["a", None, "bc"] * 20, "b": [True, None, False] * 20})
     numbers = pa.table({"n": np.arange(60) * 1000, "r": np.arange(60) // 15, "f": np.linspace(0, 1, 60)})
     made = [{"a.parquet": frame_bytes(missing.to_pandas())}]
@@ -262,7 +262,7 @@ def _parquet_files() -> list[Files]:
 
 
 def _use_parquet(folder: Path) -> None:
-    """Read as the commands do, which turn what is wrong with a file into an error of their own."""
+    """Read Parquet files as the commands do, which turn faults of a file into an error."""
     try:
         file = ParquetFile(folder / "a.parquet")
         file.read()
@@ -293,7 +293,7 @@ def _use_model(folder: Path) -> None:
 
 
 def _framed(content: bytes) -> Any:
-    """Return what a channel makes of *content*, whose signature no attacker could have made."""
+    """Return *content* framed and signed by a channel."""
     from chakrascope.runner.emulation import _wire
 
     ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""The fuzzer of commands: a few of its calls, and that it recognises faults."""
+"""The fuzzer of commands makes calls, and recognises faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzer of readers: what it once found stays fixed, and it tells and keeps what it finds."""
+"""The fuzzer of readers finds, reports and stores crashes; stored cases stay fixed."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def test_only_simulations_are_listed_with_a_run(tmp_path, capfd, monkeypatch):
     store = JobStore(small_study(tmp_path), slots=0)
     job = replace(store.submit(experiment_of(store.study, 500)), state="done")
     monkeypatch.setattr(JobStore, "jobs", lambda _store: [job, replace(job, kind="sweep")])
-    _, out, _ = run_and_read(capfd, "jobs", store.study.path, "--format", "json")
+    _, out, _ = run_and_read(capfd, "runs", store.study.path, "--jobs", "--format", "json")
     assert [row["run"] for row in json.loads(out)] == [job.experiment, ""]
 
 

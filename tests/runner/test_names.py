@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 import command_line
+import numpy as np
 import pytest
 from studies import run_in
 from workloads import coll, comp, workload
 
 from chakrascope.cli._main import cli
-from chakrascope.converter import microbenchmark
+from chakrascope.converter import Workload, microbenchmark
 from chakrascope.errors import ChakrascopeError
 from chakrascope.runner import JobStore, Study
 from chakrascope.runner._checksums import write_checksums
@@ -193,6 +194,20 @@ def test_what_is_there_is_not_replaced_unasked(study, capsys):
     assert study.workload("job").summary() == job.summary()
     assert command_line.run("rescale", "study", "--dp", "4", "--name", "job") == 60
     assert "has a workload 'job' already; choose another name" in capsys.readouterr().err
+
+
+def test_equal_graphs_of_other_process_groups_or_ranks_are_another_workload(study):
+    job = study.workload("job")
+    regrouped = replace(job, groups={7: (1, 0)})
+    assert study.add_workload(regrouped, "job").parent.name == "job-2"
+    assert study.add_workload(regrouped, "job").parent.name == "job-2"
+    assert study.workload("job-2").groups == {7: (1, 0)}
+    assert study.workload("job").groups == job.groups
+    one = workload([comp(0, 5)])
+    both = Workload(one.graphs, np.array([0, 0]), {}, {}, np.array([0, 0]))
+    assert study.add_workload(one, "one").parent.name == "one"
+    assert study.add_workload(both, "one").parent.name == "one-2"
+    assert study.workload("one").num_ranks == 1
 
 
 def test_a_trace_set_converted_again_takes_the_place_of_its_workload_alone(study):

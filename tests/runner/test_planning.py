@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from chakrascope.cli._predict import predict_command
 from chakrascope.errors import ConfigError, StudyError, UsageError
-from chakrascope.runner import NetworkConfig, Study, chips, planning, read_sweep
-from chakrascope.runner.chips import find_chip
+from chakrascope.runner import NetworkConfig, Study, chips, read_sweep
+from chakrascope.runner.chips import find_chip, list_chips
 from chakrascope.runner.planning import (
     Cluster,
     Limits,
@@ -28,10 +28,9 @@ from chakrascope.runner.planning import (
     plan_command,
     possible_degrees,
     search_plans,
-    usual_network,
 )
 from chakrascope.runner.planning._simulate import front, simulated_step
-from chakrascope.runner.prediction import Setting, predict
+from chakrascope.runner.prediction import Setting, predict, usual_network
 from chakrascope.runner.prediction.models import (
     RECOMPUTATIONS,
     Plan,
@@ -42,7 +41,6 @@ from chakrascope.runner.prediction.models import (
     schedule,
 )
 from chakrascope.runner.sweep import front_table, sweep_experiment
-from chakrascope.support.documents import read_yaml
 
 SMALL = replace(find_model("llama3-8b"), layers=8, name="small")
 CHIPS = Path(chips.__file__).parent
@@ -373,17 +371,16 @@ def test_predict_has_its_own_help_and_that_of_search():
     assert "predict search [OPTIONS]" in search("--help").stdout
 
 
-def test_chips_and_networks_of_the_table_are_shipped():
-    table = read_yaml(Path(planning.__file__).with_name("networks.yml"), "table of networks")
-    assert [find_chip(chip).name for chip in table] == [*table]
-    assert [NetworkConfig.preset(name).name for name in table.values()] == [*table.values()]
+def test_usual_networks_of_chips_are_shipped():
+    names = [find_chip(name).network for name in list_chips()]
+    assert [NetworkConfig.preset(name).name for name in names if name] == [name for name in names if name]
 
 
 def test_presets_have_nodes_as_they_are_sold():
-    assert usual_network("h100", 8).name == "hgx-h100-8"
-    assert usual_network("gb200", 144).npus_count == (72, 2)
-    assert usual_network("b200", 1024).npus_count == (8, 128)
-    assert usual_network("v100", 32).npus_count == (16, 2)
+    assert usual_network(find_chip("h100"), 8).name == "hgx-h100-8"
+    assert usual_network(find_chip("gb200"), 144).npus_count == (72, 2)
+    assert usual_network(find_chip("b200"), 1024).npus_count == (8, 128)
+    assert usual_network(find_chip("v100"), 32).npus_count == (16, 2)
     row = {"chip": "h100", "gpus": 16, "tp": 2, "pp": 2, "dp": 4, "cp": 1, "ep": 1, "expert_tp": 0, "zero": 1,
            "schedule": "interleaved", "chunks": 2, "micro_batch": 1, "recompute": "none"}  # fmt: skip
     command = plan_command(REQUEST, row)

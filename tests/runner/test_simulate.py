@@ -14,7 +14,7 @@ from studies import study_of
 from training_job import TrainingJob
 from workloads import coll, comp, workload
 
-from chakrascope.converter import convert_files, microbenchmark
+from chakrascope.converter import NodeType, convert_files, microbenchmark
 from chakrascope.errors import BackendError, ConfigError, StudyError, TraceError
 from chakrascope.runner import (
     BREAKDOWNS,
@@ -151,6 +151,22 @@ def test_broadcasts_without_messages_are_said(backend):
     sent = simulate(job, "default", RING, backend=backend, semantics="trace")
     assert sent.makespan_ns > 10_000  # two hops of a chunk of 256 KiB at 50 GB/s
     assert not any("Broadcasts" in line for line in sent.provenance["warnings"])
+
+
+def test_a_message_charged_for_one_dimension_of_several_is_said():
+    network = NetworkConfig(("Switch", "Switch"), (2, 2), (400.0, 1.0), (500.0, 5000.0))
+    message = {"comm_size_bytes": 1 << 20, "comm_src": 1, "comm_dst": 2, "comm_tag": 0}
+    sender, receiver = (
+        comp(0, 1000) | message | {"type": kind} for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV)
+    )
+    job = workload([comp(0, 1)], [sender], [receiver], [comp(0, 1)])
+    fast, slow = (
+        simulate(job, "default", network, semantics=semantics) for semantics in ("astra-sim", "trace")
+    )
+    (said,) = (line for line in fast.provenance["warnings"] if "too fast" in line)
+    assert f"1048576 bytes from rank 1 to rank 2 take {fast.makespan_ns} ns" in said
+    assert f"{slow.makespan_ns} ns over all dimensions" in said
+    assert not slow.provenance["warnings"]
 
 
 def test_backend_names_are_checked():
@@ -355,7 +371,7 @@ def test_commands_take_a_trace_for_a_study(trace, capsys, tmp_path):
     assert read_side(str(trace)).steps[0].makespan_ns == study_of_traces([trace]).run_info().makespan_ns
     code, out, err = run_and_read(capsys, "diff", trace, trace, "--format", "csv", "--view", "figures")
     assert code == 0, err
-    assert "Deleted" in run_and_read(capsys, "studies", "--clear-traces")[1]
+    assert "Deleted" in run_and_read(capsys, "runs", "--clear-traces")[1]
 
 
 @pytest.mark.parametrize(

@@ -327,8 +327,9 @@ def test_a_job_whose_study_moves_while_it_works_leaves_no_damage(used, tmp_path)
 def test_the_command_line_works_on_a_moved_study(used, tmp_path, capfd):
     copy = tmp_path / "elsewhere"
     shutil.copytree(used.path, copy)
-    for command in (["runs"], ["summary"], ["compare"], ["jobs"], ["what-if", "--faster", "bandwidth:0=2"]):
-        code = command_line.run(command[0], copy, *command[1:])
+    for line in ("runs", "summary", "compare", "runs --jobs", "what-if --faster bandwidth:0=2"):
+        command, *options = line.split()
+        code = command_line.run(command, copy, *options)
         assert code == 0, capfd.readouterr().err
 
 

@@ -13,7 +13,7 @@ from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.errors import BackendError, ConfigError, UsageError
 from chakrascope.runner import NetworkConfig, critical_path, get_backend, prepare, simulate, slack
 from chakrascope.runner.analysis import Target, simulate_faster, targets, what_if
-from chakrascope.runner.analysis._what_if._changed import with_faster_network
+from chakrascope.runner.analysis._what_if._changed import with_faster_network, with_less_latency
 from chakrascope.runner.config import fabric_of
 
 SIZE = 1 << 22
@@ -56,6 +56,32 @@ def test_less_data_in_a_collective_takes_less_time():
     one = simulate_faster(asked, Target("collective", "all_reduce of 4.00 MiB, all ranks"), 4.0)
     assert one == every < makespan(asked)
     assert simulate_faster(asked, Target("collective", "all_gather"), 0.5) > makespan(asked)
+
+
+SLOW_LINKS = [[rank, 4, 10.0, 500_000] for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("backend", "more"),
+    [
+        ("analytical-unaware", {"latency": [500_000]}),
+        ("analytical-aware", {"links": SLOW_LINKS}),
+    ],
+)
+def test_all_communication_may_take_less_time_where_latency_takes_most_of_it(backend, more):
+    asked = experiment(backend, **more)
+    computed_ns = 1_753_000
+    messages_ns = makespan(asked) - computed_ns
+    assert messages_ns > 2_000_000
+    halved_ns = simulate_faster(asked, Target("kind", "communication"), 2.0) - computed_ns
+    assert halved_ns == pytest.approx(messages_ns / 2, rel=0.02)
+    assert simulate_faster(asked, Target("kind", "communication"), float("inf")) - computed_ns < 10_000
+
+
+def test_less_latency_of_a_packet_level_topology_is_that_of_its_links():
+    links = [[rank, 4, "80Gbps", "2us", 0] for rank in range(4)]
+    slow = network(packet={"nodes": 5, "switches": [4], "links": links})
+    assert {link.delay_ps for link in with_less_latency(slow, 4.0).packet.topology.links} == {500_000}
 
 
 @settings(max_examples=30, deadline=None)
@@ -342,6 +368,22 @@ def test_no_wait_of_the_schedule_is_broken_when_all_come_as_late_as_they_may(job
             computes = job.graphs[program].nodes.set_index("node_id")["type"][target] == NodeType.COMP
             taken = times["end_ns"] - times["start_ns"] if computes else times["end_ns"] * 0
             assert latest_end[rank, source] <= latest_end[rank, target] - taken[rank, target]
+
+
+def test_a_measured_receive_has_the_slack_of_its_wait():
+    """The path crosses to the rank that sent last, whose own step ends 1 ns before that of the receiver."""
+
+    def rank(own, works_ns, tail_ns):
+        sends, receives = messages(own, 2, 0, [])
+        first = comp(9, works_ns)
+        return [first, sends | {"after": [9]}, receives | {"after": [9]}, comp(10, tail_ns, [2])]
+
+    job = workload(rank(0, 4, 1), rank(1, 3, 3))
+    result = replayed(job)
+    assert (result.makespan_ns, critical_path(result, job).segments["rank"].tolist()) == (106, [0, 1, 1])
+    slacks = slack(result, job).set_index(["rank", "node_id"])["slack_ns"]
+    assert slacks[[(0, 9), (1, 2), (1, 10)]].tolist() == [0, 0, 0]
+    assert slacks[1, 9] == 1
 
 
 def test_who_comes_early_to_a_collective_has_the_time_until_the_last_one():

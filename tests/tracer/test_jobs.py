@@ -236,6 +236,36 @@ def test_a_call_without_gradients_is_marked_with_its_place_in_the_script():
     assert names.count("chakrascope::module 0") == 2
 
 
+def test_a_function_that_differentiates_is_marked_with_its_calls():
+    import torch
+
+    from chakrascope.tracer._agent.modules import ModuleRanges, mark_gradients
+
+    model, ranges = torch.nn.Linear(4, 4), ModuleRanges()
+
+    def penalty(x):
+        y = model(x).sum()
+        (gradient,) = torch.autograd.grad(y, x, create_graph=True)
+        return gradient.norm()
+
+    unmarked = torch.autograd.grad
+    mark_gradients(torch)
+    try:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+            penalty(torch.ones(2, 4, requires_grad=True))
+            assert ranges.enable()
+            model(torch.ones(2, 4))
+            penalty(torch.ones(2, 4, requires_grad=True))
+            ranges.disable()
+            penalty(torch.ones(2, 4, requires_grad=True))
+    finally:
+        torch.autograd.grad = unmarked
+    calls = [event.name for event in profiler.events() if event.name.startswith("chakrascope::call ")]
+    line = penalty.__code__.co_firstlineno
+    assert [name.rpartition(":")[2] for name in calls] == [f"{line + 1})", f"{line + 2})"]
+    assert all("penalty (" in name for name in calls)
+
+
 # A script that profiles itself keeps its profile whole, and the capture takes the same one.
 
 

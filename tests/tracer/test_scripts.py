@@ -66,6 +66,8 @@ def test_a_script_for_gpus_runs_as_it_is(tmp_path, script):
     nodes = workload.graphs[0].nodes
     products = nodes[nodes["operator"].isin(["aten::addmm", "aten::mm"])]
     assert products["num_ops"].tolist() == [2 * 32 * 512 * 512] * (4 + 2 * 4 - 1)
+    assert {name.partition(" ")[2] for name in products["name"]} == {"half"}  # under autocast
+    assert recordings[0].tf32 == ["convolution"]  # PyTorch's default
     assert set(nodes["module"]) >= {"0", "3"}
     held = recordings[0].memory_bytes
     assert held.fixed >= 4 * layer * 3  # parameters and two states of the optimizer

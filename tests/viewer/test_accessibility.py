@@ -11,7 +11,7 @@ from studies import make_study
 
 from chakrascope.runner import Study, Workspace, run_sweep
 from chakrascope.viewer import create_app
-from chakrascope.viewer._site import Site
+from chakrascope.viewer._server import Site
 from chakrascope.viewer._theme import run_text
 
 from .conftest import READY, follow, serving

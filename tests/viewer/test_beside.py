@@ -15,8 +15,9 @@ from chakrascope.runner.analysis import CapturedCalls
 from chakrascope.runner.study import import_item
 from chakrascope.support import duration_text
 from chakrascope.viewer import StudyView, create_app
-from chakrascope.viewer._site import Site
+from chakrascope.viewer._server import Site
 from chakrascope.viewer._state import Surroundings
+from chakrascope.viewer.pages import _timeline
 from chakrascope.viewer.queries import Sides
 from chakrascope.viewer.timeline import TimelineIndex
 from chakrascope.viewer.timeline import _index as timeline
@@ -312,6 +313,38 @@ def test_host_calls_of_a_slice_are_those_at_its_measured_time(launched, page):
         page.get_by_role("tab", name="Host calls").click()
         shown = f"from {ends[0]} to {ends[1]} of the captured step"
         page.locator("#timeline-stacks", has_text=shown).wait_for()
+
+
+@pytest.mark.browser
+def test_host_calls_of_a_small_capture_follow_the_simulated_rows_unasked(captured, page):
+    """The box of measured rows adds those above; the box of host calls hides both."""
+    study, run = captured
+    rows = "document.getElementById('timeline').timeline.rows.all"
+    called = f"() => {rows}.some((row) => row.thread)"
+    with serving(create_app(study)) as address:
+        page.goto(f"{address}/timeline?run={run}")
+        page.wait_for_selector("#timeline[data-slices]")
+        page.wait_for_function(called)
+        shown = page.evaluate(f"{rows}.map((row) => [row.measured, row.thread])")
+        kinds = ["call" if thread else "measured" if on else "simulated" for on, thread in shown]
+        assert "measured" not in kinds
+        assert kinds[0] == "simulated"
+        assert kinds.count("call") > 2
+        assert page.locator("#timeline-calls").is_checked()
+        assert "measured=" not in page.url
+        page.locator("#timeline-calls").uncheck()
+        page.wait_for_url("**measured=0*")
+        page.wait_for_function(f"() => !{rows}.some((row) => row.thread)")
+        page.locator("#timeline-measured").check()
+        page.wait_for_function(f"() => {rows}.some((row) => row.measured && !row.thread)")
+
+
+def test_large_traces_and_many_ranks_are_read_when_asked(captured, monkeypatch):
+    study, run = captured
+    opened = StudyView(study).open(run)
+    assert _timeline._reads_calls(opened)
+    monkeypatch.setattr(_timeline, "_MOST_UNASKED_BYTES", opened.calls.size_bytes - 1)
+    assert not _timeline._reads_calls(opened)
 
 
 def test_runs_without_their_traces_have_no_calls(captured):

@@ -170,6 +170,23 @@ def test_report_says_what_the_pages_say(run):
     assert '<img src=x onerror="alert(1)">' in text
 
 
+def test_report_names_the_job_its_date_and_the_cluster(captured, simulated):
+    study, run = captured
+    text = " ".join(Reader(report_html(StudyView(study).open(run))).words)
+    assert "Job study, mlp, 2 ranks" in text
+    assert re.search(r"Captured 20\d\d-\d\d-\d\d \d\d:\d\d UTC", text)
+    assert "Cluster as measured (replay)" in text
+    other = " ".join(Reader(report_html(simulated)).words)
+    assert "Cluster cpu-cluster-8, simulated with the backend analytical-aware" in other
+
+
+def test_report_leaves_what_has_no_name_to_a_note(captured):
+    study, run = captured
+    text = " ".join(Reader(report_html(StudyView(study).open(run))).words)
+    assert "(no " not in text
+    assert "of the path is in no collective." in text
+
+
 @pytest.mark.parametrize("page", [report_html, lambda run: str(_summary.layout(run, Selection(), "light"))])
 def test_what_qualifies_the_answer_follows_it(made, page):
     run = StudyView(made.study).open(made.run_a)

@@ -390,11 +390,12 @@ def test_switches_keep_their_numbers_beside_one_that_is_down(tmp_path):
 
 
 @pytest.mark.browser
-def test_every_backend_of_the_list_simulates_a_preset(page, tmp_path):
+@pytest.mark.parametrize("network", ["cpu-cluster-2", "dgx-a100-2x8"])  # of one and of two dimensions
+def test_every_backend_of_the_list_simulates_a_preset(page, tmp_path, network):
     """ns-3 and ASTRA-sim, which are compiled or installed elsewhere, have tests of their own."""
     made = make_study(tmp_path / "study")
     built_in = [row["backend"] for row in backend_report() if row["found"] == "built in"]
-    setup = quote(json.dumps({"network": "cpu-cluster-2", "backends": built_in}))
+    setup = quote(json.dumps({"network": network, "backends": built_in}))
     with serving(create_app(made.study)) as address:
         page.goto(f"{address}/new-run?run={made.run_b}&setup={setup}")
         page.locator("#new-start:not([disabled])").click()

@@ -18,7 +18,7 @@ from chakrascope.viewer import _server, create_app
 from chakrascope.viewer._access import require_token
 from chakrascope.viewer._shell import _headed
 from chakrascope.viewer._state import Selection
-from chakrascope.viewer.pages._graph_drawing import draw
+from chakrascope.viewer.pages._graph import draw
 from chakrascope.viewer.queries import edge_kinds, opened_nodes
 
 from .conftest import READY, serving, watched

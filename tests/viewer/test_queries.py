@@ -28,8 +28,8 @@ from chakrascope.viewer import OpenRun, StudyView, create_app
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer.charts import calibration_fit, pairs_chart, program_chart
 from chakrascope.viewer.pages import _network as network_page
+from chakrascope.viewer.pages import _network as programs
 from chakrascope.viewer.pages import _parts as parts
-from chakrascope.viewer.pages import _programs as programs
 from chakrascope.viewer.queries import Sides, placed_groups, placed_nodes
 from chakrascope.viewer.queries import _details as details
 from chakrascope.viewer.queries import _network as network

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from studies import HOSTILE, make_study, make_workload
+from studies import HOSTILE, make_captured_study, make_study, make_workload, run_in
 from werkzeug.test import Client
 
 from chakrascope.errors import StudyError
 from chakrascope.runner import Job, JobStore, Study, Workspace, describe_study
 from chakrascope.viewer import StudyView, create_app
 from chakrascope.viewer._access import require_token
-from chakrascope.viewer._site import Site
+from chakrascope.viewer._server import Site
 from chakrascope.viewer._state import Selection
 from chakrascope.viewer._theme import run_text
 from chakrascope.viewer.pages import _jobs
@@ -52,6 +52,44 @@ def test_runs_held_open_follow_what_is_done_to_them(own):
     with pytest.raises(StudyError, match=f"no run '{own.run_a}'"):
         view.open(own.run_a)
     assert view.resolve("") == own.run_b
+
+
+@pytest.fixture
+def unreplayed(tmp_path, data_dir):
+    """Return a study of a capture that was simulated, but that nobody replayed."""
+    study, replay = make_captured_study(tmp_path, data_dir)
+    study.delete_run(replay)
+    run_in(study, study.workload("mlp"), "cpu-cluster-8", backend="analytical-aware", workload="mlp")
+    return study
+
+
+def test_a_capture_is_replayed_once_and_is_the_default(unreplayed):
+    (simulated,) = unreplayed.runs()
+    view = StudyView(unreplayed)
+    replay = view.resolve("")
+    assert unreplayed.default_run().id == replay != simulated.id
+    assert unreplayed.run_info(replay).backend == "replay"
+    view.delete(replay)
+    assert view.resolve("") == simulated.id
+
+
+def test_a_study_that_cannot_be_written_to_is_not_replayed(unreplayed, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)
+    (simulated,) = unreplayed.runs()
+    assert StudyView(unreplayed).resolve("") == simulated.id
+
+
+@pytest.mark.browser
+def test_pages_show_the_capture_and_the_runs_mark_it(page, unreplayed):
+    with serving(create_app(unreplayed)) as address:
+        page.goto(address)
+        page.wait_for_selector("#headline")
+        assert page.locator("#run-select").input_value().startswith("measured (replay)")
+        page.locator("#nav").get_by_text("Runs", exact=True).click()
+        marked = page.locator(".ag-row:has(.default-run)")
+        marked.wait_for()
+        assert marked.count() == 1
+        assert marked.get_by_role("link").inner_text() == "measured (replay)"
 
 
 def test_runs_are_exported_with_their_notes(own):

@@ -122,9 +122,7 @@ def test_script_of_the_charts_is_sent_packed_to_whoever_takes_it_so(study):
     assert "Content-Encoding" not in plain.headers
     assert gzip.decompress(packed.data) == plain.data
     assert b"plotly.js (cartesian - minified) v4.1.1" in plain.data[:200]
-    assert (
-        address.rpartition("/")[2] in (Path(viewer.__file__).parent / "assets" / "09_charts.js").read_text()
-    )
+    assert address.rpartition("/")[2] in (Path(viewer.__file__).parent / "assets" / "03_shell.js").read_text()
 
 
 def test_policy_allows_only_this_server(study):

@@ -269,7 +269,7 @@ def test_a_module_sums_up_what_is_in_it(timeline):
 def test_help_names_the_keys(timeline):
     page = timeline()
     page.keyboard.press("?")
-    page.wait_for_selector("#timeline-keys:has-text('fit the selection or mark')")
+    page.wait_for_selector("#timeline-keys:has-text('fit the selection or the marked area')")
     page.keyboard.press("Escape")
     page.wait_for_selector("#timeline-keys", state="detached")
     page.keyboard.press("w")

@@ -21,6 +21,7 @@ from .install import INSTALLATIONS as INSTALLATIONS
 from .install import watch_loaders as watch_loaders
 from .install import watch_profiled_steps as watch_profiled_steps
 from .install import watch_profilers as watch_profilers
+from .modules import mark_gradients as mark_gradients
 from .options import ENVIRONMENT_KEY as ENVIRONMENT_KEY
 from .options import keep_launch_options as keep_launch_options
 from .options import launch_options as launch_options

@@ -32,6 +32,7 @@ def count_steps(optimizer_module: Any) -> None:
 def count_forwards(torch: Any) -> None:
     """Count the calls of the outermost module until an optimizer is created."""
     phases.watch_backward(torch)
+    modules.mark_gradients(torch)
     counter = _state["forwards"] = ForwardCounter(torch, _forward_called, _model_called)
     counter.start()
     if _begins_at_once() and _is_script():

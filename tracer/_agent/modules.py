@@ -1,4 +1,4 @@
-"""Mark in the trace what PyTorch does not: modules, calls of models, anomaly detection, recomputation."""
+"""Mark in the trace what PyTorch does not: modules, calls of models and of autograd, recomputation."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import functools
 import sys
 import threading
 from collections.abc import Iterator
+from types import CodeType, FrameType
 from typing import Any
 
-from .sources import script_place
+from .sources import script_frame, script_place
 
 WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+_MOST_FUNCTIONS = 256
+_differentiating: set[CodeType] = set()  # the script's functions that have called torch.autograd.grad
+_enabled: list[ModuleRanges] = []
 
 
 class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
 
-    A call from outside any module while gradients are off has a range ``chakrascope::call <place>``
-    around it: its place in the script identifies a forward pass that is not trained.
+    Some calls have a range ``chakrascope::call <place>`` around them, as their place in the script identifies
+    work beyond the pass that is trained: calls from outside any module while gradients are off, or from a
+    function that calls ``torch.autograd.grad``, and these calls of ``grad``. Such ranges are disjoint.
     """
 
     def __init__(self) -> None:
@@ -40,6 +45,7 @@ class ModuleRanges:
         from torch.nn.modules import module  # noqa: PLC0415
 
         self._range, self._has_gradients = quick_range(), torch.is_grad_enabled
+        _enabled.append(self)
         self._handles = [
             module.register_module_forward_pre_hook(self._enter),
             module.register_module_forward_hook(self._leave, always_call=True),
@@ -51,6 +57,7 @@ class ModuleRanges:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        _enabled.clear()
         stack = self._stack()
         while stack:
             _close(stack.pop()[1])
@@ -58,11 +65,9 @@ class ModuleRanges:
     def _enter(self, module: Any, _inputs: Any) -> None:
         if id(module) not in self._names:
             self._learn(module)
-        stack, names = self._stack(), [self._names[id(module)]]
-        if not stack and not self._has_gradients():
-            place = script_place(sys._getframe(1))
-            names[:0] = [f"chakrascope::call {place}"] if place else []
-        spans = [self._range(name) for name in names]
+        stack, spans = self._stack(), [self._range(self._names[id(module)])]
+        if not stack and not self._is_in_grad():
+            spans[:0] = self._call_range(sys._getframe(1))
         stack.append((module, spans))
         for span in spans:
             span.__enter__()
@@ -71,6 +76,30 @@ class ModuleRanges:
         stack = self._stack()
         if stack and stack[-1][0] is module:
             _close(stack.pop()[1])
+
+    def _call_range(self, frame: FrameType) -> list[Any]:
+        """Return the range around a call of a model at *frame*, if its place says more than the model's."""
+        own = script_frame(frame)
+        if own is None or (self._has_gradients() and own.f_code not in _differentiating):
+            return []
+        return [self._range(f"chakrascope::call {script_place(own)}")]
+
+    @contextlib.contextmanager
+    def gradient_range(self, frame: FrameType | None) -> Iterator[None]:
+        """Mark a call of ``torch.autograd.grad`` at *frame*, unless a range of a call is around it."""
+        stack = self._stack()
+        if frame is None or self._is_in_grad() or (stack and len(stack[0][1]) > 1):
+            yield
+            return
+        self._open.in_grad = True
+        try:
+            with self._range(f"chakrascope::call {script_place(frame)}"):
+                yield
+        finally:
+            self._open.in_grad = False
+
+    def _is_in_grad(self) -> bool:
+        return bool(getattr(self._open, "in_grad", False))
 
     def _stack(self) -> list[tuple[Any, list[Any]]]:
         if not hasattr(self._open, "stack"):
@@ -102,6 +131,27 @@ def quick_range() -> Any:
 
     quick = getattr(torch._C._profiler, "_RecordFunctionFast", None)
     return quick or torch.autograd.profiler.record_function
+
+
+def mark_gradients(torch: Any) -> None:
+    """Mark calls of ``torch.autograd.grad`` while modules are marked, and note the functions with such calls.
+
+    Their operators are those of a backward pass, but of one inside a function of the script.
+    """
+    grad, compiling = torch.autograd.grad, torch.compiler.is_compiling
+
+    @functools.wraps(grad)
+    def marked(*args: Any, **kwargs: Any) -> Any:
+        if compiling():
+            return grad(*args, **kwargs)
+        frame = script_frame(sys._getframe(1))
+        if frame is not None and len(_differentiating) < _MOST_FUNCTIONS:
+            _differentiating.add(frame.f_code)
+        with _enabled[0].gradient_range(frame) if _enabled else contextlib.nullcontext():
+            return grad(*args, **kwargs)
+
+    if not hasattr(grad, "__wrapped__"):
+        torch.autograd.grad = marked
 
 
 def mark_anomaly_detection(traceback_module: Any) -> None:

@@ -64,18 +64,24 @@ def _absolute(path: str) -> str:
 _described_once = lru_cache(maxsize=1 << 12)(_described)
 
 
+def script_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the script at or around *frame*; None if there is none."""
+    while frame is not None and _described_once(frame.f_code.co_filename)["origin"] != "script":
+        frame = frame.f_back
+    return frame
+
+
 def script_place(frame: FrameType | None) -> str:
     """Return the innermost function of the script at or around *frame*, as ``function (path:line)``.
 
     Returns "" if there is none.
     """
-    while frame is not None:
-        file = _described_once(frame.f_code.co_filename)
-        if file["origin"] == "script":
-            name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-            return f"{name.partition('.<locals>.<')[0]} ({file['path']}:{frame.f_lineno})"
-        frame = frame.f_back
-    return ""
+    own = script_frame(frame)
+    if own is None:
+        return ""
+    name = getattr(own.f_code, "co_qualname", own.f_code.co_name)
+    file = _described_once(own.f_code.co_filename)
+    return f"{name.partition('.<locals>.<')[0]} ({file['path']}:{own.f_lineno})"
 
 
 def line_of(code: CodeType, position: int) -> int:

@@ -2,7 +2,7 @@
 /* Quantities for people, by the rule and the very operations of support/_units.py: a test holds the two together. */
 (function () {
   const DURATIONS = ["ns", "µs", "ms", "s"], BYTES = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const RATES = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"], MOST_DECIMALS = 9;
+  const OPERATIONS = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"], RATES = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"], MOST_DECIMALS = 9;
 
   const rounded = (size, scale, decimals) => Math.floor((size * 10 ** decimals) / scale + 0.5);
   const sign = (value) => (value < 0 ? "-" : "");
@@ -54,6 +54,7 @@
     durationText: (ns) => inUnits(ns, 1000, DURATIONS),
     bytesText: (bytes) => inUnits(bytes, 1024, BYTES),
     bandwidthText: (bytesPerNs) => inUnits(bytesPerNs * 1e9, 1000, RATES),
+    operationsText: (count) => inUnits(count, 1000, OPERATIONS),
     instantText, shareText, changeText,
   };
 })();

@@ -1,14 +1,16 @@
 "use strict";
-/* What single pages and lists need: cells of tables, several studies, buttons of jobs, and the query. */
+/* Parts of single pages: cells of tables, links between studies, buttons of jobs, Ctrl+Enter, and separators. */
 
 /* Cells of tables: the link to a run, and formats; a table column names one as {"function": "inTime(params.value)"}. */
 (function () {
-  const { bandwidthText, bytesText, changeText, durationText, instantText, shareText } = window.chakrascopeUnits;
+  const { bandwidthText, bytesText, changeText, durationText, instantText, operationsText, shareText } = window.chakrascopeUnits;
   const missing = (value) => value === null || value === undefined;
 
   window.dashAgGridComponentFunctions = Object.assign(window.dashAgGridComponentFunctions || {}, {
-    RunLink: (props) => window.React.createElement(window.dash_core_components.Link,
-      { href: `./?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
+    RunLink: (props) => window.React.createElement("span", null,
+      window.React.createElement(window.dash_core_components.Link,
+        { href: `./?run=${encodeURIComponent(props.data.id)}`, className: "text-link", title: props.value }, props.value),
+      props.data.default ? window.React.createElement("span", { className: "default-run" }, "default") : null),
   });
 
   window.dashAgGridFunctions = Object.assign(window.dashAgGridFunctions || {}, {
@@ -20,6 +22,7 @@
     inSignedPercent: (share) => (missing(share) ? "" : changeText(share)),
     inSignedTime: (ns) => (missing(ns) ? "" : `${ns > 0 ? "+" : ""}${durationText(ns)}`),
     inThousands: (count) => (missing(count) ? "" : count.toLocaleString("en-US")),
+    inOperations: (count) => (missing(count) ? "" : operationsText(count)),
     inFourDigits: (value) => (missing(value) ? "" : value.toLocaleString("en-US", { maximumSignificantDigits: 4 })),
     inRate: (bytesPerNs) => (missing(bytesPerNs) ? "" : bandwidthText(bytesPerNs)),
     toTheMinute: (time) => (missing(time) ? "" : time.slice(0, 16)),
@@ -27,13 +30,13 @@
   });
 })();
 
-/* Several studies: each is an application of its own below /study/NAME/, so that going there loads a page. */
+/* Links between studies. Each study is a separate application below /study/NAME/, so that a link loads a page. */
 (function () {
   const address = (name) => `/study/${encodeURIComponent(name)}/`;
 
   window.dash_clientside = window.dash_clientside || {};
   window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
-    /* Show the same page of another study; what is selected there is its own affair. */
+    /* Show the same page of another study, without the selection of this one. */
     openStudy(name, pathname) {
       const parts = (pathname || "/").split("/"), page = parts.pop();
       if (name && decodeURIComponent(parts.pop()) !== name) { window.location.assign(address(name) + page); }
@@ -47,8 +50,8 @@
   });
 })();
 
-/* The buttons of jobs. Their list is drawn anew when a job begins or ends, so what is pressed may be gone when it is let go: the
-   browser makes no click of that, and Dash forgets what was asked of components that are gone. */
+/* The buttons of jobs. Their list is drawn again when a job begins or ends, which may replace a button between press and
+   release. The browser then creates no click, so presses are tracked here. */
 (function () {
   let pressed = "";
 
@@ -66,7 +69,7 @@
     if (button && nameOf(button) === pressed) { ask(button); }
     pressed = "";
   });
-  /* The button that had the focus has it again when the list was drawn anew. */
+  /* A button that had the focus gets it back when the list is drawn again. */
   let focused = "";
   document.addEventListener("focusin", (event) => { focused = nameOf(buttonOf(event)); });
   document.addEventListener("keydown", (event) => { if (event.key === "Tab") { focused = ""; } });
@@ -76,20 +79,20 @@
     if (again) { again.focus({ preventScroll: true }); }
   }).observe(document.documentElement, { childList: true, subtree: true });
 
-  /* Without a pointer: from the keyboard. */
+  /* Clicks from the keyboard. */
   document.addEventListener("click", (event) => {
     const button = buttonOf(event);
     if (button && event.detail === 0) { ask(button); }
   });
 })();
 
-/* Ctrl+Enter presses the button of a page that runs what is entered; an answer to another query looks like one. */
+/* Ctrl+Enter presses the main button of a page. An answer to an earlier query is marked as stale. */
 (function () {
   document.addEventListener("keydown", (event) => {
     const go = event.key === "Enter" && (event.ctrlKey || event.metaKey) && document.querySelector("#page [aria-keyshortcuts='Control+Enter']");
     if (!go) { return; }
     event.preventDefault();
-    // Fields hand over what is typed when they lose the focus.
+    // Fields report their text to Dash when they lose the focus.
     if (event.target instanceof HTMLInputElement) { event.target.blur(); event.target.focus(); }
     go.click();
   });
@@ -98,4 +101,80 @@
   window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
     staleAnswer: (sql, answered) => (answered && answered !== sql ? "stale" : ""),
   });
+})();
+
+/* Separators between two panes set the size of the following pane by pointer and by keys. A size is a CSS variable with the
+   name of the pane, and is stored in the browser for the next visit. */
+(function () {
+  const STORE = "chakrascope-panes", LEAST = 48, LEAST_BEFORE = 220, KEY_PIXELS = 24;
+  let drag = null;
+
+  function stored() {
+    try { return JSON.parse(window.localStorage.getItem(STORE)) || {}; } catch { return {}; }
+  }
+
+  function store(sizes) {
+    try { window.localStorage.setItem(STORE, JSON.stringify(sizes)); } catch { /* Without storage, a size is lost with the page. */ }
+  }
+
+  const separatorOf = (event) => event.target instanceof Element && event.target.closest("[role='separator'][aria-controls]");
+  const paneOf = (separator) => document.getElementById(separator.getAttribute("aria-controls"));
+  const isUpright = (separator) => separator.getAttribute("aria-orientation") === "vertical";
+  const extent = (separator, element) => element.getBoundingClientRect()[isUpright(separator) ? "width" : "height"];
+  const at = (separator, event) => (isUpright(separator) ? event.clientX : event.clientY);
+
+  /* Return the size of both panes together, in pixels. */
+  const room = (separator) => extent(separator, separator.previousElementSibling) + extent(separator, paneOf(separator));
+
+  function announce(separator) {
+    separator.setAttribute("aria-valuenow", Math.round((100 * extent(separator, paneOf(separator))) / Math.max(1, room(separator))));
+  }
+
+  function resize(separator, pixels) {
+    const { id } = paneOf(separator), size = Math.round(Math.max(LEAST, Math.min(pixels, room(separator) - LEAST_BEFORE)));
+    document.documentElement.style.setProperty(`--${id}`, `${size}px`);
+    store({ ...stored(), [id]: size });
+    announce(separator);
+  }
+
+  /* Restore the default size of the pane. */
+  function reset(separator) {
+    const { id } = paneOf(separator), { [id]: _gone, ...rest } = stored();
+    document.documentElement.style.removeProperty(`--${id}`);
+    store(rest);
+    announce(separator);
+  }
+
+  const grow = (pixels) => (separator) => resize(separator, extent(separator, paneOf(separator)) + pixels);
+  const KEYS = {
+    ArrowUp: grow(KEY_PIXELS), ArrowLeft: grow(KEY_PIXELS), ArrowDown: grow(-KEY_PIXELS), ArrowRight: grow(-KEY_PIXELS),
+    Home: (separator) => resize(separator, room(separator)), End: (separator) => resize(separator, 0), Enter: reset,
+  };
+
+  function listen(name, act) {
+    document.addEventListener(name, (event) => {
+      const separator = separatorOf(event);
+      if (separator && paneOf(separator)) { act(separator, event); }
+    });
+  }
+
+  listen("focusin", announce);
+  listen("dblclick", reset);
+  listen("keydown", (separator, event) => {
+    if (!KEYS[event.key] || event.ctrlKey || event.metaKey || event.altKey) { return; }
+    event.preventDefault();  // the timeline has other actions for these keys
+    KEYS[event.key](separator);
+  });
+  listen("pointerdown", (separator, event) => {
+    separator.setPointerCapture(event.pointerId);
+    drag = { separator, size: extent(separator, paneOf(separator)), from: at(separator, event) };
+  });
+  listen("pointermove", (separator, event) => {
+    if (drag && drag.separator === separator) { resize(separator, drag.size + drag.from - at(separator, event)); }
+  });
+  for (const name of ["pointerup", "pointercancel"]) { document.addEventListener(name, () => { drag = null; }); }
+
+  for (const [id, size] of Object.entries(stored())) {
+    if (Number.isFinite(size)) { document.documentElement.style.setProperty(`--${id}`, `${size}px`); }
+  }
 })();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from ...support import duration_text, share_text
 from .._theme import ON_KIND_INK, kind_colour
 from ..queries import Dimension
 
-# Plotly's own defaults show a button that sends the figure to a hosted service.
+# The defaults of Plotly show a button that sends the figure to a hosted service.
 _PRIVATE_CONFIG: dict[str, Any] = {
     "showSendToCloud": False,
     "plotlyServerURL": "",
@@ -26,7 +26,7 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 _FEW_RANKS = 8
 _MOST_LABELS = 80
 _MOST_WORDS = 600
-# What an axis of time is in, from the length that it shows up to.
+# The unit of a time axis by the largest time it shows.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
@@ -42,7 +42,7 @@ def graph(figure: go.Figure, **properties: Any) -> html.Div:
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
     alt = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
     identity = properties.get("id")
-    # What is clicked has an id of parts for callbacks; its frame has one for style and tests.
+    # A clickable chart has a pattern id for callbacks; its frame has a plain id for style and tests.
     named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
     return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MOST_WORDS]})
 
@@ -86,21 +86,25 @@ def breakdown_bar(breakdown: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def contributors_bar(
-    breakdown: pd.DataFrame, scheme: str, colour: str = "#3b82c4", *, narrow: bool = False
+    breakdown: pd.DataFrame,
+    scheme: str,
+    *,
+    narrow: bool = False,
+    labels: Mapping[str, str] | None = None,
 ) -> go.Figure:
     """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15.
 
-    *narrow* reserves the room of the bars' figures in half a page.
+    *narrow* reserves the room of the bars' figures in half a page; *labels* replace keys.
     """
     shown = breakdown.head(15)
-    names = [KIND_LABELS.get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
+    names = [(labels or {}).get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
     labels = [short(name, 30 if narrow else 48) or "(none)" for name in names]
     figure = go.Figure(
         go.Bar(
             x=shown["share"],
             y=list(range(len(shown))),
             orientation="h",
-            marker_color=[_bar_colour(row, colour) for row in shown.to_dict("records")],
+            marker_color=[kind_colour(kind if kind in KIND_LABELS else "compute") for kind in shown["kind"]],
             text=[
                 f"{share_text(s)} · {duration_text(d)}"
                 for s, d in zip(shown["share"], shown["duration_ns"], strict=True)
@@ -129,11 +133,6 @@ def contributors_bar(
     )
 
 
-def _bar_colour(row: dict[Any, Any], otherwise: str) -> str:
-    kind = row["key"] if row["key"] in KIND_LABELS else row.get("kind")
-    return kind_colour(str(kind)) if kind in KIND_LABELS else otherwise
-
-
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
     """Return one bar per rank: compute, exposed communication and copies, idle time; together the step."""
     figure = go.Figure()
@@ -158,7 +157,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
                 "traceorder": "normal"}
     )  # fmt: skip
-    # Few bars leave room rather than fill the page.
+    # Few bars stay narrow.
     few = len(ranks) < _FEW_RANKS
     ticks = {"tickvals": ranks["rank"].tolist()} if few else {"dtick": max(1, len(ranks) // 16)}
     figure.update_xaxes(title="rank", range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5], **ticks)

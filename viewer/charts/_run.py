@@ -86,7 +86,7 @@ def _group(type_: str) -> tuple[str, str]:
 
 _COLOURS = {"compute": ("#3b82c4", "bound by compute"), "memory": ("#e08214", "bound by memory"),
             "": ("#9aa3ad", "no peaks known")}  # fmt: skip
-_LARGEST, _SMALLEST = 56, 5  # pixels across
+_LARGEST, _SMALLEST = 56, 5  # diameters in pixels
 _ROOF = "#9aa3ad"
 _LABELS = 6  # times the largest intensity: room for the names of the peaks
 
@@ -220,7 +220,7 @@ def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
     return boxes
 
 
-# Shapes distinguish them as well: some see few of these colours.
+# Shapes help readers who cannot distinguish these colours.
 _FIT_COLOURS = {
     "light": ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76"),
     "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),

@@ -48,7 +48,7 @@ PAGES: tuple[Any, ...] = (
     configure,
     imports,
 )
-# What answers the browser: the pages, and the list of jobs that several of them have.
+# Modules with callbacks: the pages, and the list of jobs on several pages.
 REGISTERED: tuple[Any, ...] = (*PAGES, jobs)
-# The page of a workspace, which shows no single study.
+# The page of a workspace with several studies.
 STUDIES: Any = studies

@@ -30,19 +30,22 @@ from .._theme import run_text
 from ..charts import difference_histogram, difference_scatter, graph, paths_bars, runs_bar
 from ..queries import Simulations, paths_strip
 from ._parts import (
+    Works,
     card,
     column,
     empty,
     export_links,
     kind_column,
+    page_title,
+    progress_parts,
     table_card,
     text_column,
+    while_working,
     wrapped_column,
 )
-from ._working import Works, progress_parts, while_working
 
 PATH, TITLE = "/compare", "Compare"
-# What is chosen at first depends on the run.
+# The initial choice depends on the run.
 _AGAINST = {"option": "against", "default": ALL}
 MOST_RUNS = 6
 _OVERVIEW = [
@@ -110,18 +113,22 @@ _CAUSES = [
     column("delta_ns", "Adds to the step", "±time", minWidth=130),
     column("alone_ns", "Changed alone", "±time", minWidth=120),
 ]
+_ABOUT = (
+    "Differences between the run in the header and other runs, and the settings that cause them. Choose the "
+    "other runs below."
+)
 _CAUSES_NOTE = (
-    "Simulates every combination of the settings that differ, 32 at most. Each gets the mean of what it "
-    "adds, over all orders of changing them, so that the rows add up to the difference exactly."
+    "Simulates every combination of the differing settings, 32 at most. A setting is charged the mean time "
+    "it adds over all orders of changing the settings, so that the rows add up to the difference exactly."
 )
 _COLLECTIVES_NOTE = (
-    "Aligned by node id; means over the common ranks; largest difference first. Transfer: from when all "
-    "ranks it "
-    "needed had arrived; waiting: before that. The export has both for each run."
+    "Collectives are aligned by node id, with means over the common ranks; the largest difference comes "
+    "first. Transfer begins when all ranks it needs have arrived; waiting is the time before. The export "
+    "has both."
 )
 _ERRORS_NOTE = (
-    "How much longer nodes take in the other run: relative to the measurement if one of them is measured, "
-    "else to this run. Every node counts once."
+    "Relative differences of the durations of nodes, from the measurement if one of the runs is measured, "
+    "else from this run. Every node counts once."
 )
 
 
@@ -132,7 +139,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     chosen = _against(view, run, selection)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             *_unknown(view, selection),
             dmc.MultiSelect(
                 id=option_id("against", ",".join(_against(view, run, Selection()))),
@@ -143,7 +150,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 placeholder="choose one or more runs",
                 searchable=True,
             ),
-            # Filled when the page stands: reading other runs and their critical paths takes a while.
+            # A callback fills this in, as reading other runs and their critical paths takes a while.
             html.Div(_working("Reading the other runs…") if chosen else None, id="comparison"),
         ],
         gap="md",
@@ -182,11 +189,13 @@ def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
 
 
 def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
+    if not against and len(run.view.runs()) > 1:
+        return empty("No other run is chosen. Choose one above.")
     if not against:
-        text = (
-            "This study has no other run, or none is chosen. Make one on the New run page, or on the command "
+        return empty(
+            "This study has no other run. Make one on the page New run, or with: "
+            "chakrascope run STUDY --network PRESET"
         )
-        return empty(text + "line: chakrascope run STUDY --backend replay --backend analytical-unaware ...")
     runs = [run, *(run.view.open(name) for name in against)]
     details = html.Div(_working("Aligning nodes and critical paths…"), id="comparison-details")
     return dmc.Stack([_configurations(runs), _totals(runs, scheme), details], gap="md")

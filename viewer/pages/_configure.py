@@ -27,15 +27,16 @@ from ..queries import (
     takes_machine,
 )
 from ._configure_form import (
+    LABEL_LENGTH,
     dimension_rows,
     field_states,
     meanings,
     read_system,
+    register_start,
     rows_of,
     setup_rows,
     system_fields,
 )
-from ._configure_start import LABEL_LENGTH, register_start
 from ._jobs import jobs_card
 from ._parts import (
     BY_CTRL_ENTER,
@@ -43,11 +44,16 @@ from ._parts import (
     card,
     ignored_notice,
     no_workload,
+    page_title,
 )
 
 PATH, TITLE = "/new-run", "New run"
+_ABOUT = (
+    "A simulation of a workload on a network and a system of your choice. Start from a preset, press "
+    "Simulate, and open the result in the list of jobs."
+)
 NEEDS_RUN = False
-_LARGEST_UPLOAD = 700_000  # as text it is a third larger, and a request a MiB at most
+_LARGEST_UPLOAD = 700_000  # base64 adds a third, and a request has at most a MiB
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
@@ -60,10 +66,10 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     form = decode_form(selection.option("setup"), names, networks, begun.form)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
-            # The form as in the address if it can be simulated, else nothing.
+            # The text of the form if it can be simulated, else None.
             dcc.Store(id="new-runnable"),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
@@ -228,7 +234,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
             more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))
             return dimension_rows([*rows[:wanted], *more]), no_update, no_update, no_update
         if len(ctx.triggered_prop_ids) > 1:
-            # The whole form was laid out anew, as its address has it.
+            # The whole form was drawn again from the address.
             return (no_update,) * 4
         try:
             setup = Setup.of_presets(network, system, Networks(view.study))

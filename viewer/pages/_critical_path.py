@@ -1,26 +1,33 @@
-"""Critical path: the chain of segments across ranks whose lengths sum to the step exactly."""
+"""Critical path page: the segments that sum to the step, what if one were faster, and slack."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, html, no_update
+from dash import ALL, Dash, Input, Output, State, html, no_update
 
+from ...converter.chakra import HOST_CAUSES
+from ...runner import about_backend
 from ...runner.analysis import (
+    KIND_LABELS,
     NO_NETWORK,
     RUN_BREAKDOWNS,
+    Target,
+    changes,
+    drops,
     longest_with_slack,
     nameless_text,
     segment_table,
+    simulate_faster,
     slack_shares,
     why_no_links,
 )
 from ...support import duration_text, share_text
-from .._address import chart_id, option_id, table_id
+from .._address import chart_id, option_id, set_option, table_id
 from .._state import OpenRun, Selection, StudyView
 from ..charts import contributors_bar, graph, path_strip
-from ..queries import strip
+from ..queries import TIMES, strip
 from ._parts import (
     MOST_ROWS,
     card,
@@ -28,10 +35,10 @@ from ._parts import (
     empty,
     export_links,
     kind_column,
+    page_title,
     table_card,
     text_column,
 )
-from ._what_if import register_what_if, what_if_card
 
 PATH, TITLE = "/critical-path", "Critical path"
 _BY, _SEGMENTS = option_id("by", "kind"), table_id("segments")
@@ -47,9 +54,13 @@ _COLUMNS = [
     text_column("reason", "Why it waited", minWidth=170, flex=4),
 ]
 _MOST_SLACK = 1_000
+_ABOUT = (
+    "The chain of work across ranks that sets the length of the step. Select a bar or a row to see it on the "
+    "timeline and in the graph."
+)
 _LINK_NOTE = (
-    "Each communication is traced back from its end: from the message that arrived last to what its sender "
-    "waited for. Where two ranks are not directly linked, a message crosses more than one link."
+    "Each communication is traced back from its end: from the last message to the messages that its sender "
+    "waited for. A message between ranks without a direct link crosses several links."
 )
 _SLACK = [
     column("rank", "Rank", minWidth=72, maxWidth=84),
@@ -61,10 +72,11 @@ _SLACK = [
     column("duration_ns", "Duration", "time", minWidth=116, maxWidth=130, sort="desc"),
     column("slack_ns", "Slack", "time", maxWidth=110),
 ]
-_KIND_OF = {"collective": "communication", "network": "communication", "link": "communication"}
+_KIND_OF = dict.fromkeys(("collective", "network", "link"), "communication") | {"cause": "host"}
+_LABELS = {"kind": KIND_LABELS, "cause": HOST_CAUSES}
 _SLACK_NOTE = (
-    "How much later a node could end without making the step longer, all else being equal. Shown are the "
-    "longest nodes off the critical path; the export has all nodes, the most critical first."
+    "Slack is how much later a node could end without making the step longer, all else being equal. The "
+    "table has the longest nodes off the critical path; the export has all nodes, the most critical first."
 )
 
 
@@ -84,13 +96,10 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         note += f" The longest {len(rows):,} are shown, the export has all."
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             card("Across ranks",
                  graph(path_strip(strip(run.path), scheme), id=chart_id("strip"), mode_bar=True),
-                 exports=export_links("segments", run=run.info.id),
-                 note="The chain of work that sets the length of the step, and the rank that"
-                 " does it. "
-                 "Select a bar or a row to find it on the timeline and in the graph."),
+                 exports=export_links("segments", run=run.info.id)),
             card(
                 "Contributors",
                 html.Div(
@@ -99,11 +108,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
-            # Filled when the page stands, as the traces are read for it.
+            # A callback fills this in, as it reads the traces.
             html.Div(id="path-stacks"),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True, row_id="segment"),
-            # Filled when the page stands, as the slack of a large run takes a while.
+            # A callback fills this in, as slack takes a while.
             html.Div(id="slack"),
         ],
         gap="md",
@@ -117,9 +126,9 @@ def _known(by: str | None) -> str:
 def _slack(run: OpenRun, scheme: str) -> Any:
     if run.is_large:
         text = (
-            f"How much every one of {run.result.num_nodes:,} nodes could end later is more than a page works "
-            "out. Next: `chakrascope summary --view slack` on a machine with 200 bytes of memory per node, "
-            "or a run of fewer ranks."
+            f"The slack of {run.result.num_nodes:,} nodes takes too long for a page. Next: "
+            "`chakrascope summary --view slack` on a machine with 200 bytes of memory per node, or a run of "
+            "fewer ranks."
         )
         return card("Slack", empty(text))
     if run.slack_ns.empty:
@@ -128,8 +137,8 @@ def _slack(run: OpenRun, scheme: str) -> Any:
     spare = longest_with_slack(run.nodes, run.slack_ns, _MOST_SLACK)
     critical, soon = slack_shares(run.nodes, run.slack_ns, run.result.makespan_ns // 100)
     text = (
-        f"{share_text(critical)} of all ranks' work has no slack, {share_text(soon)} has at most 1 % of the "
-        "step: what would become critical next."
+        f"{share_text(critical)} of the work of all ranks has no slack. {share_text(soon)} has a slack of at "
+        "most 1 % of the step and would become critical next."
     )
     return table_card("Slack", "slack", spare, _SLACK, scheme, query={"run": run.info.id},
                       note=f"{text} {_SLACK_NOTE}", selects=True)  # fmt: skip
@@ -140,12 +149,13 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
     if missing:
         return empty(missing)
     table = run.breakdown(by).sort_values("duration_ns", ascending=False)
-    # By parts of the network, the rest would leave no room for what was asked for.
-    # Nor would what names nothing, such as all computation by collective.
+    # Time outside the network, and time without a name, such as computation by collective, would hide the
+    # bars of the other parts.
     names = table["key"].astype(str)
     rest, nameless = names == NO_NETWORK, nameless_text(table, by)
     shown = table[~rest & ~names.isin(["", "(none)"])]
-    bars = graph(contributors_bar(shown.assign(kind=_KIND_OF.get(by, "")), scheme))
+    kinds = shown["key"] if by == "kind" else _KIND_OF.get(by, "")
+    bars = graph(contributors_bar(shown.assign(kind=kinds), scheme, labels=_LABELS.get(by)))
     note = (
         f"{share_text(float(table.loc[rest, 'share'].sum()))} of the path is {NO_NETWORK}. "
         if rest.any()
@@ -193,3 +203,124 @@ def _selected_row(view: StudyView, selection: dict[str, Any], shown: list[dict[s
         return {"ids": []}, no_update
     row = str(found.iloc[0]["segment"])
     return {"ids": [row]}, {"rowId": row, "rowPosition": "middle"}
+
+
+# The first choice depends on the run.
+_TIMES, _CHANGE = option_id("times", "2"), {"option": "change", "default": ALL}
+_NOTE = (
+    "Simulates the step again, so whatever becomes critical next is counted. Times as fast: 2 halves "
+    "a duration, a latency or what a collective carries, and doubles a bandwidth; below 1 is slower. Select "
+    "a node to ask what the step would take if it did not wait for another."
+)
+_GAINS = [
+    text_column("target", "10 % faster, one at a time", flex=4, minWidth=220),
+    column("makespan_ns", "Step", "time", minWidth=100),
+    column("delta_ns", "Difference", "±time", minWidth=110),
+    column("relative", "Relative", "±%", minWidth=90),
+]
+
+
+def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
+    """Return the card for *run*: the change, its factor, and its gain."""
+    traits = about_backend(run.info.backend)
+    if not traits.quick:
+        text = (
+            f"A run of {run.info.backend} takes too long to repeat at a click. Choose an analytical run, or "
+            "ask on the command line: chakrascope what-if STUDY --run "
+        )
+        change = "machine:scale_up.bytes_per_ns=2" if traits.variant == "machine" else "bandwidth:0=2"
+        return card("What if", empty(f"{text}{run.info.id} --faster {change}"))
+    options = _options(run, selection.rank, selection.node)
+    known = [choice["value"] for group in options for choice in group["items"]]
+    first = next(iter(known), None)
+    asked, times = selection.option("change"), selection.option("times", "2")
+    return card(
+        "What if",
+        dmc.Group(
+            [
+                dmc.Select(id=option_id("change", first or ""), label="If this were", data=options,
+                           searchable=True, className="what-if-target", maxDropdownHeight=360,
+                           value=asked if asked in known else first),
+                dmc.TextInput(id=_TIMES, label="times as fast", w=150, error=TIMES.read(times).short,
+                              value=times),
+                dmc.Button("Simulate", id="what-if-go", disabled=bool(TIMES.read(times).problem)),
+                dmc.Button("10 % faster, each in turn", id="what-if-all", variant="default"),
+            ],
+            align="end",
+        ),
+        html.Div(id="what-if-answer", **{"aria-live": "polite"}),
+        html.Div(id="what-if-table"),
+        note=_NOTE,
+    )  # fmt: skip
+
+
+def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
+    """Return the possible changes in groups of a list; the waits of the selected node come first."""
+    groups: dict[str, list[dict[str, str]]] = {}
+    titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
+              "kind": "Host", "collective": "Collectives", "link": "Links", "machine": "Machine"}  # fmt: skip
+    for target in [*drops(run, rank, node_id), *changes(run)]:
+        option = {"value": target.key, "label": target.label}
+        groups.setdefault(titles.get(target.what, "Network"), []).append(option)
+    return [{"group": title, "items": items} for title, items in groups.items()]
+
+
+def _answer(run: OpenRun, target: Target, times: float) -> Any:
+    before = run.result.makespan_ns
+    after = simulate_faster(run.experiment(), target, times)
+    gain = before - after
+    verb = "saves" if gain >= 0 else "costs"
+    how = "" if target.what == "edge" else f", {times:g} times as fast"
+    text = (
+        f"{target.label}{how}: the step takes {duration_text(after)} instead of "
+        f"{duration_text(before)}; that {verb} {duration_text(abs(gain))} ({share_text(abs(gain) / before)})."
+    )
+    return dmc.Text(text, mt="sm", fw=600)
+
+
+def register_what_if(app: Dash, view: StudyView, path: str) -> None:
+    """Register the two buttons of the page *path*, each disabled while it simulates."""
+
+    @app.callback(
+        Output(_TIMES, "error"), Output("what-if-go", "disabled"),
+        Output("what-if-answer", "children", allow_duplicate=True), Input(_TIMES, "value"),
+        Input(_CHANGE, "value"), prevent_initial_call=True,
+    )  # fmt: skip
+    def examine(times: Any, _key: Any) -> tuple[str, bool, Any]:
+        """Show the field's error; the answer to an earlier request is removed."""
+        reading = TIMES.read(times)
+        if reading.problem:
+            answer = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")
+            return reading.short, True, answer
+        return "", False, None
+
+    @app.callback(
+        Output("what-if-answer", "children"), Input("what-if-go", "n_clicks"), State(_CHANGE, "value"),
+        State(_TIMES, "value"), State("run", "data"), State("url", "search"), prevent_initial_call=True,
+        running=[(Output("what-if-go", "loading"), True, False)],
+    )  # fmt: skip
+    def simulate(clicks: int | None, keys: list[str | None], times: Any, run: str, search: str | None) -> Any:
+        if not clicks or not keys or not keys[0]:
+            return no_update
+        set_option(path, search, run, "change", keys[0])
+        return _answer(view.open(run), Target.parse(keys[0]), float(TIMES.value(times) or 0))
+
+    @app.callback(
+        Output("what-if-table", "children"), Input("what-if-all", "n_clicks"), State("run", "data"),
+        State("dark", "checked"), prevent_initial_call=True,
+        running=[(Output("what-if-all", "loading"), True, False)],
+    )  # fmt: skip
+    def simulate_each(clicks: int | None, run: str, dark: bool) -> Any:
+        if not clicks:
+            return no_update
+        table = view.open(run).elasticity
+        return table_card("10 % faster, each in turn", "elasticity", table, _GAINS,
+                          "dark" if dark else "light", query={"run": run}, most=480)  # fmt: skip
+
+    @app.callback(
+        Output(_CHANGE, "data"), Input("selection", "data"), State(_CHANGE, "id"), prevent_initial_call=True,
+    )  # fmt: skip
+    def offer_waits(selection: dict[str, Any] | None, shown: list[Any]) -> Any:
+        if not selection or not selection.get("run") or not shown:
+            return [no_update] * len(shown)
+        return [_options(view.open(selection["run"]), selection["rank"], selection["node"])]

@@ -19,16 +19,19 @@ from ..charts import graph, steps_strip, waterfall_bars
 from ..queries import DIFF_TABLES, Reading, Sides
 from ._parts import (
     BY_CTRL_ENTER,
+    Works,
     card,
     column,
     empty,
     export_links,
     kind_column,
     link_to,
+    page_title,
+    progress_parts,
     table_card,
     text_column,
+    while_working,
 )
-from ._working import Works, progress_parts, while_working
 
 PATH, TITLE, NEEDS_RUN = "/diff", "Diff", False
 _BY = {
@@ -97,13 +100,14 @@ _WATERFALL_NOTE = (
     "Orange: longer, green: shorter, grey: may be noise. The axis does not start at 0."
 )
 _DEVICE_NOTE = (
-    "What keeps the device busy in the median step, and its idle time, means over the ranks. Each moment "
-    "counts once; the differences add up exactly."
+    "The work of the device in the median step, and its idle time, as means over the ranks. Each moment "
+    "counts once, so that the differences add up exactly."
 )
 _NOTHING = "This study has nothing to compare yet: capture a job twice (chakrascope trace), or make two runs."
 _CHOOSE = "Choose two sides and press Compare. Every step of a capture is read, which takes a while."
+_ABOUT = "Changes of a step between two captures or runs, in parts that add up to the difference exactly."
 _ASKED = ("before", "after", "starts")
-_STARTS_NOTE = "How much starts of the same job differ; needed where a side has fewer than four captures"
+_STARTS_NOTE = "Variation between starts of the same job, needed if a side has fewer than four captures"
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
@@ -115,7 +119,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     names = ("before", "after")
     chosen = [selection.option(name, default) for name, default in zip(names, proposed, strict=True)]
     if not known:
-        return dmc.Stack([dmc.Title(TITLE, order=2), empty(_NOTHING)])
+        return dmc.Stack([page_title(TITLE, _ABOUT), empty(_NOTHING)])
     picks = [
         dmc.Select(
             id=f"diff-{name}", label=name.capitalize(), data=options, searchable=True, maxDropdownHeight=420,
@@ -138,7 +142,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     go = dmc.Button("Compare", id="diff-go", **BY_CTRL_ENTER)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             dmc.Group([*picks, by, starts, go], align="end", wrap="nowrap"),
             dcc.Store(id="diff-shown"),
             dcc.Store(id="diff-again"),
@@ -196,7 +200,7 @@ def _tables(sides: Sides, found: StepDiff, asked: dict[str, str], scheme: str) -
     )
     paths = found.paths.copy()
     for name in ("start_base_ns", "start_other_ns", "rank_base", "rank_other"):
-        paths[name] = paths[name].where(paths[name] >= 0)  # A new piece has no place in the path before.
+        paths[name] = paths[name].where(paths[name] >= 0)  # A new piece is not on the path before.
     means = "Means over the ranks of one step; the median over the steps."
     return [
         table_card("Figures", "diff-figures", figures, _FIGURES, scheme, query=asked, note=means, most=320),

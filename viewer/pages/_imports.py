@@ -24,12 +24,14 @@ from ._parts import (
     empty,
     export_links,
     fitting,
+    page_title,
     table,
     text_column,
 )
 
 PATH, TITLE = "/import", "Import"
 NEEDS_RUN = False
+_ABOUT = "Traces and graphs of other tools, which become workloads of this study. Simulate them afterwards."
 _TABLE_HEIGHT = 380
 _MOST_FINDINGS = 100
 _MOST_FILES = 4
@@ -58,11 +60,11 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     """Return the page, or instructions to start the viewer with a folder to import from."""
     folder = view.near.import_from
     if folder is None:
-        return dmc.Stack([dmc.Title(TITLE, order=2), _nowhere()], gap="md")
+        return dmc.Stack([page_title(TITLE, _ABOUT), _nowhere()], gap="md")
     items = find_items(folder)
     rows = item_table(items)
     if rows.empty:
-        return dmc.Stack([dmc.Title(TITLE, order=2), _nothing()], gap="md")
+        return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")
     chosen = selection.option("item")
     grid = table(
         table_id("imports", "item"), rows, _COLUMNS, scheme, height=fitting(len(rows), _TABLE_HEIGHT),
@@ -72,7 +74,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     note = "Select an item to check it; nothing changes until you press Import. Links are not followed."
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             card(
                 "Available to import",
                 html.Div(grid, id="imports-table"),

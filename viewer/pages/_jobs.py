@@ -22,7 +22,7 @@ _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
 _MOST_SHOWN = 30
 _UNSPOKEN = {"aria-live": "off"}
-_NEARLY = 0.98  # of a bar, while it is unknown how much is left
+_NEARLY = 0.98  # largest share of a bar while the rest is unknown
 _WHOLE = {
     "simulation": "ranks finished",
     "sweep": "points done",
@@ -61,7 +61,7 @@ def register(app: Dash, view: StudyView) -> None:
             jobs.resume()
             listed = jobs.jobs()[::-1]
         except ChakrascopeError as error:
-            # Shown in place: this is asked repeatedly, and would be a notification each time.
+            # Shown in the list, as each poll would add a notification.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
@@ -74,7 +74,7 @@ def register(app: Dash, view: StudyView) -> None:
         if isinstance(seen, dict) and state == seen.get("state"):
             for number, lasted in clocks.items():
                 set_props({"job": int(number), "part": "lasted"}, {"children": lasted})
-            # Only what moved is drawn anew: who is about to press a button keeps it, and the focus.
+            # Only changed parts are drawn again, so that buttons and the focus stay.
             for job in listed[:_MOST_SHOWN]:
                 if job.is_active and moved[str(job.id)] != seen["moved"].get(str(job.id)):
                     _show_progress(job, lengths.get(job.workload, 0))
@@ -115,7 +115,7 @@ def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, in
             "None yet. Jobs keep running when you close this page, and are listed here when you come back."
         )
     more = len(jobs) - _MOST_SHOWN
-    older = [empty(f"{more:,} older ones: chakrascope jobs STUDY")] if more > 0 else []
+    older = [empty(f"{more:,} older ones: chakrascope runs STUDY --jobs")] if more > 0 else []
     known = lengths or {}
     panels = [_job(job, known_runs, known.get(job.workload, 0)) for job in jobs[:_MOST_SHOWN]]
     return dmc.Stack([*panels, *older], gap="xs")
@@ -127,7 +127,7 @@ def _job(job: Job, known_runs: set[str], length_ns: int) -> dmc.Paper:
         dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
         dmc.Text(_name(job), fw=600, size="sm", className="finding"),
         dmc.Text(started, size="xs", c="dimmed"),
-        # It changes every second, which screen readers should not read out.
+        # Screen readers should not announce this text, which changes every second.
         dmc.Text(_lasted(job), size="xs", c="dimmed", id={"job": job.id, "part": "lasted"}, **_UNSPOKEN),
         _button("Log", "log", job),
     ]
@@ -159,7 +159,7 @@ def _lasted(job: Job) -> str:
     if not job.started:
         return ""
     lasted = (job.ended or time.time()) - job.started
-    # To the second while it works, so that the last digits do not dance.
+    # Whole seconds while the job runs, so that the digits stay readable.
     return duration_text(1e9 * lasted) if job.ended else f"{int(lasted):,} s so far"
 
 
@@ -174,7 +174,7 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
         address = page_address("/", Selection(job.experiment).search)
         return [dcc.Link("Open the result", href=address, className="text-link")]
     if job.kind == "import":
-        # The message names what it became, as another workload may have had the name that was asked for.
+        # The message names the new workload, whose name differs from the requested one if that was taken.
         made = job.message.partition("'")[2].rpartition("'")[0] or job.workload
         search = Selection().with_option("setup", form_of_workload(made)).search
         return [dcc.Link("Simulate it", href=page_address("/new-run", search), className="text-link")]

@@ -18,26 +18,29 @@ from ...runner.analysis import (
 from .._address import go
 from .._state import OpenRun, Selection, StudyView
 from ..charts import graph, roofline_scatter
-from ._parts import card, column, empty, export_links, page_address, table_card, text_column
+from ._parts import card, column, empty, export_links, page_address, page_title, table_card, text_column
 
 PATH, TITLE = "/operators", "Operators"
 _COLUMNS = [
-    text_column("operator", "Operator", minWidth=170),
-    text_column("arguments", "Arguments", minWidth=190, flex=3),
-    {"field": "precision", "headerName": "Type", "minWidth": 76, "maxWidth": 90},
-    column("calls", "Calls", "count", maxWidth=96),
-    column("time_ns", "Time", "time", minWidth=90),
-    column("share", "Share", "%", maxWidth=96),
-    column("flops", "FLOP a call", "count", minWidth=130),
-    column("size_bytes", "Bytes a call", "bytes", minWidth=100),
-    {"field": "reached", "headerName": "Reaches", "minWidth": 120},
-    {"field": "bound", "headerName": "Bound by", "minWidth": 96},
-    column("roofline_share", "Of the roofline", "%", minWidth=96),
+    text_column("operator", "Operator", minWidth=130, flex=3),
+    text_column("arguments", "Arguments", minWidth=120, flex=3),
+    {"field": "precision", "headerName": "Type", "minWidth": 62, "maxWidth": 90},
+    column("calls", "Calls", "count", minWidth=64, maxWidth=96),
+    column("time_ns", "Time", "time", minWidth=80),
+    column("share", "Share", "%", minWidth=74, maxWidth=96),
+    column("flops", "Operations per call", "operations", minWidth=104),
+    column("size_bytes", "Bytes per call", "bytes", minWidth=92),
+    {"field": "reached", "headerName": "Reaches", "minWidth": 118},
+    {"field": "bound", "headerName": "Bound by", "minWidth": 86},
+    column("roofline_share", "Share of the roofline", "%", minWidth=90),
 ]
+_ABOUT = (
+    "The time of each operator, and its rates compared with the peaks of its chip. Select a point to see the "
+    "longest call of an operator on the timeline."
+)
 _ROOFLINE_NOTE = (
-    "Area: time of all calls. Below the slope, memory bounds an operator; below the flat part, the peak of "
-    "its type does. Copies, which have no operations, are in the table alone. Select a point to see its "
-    "longest call on the timeline."
+    "The area of a point is the time of all its calls. Memory bounds an operator below the slope; the peak "
+    "of its type bounds one below the flat part. Copies have no operations and are in the table only."
 )
 
 
@@ -47,10 +50,10 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     table = TABLES["operators"](run)
     if table.empty:
         text = "The workload was not converted from traces with operators, so their work is unknown."
-        return dmc.Stack([dmc.Title(TITLE, order=2), card("Roofline", empty(text))], gap="md")
+        return dmc.Stack([page_title(TITLE, _ABOUT), card("Roofline", empty(text))], gap="md")
     rows = joined_operators(table)
     points = roofline_points(rows)
-    # In the browser's JSON, a missing number is null only as a float.
+    # Only missing floats become null in JSON.
     rows = rows.astype({"flops": "float64", "size_bytes": "float64"})
     drawn: Any = empty("No operator has a model and recorded shapes: capture with record_shapes=True.")
     if len(points):
@@ -58,7 +61,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     exports = export_links("operators", run=run.info.id)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             dmc.Text(operators_text(table), id="operators-text"),
             card("Roofline", drawn, note=_ROOFLINE_NOTE, exports=exports),
             table_card(

@@ -1,28 +1,31 @@
-"""Pieces that several pages share: cards, tables, the search in the header, and the editor of notes."""
+"""Pieces that several pages share: cards, tables, the header's search, editors of notes, progress of work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import dash_ag_grid as dag
 import dash_mantine_components as dmc
 import pandas as pd
-from dash import dcc, html
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from ...runner import Study
 from ...runner.analysis import KIND_LABELS
 from ...support import count_text
 from .._address import table_id
 from .._theme import KINDS, kind_colour
-from ..queries import Begun
+from ..queries import Begun, Work
 
 _DARK_GRID = {
     "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "
     "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
 }
-# The properties of the one button of a page that Ctrl+Enter presses (assets/05_pages.js).
+# Properties of the button of a page that Ctrl+Enter presses (assets/05_pages.js).
 BY_CTRL_ENTER = {"aria-keyshortcuts": "Control+Enter"}
 SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
 
@@ -36,6 +39,7 @@ _FORMATS = {
     "±%": "inSignedPercent",
     "rate": "inRate",
     "count": "inThousands",
+    "operations": "inOperations",
     "bytes": "inBytes",
 }
 MOST_ROWS = 5_000
@@ -44,6 +48,17 @@ _MOST_WHOLE = 8
 _SHORT_NS = 10_000_000
 _FINE = f"{_FORMATS['instant']}(params.value, 1)"
 _MOST_NAME = 120
+
+
+def page_title(title: str, about: str, *tools: Any) -> html.Div:
+    """Return the heading of a page, and *about* the page: its content and the next step.
+
+    *tools* are at the right of the heading.
+    """
+    heading: Any = dmc.Title(title, order=2)
+    if tools:
+        heading = dmc.Group([heading, *tools], justify="space-between")
+    return html.Div([heading, dmc.Text(about, size="sm", c="dimmed", className="page-about")])
 
 
 def card(
@@ -112,7 +127,7 @@ def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
 def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
     """Return the handle that sets the size of the following element *pane*; *across*: its height.
 
-    Pointer and keys work by assets/12_panes.js.
+    Pointer and keys work by assets/05_pages.js.
     """
     aria = {"controls": pane, "label": label, "orientation": "horizontal" if across else "vertical"}
     aria |= {"valuenow": "50", "valuemin": "0", "valuemax": "100"}
@@ -246,7 +261,7 @@ def table_card(
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
     if note:
         parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
-    # Callbacks know a table that selects by an id of parts; its panel has the name, for style and tests.
+    # Callbacks match a selecting table by a pattern id; its panel has a plain id, for style and tests.
     identity = table_id(name) if selects else f"{name}-table"
     named = {"id": f"{name}-table"} if selects else {}
     parts.append(
@@ -299,7 +314,7 @@ def _cut(value: Any) -> Any:
 
 
 def node_search() -> html.Div:
-    """Return the box; assets/04_search.js implements it, so that typing never waits for a response."""
+    """Return the box; assets/03_shell.js implements it, so that typing never waits for a response."""
     field = dmc.TextInput(
         id="node-search",
         placeholder="find a node or module",
@@ -340,3 +355,79 @@ def tag_list(value: Any) -> list[str]:
     """Return the tags from the browser, including comma-separated ones, without other types than text."""
     texts = [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
     return [tag for text in texts for tag in text.split(",")]
+
+
+_LOOK_MS = 400
+_W = TypeVar("_W", bound=Work)
+
+
+def progress_parts(name: str, label: str) -> list[Any]:
+    """Return the progress bar of the work *name*, hidden while there is none; *label* describes it."""
+    bar = dmc.Progress(id=f"{name}-bar", value=0, size="sm", **{"aria-label": label})
+    text = dmc.Text(id=f"{name}-text", size="sm", **{"aria-live": "polite"})
+    cancel = dmc.Button("Cancel", id=f"{name}-cancel", variant="default", size="compact-sm")
+    moving = [bar, dmc.Group([text, cancel], justify="space-between", mt="xs")]
+    return [
+        # Identifies the page, so that Cancel ends only the work of this page.
+        dcc.Store(id=f"{name}-page", data=uuid.uuid4().hex),
+        dcc.Interval(id=f"{name}-clock", interval=_LOOK_MS, disabled=True),
+        html.Div(html.Div(moving, id=f"{name}-moving", hidden=True), id=f"{name}-working", hidden=True),
+    ]
+
+
+def while_working(name: str) -> list[tuple[Output, Any, Any]]:
+    """Return the ``running`` of the callback that does the work *name*: button, clock and bar."""
+    return [
+        (Output(f"{name}-go", "loading"), True, False),
+        (Output(f"{name}-clock", "disabled"), False, True),
+        (Output(f"{name}-working", "hidden"), False, True),
+    ]
+
+
+class Works(Generic[_W]):
+    """The work in progress, by the page that waits for it."""
+
+    def __init__(self) -> None:
+        self._by_page: dict[str, _W] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def of(self, page: str, work: _W) -> Iterator[_W]:
+        """Show *work* on *page* while the block runs; earlier work for the page is cancelled."""
+        with self._lock:
+            if page in self._by_page:
+                self._by_page[page].is_cancelled = True
+            self._by_page[page] = work
+        try:
+            yield work
+        finally:
+            with self._lock:
+                if self._by_page.get(page) is work:
+                    del self._by_page[page]
+
+    def get(self, page: str) -> _W | None:
+        """Return the work for *page*, if there is any."""
+        with self._lock:
+            return self._by_page.get(page)
+
+    def register(self, app: Dash, name: str) -> None:
+        """Register the bar and the button of `progress_parts` for *name*."""
+
+        @app.callback(
+            Output(f"{name}-bar", "value"), Output(f"{name}-text", "children"),
+            Output(f"{name}-moving", "hidden"),
+            Input(f"{name}-clock", "n_intervals"), State(f"{name}-page", "data"), prevent_initial_call=True,
+        )  # fmt: skip
+        def look(_ticks: int | None, page: Any) -> tuple[Any, Any, Any]:
+            work = self.get(str(page))
+            return (no_update,) * 3 if work is None else (100 * work.share, work.text, False)
+
+        @app.callback(
+            Output(f"{name}-cancel", "data-asked"), Input(f"{name}-cancel", "n_clicks"),
+            State(f"{name}-page", "data"), prevent_initial_call=True,
+        )  # fmt: skip
+        def cancel(clicks: int | None, page: Any) -> Any:
+            work = self.get(str(page))
+            if clicks and work is not None:
+                work.is_cancelled = True
+            return clicks

@@ -19,14 +19,15 @@ from ...support import count_text
 from .._address import set_option
 from .._exports import table_file
 from .._state import OpenRun, Selection, StudyView
-from ._parts import BY_CTRL_ENTER, card, column, empty, export_links, table, text_column
+from ._parts import BY_CTRL_ENTER, card, column, empty, export_links, page_title, table, text_column
 
 PATH, TITLE = "/query", "Query"
 _MOST_ROWS = 1_000
 _MOST_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
+_ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
 _AT_ONCE = 2
-# Columns that say when; all others of times say how long.
+# Columns of instants; all other columns of times are durations.
 _INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
     "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
@@ -41,7 +42,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     examples = [{"value": title, "label": title} for title in SQL_EXAMPLES]
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             card(
                 "Ask in SQL",
                 dmc.Select(id="query-example", label="Examples", data=examples, placeholder="choose one",
@@ -55,7 +56,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ], mt="sm"),
                 note=_NOTE,
             ),
-            # Tells the queries of one open page from those of another, so that Cancel ends its own.
+            # Identifies the page, so that Cancel ends only the query of this page.
             dcc.Store(id="query-page", data=uuid.uuid4().hex),
             dcc.Store(id="query-answered"),
             html.Div(id="query-answer", **{"aria-live": "polite"}),

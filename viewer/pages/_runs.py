@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
+import pandas as pd
 from dash import Dash, Input, Output, Patch, State, ctx, html, no_update
 
 from ...runner import RunInfo
@@ -23,6 +24,7 @@ from ._parts import (
     no_workload,
     note_editor,
     page_address,
+    page_title,
     records,
     table,
     tag_list,
@@ -33,9 +35,13 @@ from ._parts import (
 PATH, TITLE = "/runs", "Runs"
 _FIND = option_id("find")
 NEEDS_RUN = False
+_ABOUT = (
+    "The replays and simulations of this study. Click a label to open a run; tick runs to compare, label or "
+    "delete them. Pages and commands answer for the run marked default unless you name another run."
+)
 _MOST_NAMED = 8
 _TABLE_HEIGHT = 620
-_TWO_LINES = 54  # pixels of a row whose label needs them
+_TWO_LINES = 54  # height of a row with a label of two lines, in pixels
 _COLUMNS = [
     wrapped_column("label", "Label", flex=4, minWidth=178, cellRenderer="RunLink"),
     wrapped_column("backend", "Backend", minWidth=116, maxWidth=190),
@@ -56,20 +62,19 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     runs = view.runs()
     if not runs:
         return _nothing(view)
-    rows = run_table(runs)
     several = any(info.steps > 1 for info in runs)
+    rows = _rows(view)
     grid = table(
         "runs-table", rows, _columns(several=several), scheme,
         height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
         quickFilterText=selection.option("find"),
-        # Selecting all selects what the filter shows: nobody deletes what they do not see.
+        # Select all ticks filtered rows only, so that nobody deletes hidden rows.
         rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
         selectionColumnDef={"width": 46, "maxWidth": 46},
     )  # fmt: skip
-    head = dmc.Group([dmc.Title(TITLE, order=2), export_links("runs")], justify="space-between")
-    note = "Click a label to open the run; tick runs to compare, name or delete them."
+    head = page_title(TITLE, _ABOUT, export_links("runs"))
     return dmc.Stack(
-        [head, card(f"Runs of {view.study.path.resolve().name[:80]}", _tools(selection), grid, note=note),
+        [head, card(f"Runs of {view.study.path.resolve().name[:80]}", _tools(selection), grid),
          note_editor("runs", "Label, tags and note of the run", labelled=True), _question()],
         gap="md",
     )  # fmt: skip
@@ -192,11 +197,13 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         if not clicks or len(chosen) != 1:
             return no_update, no_update, no_update
         view.annotate(chosen[0].id, str(label or ""), str(note or ""), tag_list(tags))
-        return False, _rows(view), run_options(view.runs())
+        return False, records(_rows(view)), run_options(view.runs())
 
 
-def _rows(view: StudyView) -> list[dict[str, Any]]:
-    return records(run_table(view.runs()))
+def _rows(view: StudyView) -> pd.DataFrame:
+    """Return the table of runs, with a column that marks the default run."""
+    rows = run_table(view.runs())
+    return rows.assign(default=rows["id"] == view.resolve(""))
 
 
 def _register_deletion(app: Dash, view: StudyView) -> None:
@@ -227,7 +234,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         chosen = [info.id for info in _chosen(view, rows)]
         for run_id in chosen:
             view.delete(run_id)
-        left: tuple[Any, ...] = (False, _rows(view), [], run_options(view.runs()))
+        left: tuple[Any, ...] = (False, records(_rows(view)), [], run_options(view.runs()))
         if shown not in chosen:
             return *left, no_update, no_update
         default = view.resolve("")

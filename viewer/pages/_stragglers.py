@@ -12,7 +12,7 @@ from .._address import set_option
 from .._state import Selection, StudyView
 from ..charts import graph, heat_map, step_bars
 from ..queries import slowdown_matrix, step_operations, stragglers_of, worst_step
-from ._parts import card, column, empty, table_card, text_column
+from ._parts import card, column, empty, page_title, table_card, text_column
 
 PATH, TITLE = "/stragglers", "Stragglers"
 NEEDS_RUN = False
@@ -38,9 +38,13 @@ _STEPS = [
     column("slowest_rank", "Slowest rank"),
     column("rank_slowdown", "By that rank", **_FACTOR),
 ]
+_ABOUT = (
+    "The workers that make recorded steps slow, and why. Select a cell of the map to see the operations of "
+    "its worst step."
+)
 _MAP_NOTE = (
     "How much longer a step takes because of a worker alone; a cell of several workers or steps has the "
-    "largest. Select a cell to see its worst step."
+    "largest."
 )
 _STEP_NOTE = "Its slowest workers, the slowest on top."
 
@@ -49,7 +53,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     """Return the page, or how to record many steps."""
     stragglers = stragglers_of(view.study)
     if stragglers is None:
-        return dmc.Stack([dmc.Title(TITLE, order=2), _nothing()], gap="md")
+        return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")
     matrix = slowdown_matrix(stragglers)
     tables = [
         table_card(title, f"stragglers-{name}", STRAGGLER_TABLES[name](stragglers), columns, scheme, query={})
@@ -60,7 +64,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     drawn = graph(heat_map(matrix, _texts(matrix), scheme), id=_MAP)
     return dmc.Stack(
         [
-            dmc.Title(TITLE, order=2),
+            page_title(TITLE, _ABOUT),
             html.Div([dmc.Text(text, mb=4) for text in stragglers.sentences], id="stragglers-text"),
             *(dmc.Text(f"Note: {remark}.", size="sm", c="dimmed") for remark in stragglers.remarks),
             card("Workers and steps", drawn, note=_MAP_NOTE),

@@ -9,9 +9,21 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, Patch, State, no_update
 
 from ...runner import Study, Workspace, describe_study
-from ._parts import card, column, export_links, fitting, note_editor, records, table, tag_list, text_column
+from ._parts import (
+    card,
+    column,
+    export_links,
+    fitting,
+    note_editor,
+    page_title,
+    records,
+    table,
+    tag_list,
+    text_column,
+)
 
 _FIND_LENGTH = 200
+_ABOUT = "The studies of this server. Click a name to open a study; tick one to give it tags and a note."
 _TABLE_HEIGHT = 640
 _COLUMNS = [
     text_column("name", "Study", flex=3, minWidth=180, cellRenderer="StudyLink"),
@@ -43,14 +55,11 @@ def layout(workspace: Workspace, pathname: str, search: str | None, scheme: str)
             selectionColumnDef={"width": 46, "maxWidth": 46, "headerName": "✓"},
         )  # fmt: skip
         grid.rowData = rows
-        note = "Click a name to open the study; tick one to describe it."
-        parts.append(
-            card("All studies", _tools(workspace, search), grid, note=note, exports=export_links("studies"))
-        )
+        parts.append(card("All studies", _tools(workspace, search), grid, exports=export_links("studies")))
     else:
         parts.append(_nothing(workspace))
     editor = note_editor("study", "Tags and note of the study", labelled=False)
-    return dmc.Stack([dmc.Title("Studies", order=2), *parts, editor, _new_study()], gap="md")
+    return dmc.Stack([page_title("Studies", _ABOUT), *parts, editor, _new_study()], gap="md")
 
 
 def _rows(workspace: Workspace) -> list[dict[str, Any]]:

@@ -33,14 +33,18 @@ from ._parts import (
 )
 
 PATH, TITLE = "/", "Summary"
+_ABOUT = (
+    "The answer for the run in the header. Read on for the changes that would help, and select one to see it "
+    "on the timeline."
+)
 _MOST_COLLECTIVES = 100
 _RANKS_NOTE = (
-    "Compute + exposed communication + exposed copies + idle = the step; exposed communication is what "
-    "computation does not cover, overlapped what it does; exposed copies are what neither covers."
+    "Compute, exposed communication, exposed copies and idle time add up to the step. Computation covers "
+    "overlapped communication, but not exposed communication; neither covers exposed copies."
 )
 _ANOMALIES_NOTE = (
-    "NICs, links and hosts slower than their peers, judging by the run's own messages and computations; the "
-    "costs come from replaying the run without them."
+    "NICs, links and hosts that are slower than their peers in the messages and computations of this run. "
+    "Their costs come from replays of the run without the anomaly."
 )
 _COLLECTIVES = [
     column("collective", "#", minWidth=50, maxWidth=64),
@@ -56,8 +60,8 @@ _COLLECTIVES = [
     column("share", "Share", "%", minWidth=76),
 ]
 _COLLECTIVES_NOTE = (
-    "Largest share of the critical path first. Skew: how long the first rank waited for the last "
-    "one to arrive; transfer: what the network took then. Select one to see it on the timeline."
+    "The largest share of the critical path comes first. Skew is the time from the first rank's arrival to "
+    "the last rank's; transfer is the time after that. Select a collective to see it on the timeline."
 )
 _LAYERS = [
     text_column("module", "Module", minWidth=180, flex=3),
@@ -69,8 +73,8 @@ _LAYERS = [
     column("share", "Share", "%", minWidth=76),
 ]
 _LAYERS_NOTE = (
-    "In execution order; means over all ranks, and their part of the critical path. Select one to "
-    "find its longest node on the other pages."
+    "Modules in execution order, with means over all ranks and their share of the critical path. Select a "
+    "module to select its longest node on all pages."
 )
 _STEPS = [
     column("step", "Step", maxWidth=80),
@@ -88,12 +92,12 @@ _STEPS = [
     {"field": "bound_by", "headerName": "Bound by", "minWidth": 110},
 ]
 _STEPS_NOTE = (
-    "As measured, on the rank where each took longest: compute, exposed communication, exposed copies and "
-    "idle time of the device add up to the step's own time."
+    "Each step as measured, on its slowest rank. Compute, exposed communication, exposed copies and idle "
+    "time of the device add up to the time of the step."
 )
 _ADVICE_NOTE = (
-    "Largest gain first. A gain is what a replay of the run with this change saves, so it counts whatever "
-    'bounds the step then; "at most" marks the upper bounds of what was not replayed.'
+    "The largest gain comes first. A gain is the time saved by a replay of the run with the change, whatever "
+    'bounds the step then. "At most" marks upper bounds without a replay.'
 )
 _CLICK = "Select a bar to see its longest piece on the timeline."
 
@@ -104,8 +108,13 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     kinds = run.summary.kinds
     return dmc.Stack(
         [
-            dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
-            # Filled when the page stands, as the measured step is replayed for it.
+            html.Div(
+                [
+                    dmc.Title(run.summary.headline, order=2, size="h3", id="headline"),
+                    dmc.Text(_ABOUT, size="sm", c="dimmed", className="page-about"),
+                ]
+            ),
+            # A callback fills this in, as it replays the measured step.
             html.Div(id="summary-deviation", role="status"),
             _figures(run),
             *_prediction(run),
@@ -119,15 +128,14 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     ),
                     className="link-row",
                 ),
-                note="The critical path by kind: the chain of work that must get shorter for the step to get "
-                "shorter.",
+                note="The critical path by kind. The step gets shorter only if this chain of work does.",
                 exports=export_links("by-kind", run=run.info.id),
             ),
             _advice(run, search),
             *_qualifiers(run),
             *_contributors(run, scheme, search),
             *_memory(run, scheme),
-            # Filled when the page stands: what is below the first screen need not hold it up.
+            # A callback fills in the tables, so that the first screen is shown earlier.
             html.Div(id="summary-tables"),
             *_ignored(run),
         ],
@@ -152,7 +160,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
     worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
     steps = captured_steps(run.workload.metadata)
     what = "Step" if steps == 1 else count_text(steps, "step")
-    # Ranks that do the same may be recorded once.
+    # Equal ranks may be recorded once.
     executed = max(run.result.num_nodes, int(run.result.provenance.get("nodes_executed", 0)))
     shown = [
         (what, duration_text(run.result.makespan_ns), run_name(info)),
@@ -194,7 +202,7 @@ def _prediction(run: OpenRun) -> list[Any]:
     ]  # fmt: skip
     if prediction.get("tokens_per_s"):
         facts.insert(1, ("Tokens", f"{prediction['tokens_per_s']:,.0f} per second over all ranks"))
-    note = "This step was predicted, never run. Its assumptions stand above."
+    note = "This step was predicted and never run. The caveats list its assumptions."
     return [card("Prediction", details_list(facts), note=note, id="prediction")]
 
 
@@ -234,7 +242,7 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
         try:
-            # Of a large run a layer off the path is looked for on one rank.
+            # In a large run, only one rank is searched for a layer off the path.
             nodes = run.path.unreasoned if table == "path" else run.nodes_of(0) if run.is_large else run.nodes
         except ChakrascopeError:
             break
@@ -263,7 +271,7 @@ def _steps(run: OpenRun, scheme: str) -> list[Any]:
     ]  # fmt: skip
     head = ["Kind", "Steps", "Shortest", "Median", "Longest", "Idle", "Kernels", "Launches", "Bound by"]
     kinds = card("Captured steps by kind", rows_table(head, spread, id="step-kinds"),
-                 note="Idle, kernels and launches are medians; bound by: what takes most of it.")  # fmt: skip
+                 note="Idle time, kernels, launches: medians. Bound by: the largest part.")  # fmt: skip
     shown = rows.assign(**{name: rows[name].where(rows[name] >= 0) for name in ("requests", "tokens")})
     each = table_card("Captured steps", "steps", shown, _STEPS, scheme, query={"run": run.info.id},
                       note=_STEPS_NOTE, most=320)  # fmt: skip
@@ -377,11 +385,14 @@ def _qualifiers(run: OpenRun) -> list[Any]:
     texts = run.summary.qualifiers
     lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
     folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])
-    # Not the box's own title: its yellow is too pale to be read on white.
+    # The title of the alert would be yellow, which is too pale on white.
     return [dmc.Alert(folded, color="yellow", variant="light", id="qualifiers")] if texts else []
 
 
 def _ignored(run: OpenRun) -> list[Any]:
+    """Return the settings that the simulation ignored; a replay has none, as nobody chose any."""
+    if about_backend(run.info.backend).replays:
+        return []
     keys = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
     items = dmc.List([dmc.ListItem(line) for line in keys], size="sm")
     return [card("Settings without effect", items)] if keys else []

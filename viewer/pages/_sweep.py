@@ -42,6 +42,7 @@ from ._parts import (
     fitting,
     no_workload,
     page_address,
+    page_title,
     table,
     text_column,
 )
@@ -49,10 +50,14 @@ from ._sweep_start import register_start, start_card
 
 PATH, TITLE = "/sweep", "Sweep"
 NEEDS_RUN = False
+_ABOUT = (
+    "Step times of many simulations that differ in some settings. Start a sweep, or select a point to open "
+    "its run or its files."
+)
 _NO_POINT = dmc.Text("No point is selected.", size="sm", mb="xs")
 _RANKS_NOTE = (
-    " Where a captured workload is scaled out, each rank brings its own batch: more ranks then do more work "
-    "in the same step."
+    " In a captured workload that is scaled out, each rank has a separate batch, so that more ranks do more "
+    "work in a step."
 )
 _FIGURES = [
     column("ranks", "Ranks", maxWidth=90),
@@ -80,12 +85,12 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
     can_begin = bool(view.study.workloads())
     begin = [html.A("New sweep", href="#sweep-new", className="text-link")] if names and can_begin else []
     parts: list[Any] = [
-        dmc.Group([dmc.Title(TITLE, order=2), dmc.Group([*begin, choice])], justify="space-between"),
+        page_title(TITLE, _ABOUT, dmc.Group([*begin, choice])),
         dcc.Store(id="sweep-stamp", data=_stamp(view, shown)),
         html.Div(_sweep(view, shown, scheme, selection), id="sweep"),
     ]
     if can_begin:
-        # A study without sweeps begins with starting one; others with the answers.
+        # The form of a new sweep comes first only in a study without sweeps.
         place = 3 if names else 2
         parts[place:place] = [start_card(view, selection), jobs_card("Jobs")]
     return dmc.Stack(parts, gap="md")
@@ -211,7 +216,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
 
 def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
     settings = [text_column(name, setting_title(name, unit=True)) for name in swept_settings(found.points)]
-    # Columns of settings have dots in their names, which the table would take for nested fields.
+    # The table would treat the dots in the names of settings as nested fields.
     renamed = {name: name.replace(".", " ") for name in found.points.columns}
     for made in settings:
         made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
@@ -293,7 +298,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
     )  # fmt: skip
     def show(name: str | None, dark: bool, run: str | None, search: str | None, seen: Any) -> tuple[Any, Any]:
         """Show the selected sweep, and store it in the address."""
-        # Of before it is drawn: points that a job adds meanwhile are then drawn by `catch_up`.
+        # The stamp is taken before drawing, so that `catch_up` draws points added meanwhile.
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
             return no_update, no_update

@@ -129,10 +129,10 @@ def _free_name(view: StudyView) -> str:
     return next(name for number in range(1, len(taken) + 2) if (name := f"sweep-{number}") not in taken)
 
 
-# The axes as callbacks read them.
+# The axes as arguments of callbacks.
 _KEYS = {"form": "axis", "field": "key", "number": ALL}
 _VALUES = {"form": "axis", "field": "values", "number": ALL}
-# The aim as callbacks read it, in the order of `_aim`.
+# The objective as arguments of callbacks, in the order of `_aim`.
 _AIM = ("sweep-least", "sweep-limits", "sweep-prices", "sweep-trials")
 
 

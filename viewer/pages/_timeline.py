@@ -16,12 +16,16 @@ from .. import _perfetto as perfetto
 from .._state import OpenRun, Selection, StudyView
 from ..charts import graph, stacks_icicle
 from ..queries import Sides, stand_ins_note
-from ._parts import card, empty, export_links, page_address, separator
+from ._parts import card, empty, export_links, page_address, page_title, separator
 
 PATH, TITLE = "/timeline", "Timeline"
+_ABOUT = (
+    "The work of each rank over time; the red line is the critical path. Click a slice for its details; drag "
+    "with Shift to sum up an area."
+)
+_MOST_UNASKED_BYTES = 64 << 20
 
-
-# The parts of the panel, which assets/timeline/panel.js fills.
+# The tabs of the panel, which assets/timeline/panel.js fills in.
 _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
 
 
@@ -37,13 +41,14 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
     )
     return html.Div(
         [
-            dmc.Group([dmc.Title("Timeline", order=2), _controls(run)], justify="space-between"),
+            page_title(TITLE, _ABOUT, _controls(run)),
             html.Div(id="timeline-tools", className="timeline-tools"),
             html.Div(id="timeline-legend", className="legend"),
             *_stand_ins(run),
             html.Div(canvas, id="timeline", className="timeline",
                      **{"data-run": run.info.id, "data-scheme": scheme, "data-beside": _beside(run),
-                        "data-measured": "yes" if run.is_measured else "no"}),
+                        "data-measured": "yes" if run.is_measured else "no",
+                        "data-calls": "yes" if _reads_calls(run) else "no"}),
             dcc.Store(id="timeline-sink"),
             dcc.Store(id="timeline-stacks-asked"),
             separator("timeline-panel", "Height of the panel", across=True),
@@ -52,6 +57,12 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         ],
         className="full-height timeline-page",
     )  # fmt: skip
+
+
+def _reads_calls(run: OpenRun) -> bool:
+    """Return whether host calls are shown by default: for small traces and few different ranks."""
+    few = run.has_few_ranks and not run.is_large and run.is_measured
+    return few and 0 < run.calls.size_bytes <= _MOST_UNASKED_BYTES
 
 
 def _beside(run: OpenRun) -> str:

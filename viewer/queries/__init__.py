@@ -52,6 +52,8 @@ from ._network import link_map as link_map
 from ._sides import DIFF_TABLES as DIFF_TABLES
 from ._sides import Reading as Reading
 from ._sides import Sides as Sides
+from ._sides import Simulations as Simulations
+from ._sides import Work as Work
 from ._sides import open_beside as open_beside
 from ._stragglers import slowdown_matrix as slowdown_matrix
 from ._stragglers import step_operations as step_operations
@@ -73,5 +75,3 @@ from ._sweep_form import made_aim as made_aim
 from ._sweep_form import plan_of as plan_of
 from ._sweep_form import request_of as request_of
 from ._sweep_form import suggested as suggested
-from ._work import Simulations as Simulations
-from ._work import Work as Work

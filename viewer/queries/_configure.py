@@ -32,7 +32,7 @@ from ...support import count_text
 _MOST_RANKS = 65_536
 
 
-# Keys of a network that are lists, and what one of them is.
+# Keys of a network that hold lists, and the noun for one item.
 _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
 
@@ -222,7 +222,9 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     """Return the experiment of the workload at *prefix* on *setup*; raises the errors of `prepare`."""
     name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
-    system = SystemConfig.from_mapping(setup.system_mapping(), "The system")
+    # A replay ignores the network and takes a single dimension in its place.
+    kept = setup.dimensions[:1] if about_backend(backend).replays else setup.dimensions
+    system = SystemConfig.from_mapping(replace(setup, dimensions=kept).system_mapping(), "The system")
     return prepare(prefix, system, network, backend=backend)
 
 
@@ -237,7 +239,7 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
     system = "system.json" if changed else setup.system_preset
     parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
     parts += ["--workload", workload] if workload else []
-    # The file that is downloaded has the failures in it.
+    # The downloaded file contains the failures.
     for text in () if changed else setup.failed:
         parts += ["--fail", text]
     return shlex.join([*parts, *backend_command(backends)])

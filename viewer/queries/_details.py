@@ -99,7 +99,7 @@ def flows(
     origin = int(node["origin_rank"])
     if origin != rank:
         lane, start, _ = index.lane_of(origin, int(node["origin_node"]))
-        # What the others wait for is its start, so the arrow leaves from there.
+        # Dependents wait for the start of the node, so the arrow begins there.
         found.append(((lane, start, start), True, PATH_COLOUR))
     return [
         {"lane": lane, "start_ns": start, "end_ns": end, "before": before, "colour": colour}

@@ -124,7 +124,7 @@ def decode_form(
     workload = ignored.one_of("workload", fields, workloads, first.workload)
     try:
         setup = Setup.of_presets(network, system, networks)
-    except ConfigError as error:  # of a file that is no network any more
+    except ConfigError as error:  # raised for a file that is not a network any more
         ignored.append(error.message)
         setup = Setup.of_presets(first.setup.network_preset, system)
     if "dimensions" in fields:
@@ -231,7 +231,7 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
 
 
 MOST_TRIALS = 5_000
-_MOST_RANKS = 65_536  # that a browser may ask for, see `check`
+_MOST_RANKS = 65_536  # limit for requests from browsers, see `check`
 _GIB_PER_S = Fraction(2**30, 10**9)  # in bytes/ns
 
 
@@ -423,7 +423,7 @@ def _setup_of(
         for key in sorted({*hidden, *kept})
         if hidden.get(key) != kept.get(key)
     ]
-    # In the order of the preset, as what is read from the fields has it.
+    # In the order of the preset, like the values from the fields.
     keys = [*start.system, *(key for key in shown if key not in start.system)]
     whole = {key: (shown if key in SYSTEM_FIELDS else kept)[key] for key in keys if key in {**shown, **kept}}
     return replace(start, dimensions=own.dimensions, system=whole), notes

@@ -1,8 +1,9 @@
-"""The sides of a comparison that a page offers, and a cache of recent ones."""
+"""The sides of a comparison that a page offers, a cache of recent ones, and the progress of reading them."""
 
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,13 +11,58 @@ from typing import Any
 
 import pandas as pd
 
-from ...errors import StudyError, TraceError
+from ...errors import Cancelled, StudyError, TraceError
 from ...runner import Side, StepDiff, Study, diff_steps
 from ...runner.analysis import PARTS, side_of, step_numbers
 from ...support import count_text
 from .._state import OpenRun, Selection, StudyView
 from .._theme import run_text
-from ._work import Work
+
+
+@dataclass(kw_only=True)
+class Work(ABC):
+    """Slow work: the *share* that is done, the progress as text, and whether it was cancelled."""
+
+    is_cancelled: bool = False
+
+    @property
+    @abstractmethod
+    def share(self) -> float:
+        """How much is done, from 0 to 1."""
+
+    @property
+    @abstractmethod
+    def text(self) -> str:
+        """How much is done, in words."""
+
+    def go_on(self) -> None:
+        """Raise `Cancelled` if the work was cancelled."""
+        if self.is_cancelled:
+            raise Cancelled("The work was cancelled.")
+
+
+@dataclass(kw_only=True)
+class Simulations(Work):
+    """Simulations, at most *most* of them."""
+
+    done: int = 0
+    most: int = 0
+
+    def finish(self, done: int, most: int) -> None:
+        """Record how many are done; raises `Cancelled` if the work was cancelled."""
+        self.done, self.most = done, most
+        self.go_on()
+
+    @property
+    def share(self) -> float:
+        """How much is done, from 0 to 1."""
+        return self.done / max(1, self.most)
+
+    @property
+    def text(self) -> str:
+        """How much is done, in words."""
+        return f"{self.done} of at most {self.most} simulations done" if self.most else "The first simulation"
+
 
 DIFF_TABLES = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _MOST_KEPT = 6
@@ -130,7 +176,7 @@ class Sides:
         captures, runs = study.trace_sets(), study.runs()
         if len(captures) > 1:
             return f"@{captures[-2]}", f"@{captures[-1]}"
-        # Of one workload, so that the runs hold the same work.
+        # Runs of one workload execute the same nodes.
         pairs = [(one.id, runs[-1].id) for one in runs[:-1] if one.workload == runs[-1].workload]
         return (f"@{pairs[-1][0]}", f"@{pairs[-1][1]}") if pairs else ("", "")
 

@@ -271,7 +271,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
     ]
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")
-    # Each process begins once, and simulates many points.
+    # Each process starts once and simulates many points.
     start_s = _seconds(form.setup, load, REPLAY)
     each_s = sum(max(0.02, _seconds(setup, load, backend) - start_s) for setup in setups) / len(tried)
     seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)

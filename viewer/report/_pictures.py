@@ -23,7 +23,7 @@ from ..timeline import TimelineIndex
 PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 
 
-# A lane is drawn in so many columns, so that the file stays small enough to mail.
+# The number of columns of a lane limits the size of the file.
 _COLUMNS, _MOST_LANES = 400, 32
 
 
@@ -145,7 +145,7 @@ def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) ->
 Show = Callable[[Any], str]
 
 
-# field -> heading, how its values are written
+# field -> heading, function that formats its values
 Columns = Mapping[str, tuple[str, Show]]
 
 
@@ -209,13 +209,13 @@ class Meters:
     drawn_as: ClassVar[str] = "meters"
 
     @classmethod
-    def of(cls, breakdown: pd.DataFrame, nameless: str, most: int) -> list[Meters]:
-        """Return the *most* largest keys of *breakdown*; one without a name is called *nameless*."""
+    def of(cls, breakdown: pd.DataFrame, most: int) -> list[Meters]:
+        """Return the *most* largest keys of *breakdown*; empty if it has none."""
         if breakdown.empty:
             return []
         largest = max(float(breakdown["share"].max()), 1e-12)
         bars = [
-            Bar.of(row, nameless if row["key"] in ("", "(none)") else str(row["key"]), row["share"] / largest)
+            Bar.of(row, str(row["key"]), row["share"] / largest)
             for row in breakdown.head(most).to_dict("records")
         ]
         more = len(breakdown) - len(bars)

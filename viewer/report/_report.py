@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,18 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from ...converter.chakra import HOST_CAUSES
 from ...errors import StudyError
-from ...runner import BREAKDOWNS, Study
-from ...runner.analysis import advice_text, gain_text, link_table, packet_facts, segment_table
+from ...runner import BREAKDOWNS, Study, about_backend
+from ...runner.analysis import (
+    KIND_LABELS,
+    advice_text,
+    gain_text,
+    link_table,
+    nameless_text,
+    packet_facts,
+    segment_table,
+)
 from ...runner.study import run_name, timeline_notes
 from ...support import bytes_text, count_text, duration_text, instant_text, share_text, write_file, writing
 from .._state import OpenRun, StudyView
@@ -33,8 +44,9 @@ from ._pictures import (
 
 _MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
 _MOST_LINKS = 10
+_LEAST_DATE_NS = 1_000_000_000 * 10**9  # 2001; smaller times of traces count from another zero
 _NETWORK_NOTE = (
-    "The links that are busiest: the part of the step in which they carry data, and what they carry."
+    "The busiest links, with the share of the step in which they carry data, and the bytes they carry."
 )
 
 
@@ -56,8 +68,8 @@ def report_html(run: OpenRun) -> str:
     folder = Path(__file__).parent
     environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
-        name=run_name(run.info),
-        ranks=count_text(run.info.num_ranks, "rank"),
+        name=_job(run),
+        facts=_facts(run),
         qualifiers=[*filter(None, [run.deviation]), *run.summary.qualifiers],
         headline=run.summary.headline,
         sections=_sections(run),
@@ -67,25 +79,61 @@ def report_html(run: OpenRun) -> str:
 
 def _sections(run: OpenRun) -> list[Section]:
     return [
-        Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)], "The critical path by "
-                "kind: the chain of work that must get shorter for the step to get shorter."),
-        Section("What would help", _advice(run), "A saving is what a replay of the run with this change "
-                "gains; \"at most\" marks the upper bounds of what was not replayed."),
+        Section("Where the step's time goes", [Stack.of_kinds(run.summary.kinds)],
+                "The critical path by kind. The step gets shorter only if this chain of work does."),
+        Section("What would help", _advice(run), "A saving is the time saved by a replay of the run with "
+                "the change. \"At most\" marks upper bounds without a replay."),
         *_memory(run),
         Section("The critical path across ranks", [Picture(path_picture(run))]),
         Section("Timeline", [Picture(timeline_picture(run))], timeline_note(run)),
         *_notes(run),
-        *(Section(f"By {by}", Meters.of(run.path.breakdown(by), f"(no {by})", _MOST_KEYS))
-          for by in sorted(BREAKDOWNS) if by != "kind"),
+        *(_breakdown(run, by) for by in sorted(BREAKDOWNS) if by != "kind"),
         Section("Longest segments of the critical path", _segments(run), _segments_note(run)),
         Section("Layers", _layers(run), "In execution order; means over all ranks."),
-        Section("Collectives", _collectives(run), "Skew: from the first arrival to the last. Bus bandwidth: "
-                "what a ring of as many ranks moves over each link."),
+        Section("Collectives", _collectives(run), "Skew is the time from the first arrival to the last. Bus "
+                "bandwidth is the rate of each link of a ring of as many ranks."),
         Section("Network", _network(run), _NETWORK_NOTE),
-        Section("Ranks", _ranks(run), "Compute + exposed communication + exposed copies + idle = the step."),
+        Section("Ranks", _ranks(run), "Compute, exposed communication, exposed copies and idle time add up "
+                "to the step."),
         Section("Settings without effect", _ignored(run)),
-        Section("How it was made", _provenance(run)),
+        Section("How the run was made", _provenance(run)),
     ]  # fmt: skip
+
+
+def _job(run: OpenRun) -> str:
+    """Return the name of the job: its study, and its workload if that has another name."""
+    names = [run.study.path.resolve().name, run.info.workload]
+    return ", ".join(dict.fromkeys(filter(None, names)))
+
+
+def _facts(run: OpenRun) -> list[tuple[str, str]]:
+    """Return the job, its capture, the cluster and the run, as (label, text) pairs."""
+    info, metadata = run.info, run.workload.metadata
+    facts = [("Job", f"{_job(run)}, {count_text(info.num_ranks, 'rank')}")]
+    began = [at for at in metadata.get("began_ns", {}).values() if at >= _LEAST_DATE_NS]
+    if began:
+        facts.append(("Captured", _date(min(began))))
+    chips = Counter(filter(None, metadata.get("chips", {}).values()))
+    machines = ", ".join(f"{count} x {chip}" for chip, count in chips.items())
+    if machines or metadata.get("captured"):
+        facts.append(("Captured on", machines or "processors without an accelerator"))
+    cluster = f"{info.network}, simulated with the backend {info.backend}"
+    facts.append(("Cluster", "as measured (replay)" if about_backend(info.backend).replays else cluster))
+    facts.append(("Run", f"{run_name(info)}, {info.created[:16].replace('T', ' ')} UTC"))
+    return facts
+
+
+def _date(since_1970_ns: int) -> str:
+    return datetime.fromtimestamp(since_1970_ns / 1e9, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _breakdown(run: OpenRun, by: str) -> Section:
+    """Return the named parts of the critical path *by* module or the like; a note has the nameless share."""
+    table = run.path.breakdown(by)
+    named = table[~table["key"].isin(["", "(none)"])]
+    if by == "cause":
+        named = named.assign(key=[HOST_CAUSES.get(key, key) for key in named["key"]])
+    return Section(f"Critical path by {by}", Meters.of(named, _MOST_KEYS), nameless_text(table, by))
 
 
 def _advice(run: OpenRun) -> Sequence[Part]:
@@ -135,7 +183,7 @@ def _segments(run: OpenRun) -> Sequence[Part]:
             "segment": ("#", str),
             "rank": ("Rank", str),
             "name": ("Name", _short),
-            "kind": ("Kind", str),
+            "kind": ("Kind", lambda kind: KIND_LABELS.get(kind, kind)),
             "start_ns": ("Start", duration_text),
             "duration_ns": ("Duration", duration_text),
             "share": ("Share", share_text),

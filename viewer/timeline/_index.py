@@ -17,8 +17,16 @@ from ...converter import NodeType
 from ...converter.readers import HostCalls
 from ...runner.analysis import Words, named_nodes
 from .._theme import KINDS
-from ._colours import COLOURED_BY, Colours, coloured, kind_palette, name_totals, named_palette
-from ._slices import SliceBatch, Slices
+from ._slices import (
+    COLOURED_BY,
+    Colours,
+    SliceBatch,
+    Slices,
+    coloured,
+    kind_palette,
+    name_totals,
+    named_palette,
+)
 
 Ints = npt.NDArray[np.int64]
 _DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
@@ -30,7 +38,7 @@ NODES_AT_ONCE = 2_000_000
 """One question is answered for parts with about so many nodes together, and for `PARTS_AT_ONCE` at most."""
 PARTS_AT_ONCE = 64
 _LEAST_STRIDE = 64
-# Colours of names go by what these take together.
+# Names get their colours in the order of their total time in this many parts.
 _SAMPLED_PARTS = 8
 _OF_NODES = "slice"
 _NO_CODE = np.zeros(0, np.uint8)
@@ -179,7 +187,7 @@ class TimelineIndex:
         Names with a colour in the index *like* have the same colour.
         """
         other = None if like is self else like
-        # Before the lock: two indices with the colours of each other would wait for each other.
+        # This is computed before the lock: two indices with the colours of each other would deadlock.
         known = {} if other is None else other.colours(by).places
         with self._lock:
             cached = self._colours.get((by, other is None))
@@ -242,7 +250,7 @@ class TimelineIndex:
             covered = part.slices.area(t0_ns, t1_ns, own[place])
             nodes.append(part.whole().iloc[covered["row"]])
             inside.append(covered)
-        # Parts may number their texts otherwise.
+        # The categories of texts differ between parts.
         texts = [name for name, kind in nodes[0].dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
         table = pd.concat([part.astype(dict.fromkeys(texts, "str")) for part in nodes], ignore_index=True)
         joined = pd.concat(inside, ignore_index=True)

@@ -22,7 +22,7 @@ from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, texts
 from .._labels import function_of, within
 from .._path_facts import collective_label, copy_direction
 from .._repeated import REPEATED, repeated_copies
-from ._target import Target
+from ._target import COMMUNICATION, Target
 
 _LINK = re.compile(r"(\d{1,18})-(\d{1,18})")
 
@@ -50,6 +50,20 @@ def with_faster_network(network: NetworkConfig, backend: str, target: Target, ti
     if target.what == "bandwidth":
         return dataclasses.replace(network, bandwidth=tuple(value * factor for value, factor in pairs))
     return dataclasses.replace(network, latency=tuple(value / factor for value, factor in pairs))
+
+
+def with_less_latency(network: NetworkConfig, times: float) -> NetworkConfig:
+    """Return *network* with the latency of every dimension and link divided by *times*."""
+    packet = network.packet
+    if packet is not None and packet.topology is not None:
+        links = tuple(link._replace(delay_ps=round(link.delay_ps / times)) for link in packet.topology.links)
+        packet = dataclasses.replace(packet, topology=dataclasses.replace(packet.topology, links=links))
+    return dataclasses.replace(
+        network,
+        latency=tuple(latency / times for latency in network.latency),
+        links=tuple(link._replace(latency=link.latency / times) for link in network.links),
+        packet=packet,
+    )
 
 
 def _link_list(network: NetworkConfig, backend: str) -> bool:
@@ -129,7 +143,7 @@ def with_faster_nodes(
     of the fused kernel, and removed synchronisations do not wait. Raises `UsageError` if there are no such
     nodes, or if only the network determines their duration.
     """
-    communicates = target.what == "collective" or target.key == "kind:communication"
+    communicates = target.what == "collective" or target.key == COMMUNICATION
     is_data = communicates and not measured
     waits = _waits(workload, sync)
     graphs, count, changed = [], 0, 0
@@ -231,7 +245,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         inside = texts_where(nodes, "module", within(target.name))
         return inside & ~texts_where(nodes, "cause", DELAYED.__eq__)
     types: npt.NDArray[np.integer] = np.asarray(nodes["type"])
-    if target.key == "kind:communication":
+    if target.key == COMMUNICATION:
         is_message: Flags = types >= NodeType.COMM_SEND
         is_message |= texts_where(nodes, "place", {*BUFFERS.values()}.__contains__)
         is_message |= texts_where(nodes, "cause", INSIDE_CALLS.__eq__)

@@ -18,9 +18,9 @@ from ..._sync_points import SyncPoints
 from ..._traits import about_backend
 from ...backends import Progress, get_backend
 from ...gpu import faster_machine
-from ._changed import with_faster_network, with_faster_nodes, without_edge
+from ._changed import with_faster_network, with_faster_nodes, with_less_latency, without_edge
 from ._skew import without_skew
-from ._target import COLUMNS, NETWORK, NODES, Target
+from ._target import COLUMNS, COMMUNICATION, NETWORK, NODES, Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,10 +35,11 @@ def what_if(
 ) -> Result:
     """Simulate *experiment* with all *changes*: each a target, and how many times as fast it is to be.
 
-    Infinitely fast takes no time. A collective has that much less data; an edge is dropped and a skew evened
-    out, whatever the number. In a replay, ranks wait for each other where they did when they were measured,
-    if that gives about the measured time without a change. Raises `UsageError` for a target that the
-    experiment does not have, or that cannot change its result.
+    Infinitely fast takes no time. A collective has that much less data, and all communication that much less
+    latency as well; an edge is dropped and a skew evened out, whatever the number. In a replay, ranks wait
+    for each other where they did when they were measured, if that gives about the measured time without a
+    change. Raises `UsageError` for a target that the experiment does not have, or that cannot change its
+    result.
     """
     sync, unchanged_ns = None, 0
     if about_backend(experiment.backend).replays:
@@ -171,4 +172,19 @@ def _changed(experiment: Experiment, target: Target, times: float, sync: SyncPoi
         changed = without_skew(model, int(target.name))
     else:
         changed = with_faster_nodes(model, target, times, measured=measured, sync=sync)
+        if target.key == COMMUNICATION and not measured:
+            experiment = _with_less_latency(experiment, times)
     return dataclasses.replace(experiment, workload=WorkloadSource.of_model(changed))
+
+
+def _with_less_latency(experiment: Experiment, times: float) -> Experiment:
+    """Return *experiment* with every latency of a message divided by *times*."""
+    system, machine = experiment.system, experiment.gpu_machine
+    if machine is not None:
+        for key in ("scale_up.latency_ns", "scale_out.latency_ns"):
+            machine = faster_machine(machine, key, times)
+        return dataclasses.replace(experiment, machine=machine)
+    if system.endpoint_delay is not None:
+        system = dataclasses.replace(system, endpoint_delay=round(system.endpoint_delay / times))
+    network = with_less_latency(experiment.network, times)
+    return dataclasses.replace(experiment, network=network, system=system)

@@ -14,6 +14,8 @@ from .._critical_path import CriticalPath
 if TYPE_CHECKING:
     import pandas as pd
 
+COMMUNICATION = "kind:communication"
+"""All communication, by `Target.key`."""
 NETWORK = ("bandwidth", "latency", "link")
 # What the host thread does outside operators, in words.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -48,8 +48,8 @@ class Limit:
 class Judgement:
     """The outcome of a limit: exceeded by the difference (``failed``), or not.
 
-    *outcome* is ``kept``, ``failed``, ``within noise`` or ``undecided``; the last two mean that the median
-    exceeds the limit, possibly by chance. *text* is the outcome as a sentence.
+    *outcome* is ``kept``, ``failed``, ``within noise`` (the median exceeds the limit, possibly by chance) or
+    ``undecided``: the noise is unknown, or wider than the limit. *text* is the outcome as a sentence.
     """
 
     limit: str
@@ -96,8 +96,8 @@ def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
     """Return the outcome of each of *limits* for the difference *found*.
 
     A limit fails if the medians exceed it and the difference is not within the noise. Where a
-    difference of 0 exceeds it as well, it fails if the whole interval does. Raises `UsageError` for a
-    quantity that neither side has.
+    difference of 0 exceeds it as well, it fails if the whole interval does. Noise that is wider than the
+    limit itself decides nothing. Raises `UsageError` for a quantity that neither side has.
     """
     return [_judged(found, limit) for limit in limits]
 
@@ -107,7 +107,12 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     base, other = int(row["base"]), int(row["other"])
     passes = _COMPARE[limit.sign]
     change = _change(limit.quantity, base, other)
-    if not passes(other if limit.change == "value" else _measure(limit, base, other - base), limit.value):
+    exceeds = passes(other if limit.change == "value" else _measure(limit, base, other - base), limit.value)
+    wide = _wide_noise(limit, row, base)
+    if wide and (exceeds or any(passes(end, limit.value) for end in wide)):
+        known = f"the noise ({_span(limit, wide)}) is wider than the limit"
+        return Judgement(limit.text, "undecided", f"{change}: {known}.")
+    if not exceeds:
         return Judgement(limit.text, "kept", f"{change}.")
     if limit.change == "value":
         return _by_value(found, limit, change)
@@ -121,6 +126,20 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
             outcome = "undecided"
         return Judgement(limit.text, outcome, f"{change}: past the limit, but {_UNSURE[verdict]}.")
     return Judgement(limit.text, "failed", f"{change}.")
+
+
+def _wide_noise(limit: Limit, row: Mapping[str, Any], base: int) -> list[Fraction | float]:
+    """Return the ends of the interval of a change within the noise, if it is wider than *limit*; else []."""
+    if limit.change == "value" or not limit.value or row["verdict"] != "within noise":
+        return []
+    low, high = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
+    return [low, high] if (high - low) / 2 > abs(limit.value) else []
+
+
+def _span(limit: Limit, ends: Sequence[Fraction | float]) -> str:
+    """Return the *ends* of an interval as text."""
+    text = change_text if limit.change == "relative" else _text_of(limit.quantity)
+    return " to ".join(text(float(end)) for end in ends)
 
 
 def _measure(limit: Limit, base: int, delta: int) -> Fraction | float:

@@ -52,8 +52,9 @@ class AstraSimBackend:
             if fabric is None or not fabric.lossy:
                 raise
             raise BackendTimeout(
-                f"{error} This network loses packets, and ASTRA-sim's ns-3 waits for ever for a message "
-                "whose last packet or acknowledgement was lost; the backend 'packet' sends it again."
+                f"{error} This network loses packets, and ASTRA-sim's ns-3 never completes a "
+                "message that lost its last packet or acknowledgement; the backend 'packet' sends the packet "
+                "again."
             ) from error
 
     def _run(self, experiment: Experiment, fabric: Fabric | None, progress: Progress | None) -> Result:

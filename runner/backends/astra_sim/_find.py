@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import BackendUnavailable, ConfigError, did_you_mean
-from .._process import read_user_file
+from .._process import ASTRA_SIM, read_user_file
 
 _NAMES = {
     "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
@@ -111,7 +111,7 @@ def _why_not(kind: str, variables: Mapping[str, str]) -> str:
 
 def _settings(variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the ``astra-sim`` part of the user's ``backends.yml``."""
-    path, part = read_user_file("astra-sim", variables)
+    path, part = read_user_file(ASTRA_SIM, variables)
     if part is None:
         return {}
     allowed = ("home", *KINDS)

@@ -245,7 +245,8 @@ def _stalled(
         f"ASTRA-sim stalled: {len(missing)} of {log.num_ranks} ranks never finished (the first is rank "
         f"{missing[0]}) and nothing was left to happen. {named}{more}{'.' if named else ''}{quote} Check "
         "that every send has a receive of the same size and tag, and that all members of a group issue its "
-        "collectives in the same order; our 'analytical-unaware' backend names who waits for whom.",
+        "collectives in the same order; the backend 'analytical-unaware' names the ranks and operations "
+        "that wait for each other.",
         waits,
     )
 

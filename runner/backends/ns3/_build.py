@@ -335,5 +335,5 @@ def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Call
                 f"{compiler.version}: {describe_exit(status)}. {' | '.join(tail[-4:])}. Install the ns-3 it "
                 "was made for with `pip install --no-deps ns3==3.44.post0`."
             )
-        sync_files([folder / _PROGRAM])  # a truncated program would be started for ever
+        sync_files([folder / _PROGRAM])  # a truncated program would stay in the cache
         (folder / _PROGRAM).replace(target)

@@ -221,7 +221,9 @@ def _warnings(network: NetworkConfig, totals: TcpTotals) -> list[str]:
         )
     left = len(totals.monitored) - _MOST_MONITORED
     if left > 0:
-        sentences.append(f"{left} more flows of the flow monitor are in the file beside the packets only.")
+        sentences.append(
+            f"{left} more flows of the flow monitor are only in its file, next to the recorded packets."
+        )
     return sentences
 
 

@@ -227,6 +227,15 @@ nb::dict collectives_of(const Output& output, bool of_all) {
     return table;
 }
 
+// Source, destination, bytes, time charged and time over every dimension of the most undercharged message;
+// None without one.
+nb::object undercharged(const Output& output) {
+    const Undercharged& worst = output.undercharged;
+    if (worst.whole == 0) return nb::none();
+    return nb::make_tuple(worst.route.source, worst.route.destination, worst.size, worst.charged,
+                          worst.whole);
+}
+
 // Each column is copied into an array that outlives the output.
 void bind_output(nb::module_& module) {
     nb::class_<Output>(module, "Output")
@@ -239,6 +248,7 @@ void bind_output(nb::module_& module) {
         .def_ro("overtaken", &Output::overtaken)
         .def_ro("replayed", &Output::replayed)
         .def_ro("evened", &Output::evened)
+        .def_prop_ro("undercharged", &undercharged)
         .def_prop_ro("unfinished", &unfinished)
         .def_prop_ro("deadlock", &deadlock)
         .def_prop_ro("rank_finish_ns", [](Output& o) { return to_array(std::vector(o.rank_finish_ns)); })

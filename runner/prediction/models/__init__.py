@@ -10,11 +10,6 @@ from ._blocks import Stage as Stage
 from ._catalog import find_model as find_model
 from ._catalog import list_models as list_models
 from ._catalog import read_model as read_model
-from ._groups import Phase as Phase
-from ._groups import Routing as Routing
-from ._groups import Spread as Spread
-from ._groups import phases as phases
-from ._groups import spread as spread
 from ._memory import Memory as Memory
 from ._memory import fullest_memory as fullest_memory
 from ._memory import in_flight as in_flight
@@ -26,7 +21,12 @@ from ._operators import USUAL_HEAD as USUAL_HEAD
 from ._operators import Exchange as Exchange
 from ._operators import Item as Item
 from ._operators import Operator as Operator
+from ._operators import Phase as Phase
+from ._operators import Routing as Routing
+from ._operators import Spread as Spread
 from ._operators import pass_over_layer as pass_over_layer
+from ._operators import phases as phases
+from ._operators import spread as spread
 from ._passes import Passes as Passes
 from ._plan import AXES as AXES
 from ._plan import OFFLOAD as OFFLOAD
@@ -34,6 +34,7 @@ from ._plan import RECOMPUTATIONS as RECOMPUTATIONS
 from ._plan import SCHEDULES as SCHEDULES
 from ._plan import Plan as Plan
 from ._plan import recomputation_of as recomputation_of
+from ._plan import shares_heads as shares_heads
 from ._training import Span as Span
 from ._training import Turn as Turn
 from ._training import schedule as schedule

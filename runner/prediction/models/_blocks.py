@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from ....converter.chakra import CollectiveType, EdgeKind, NodeType
-from ._groups import WITHIN, Phase, Spread, phases, spread
-from ._operators import PRODUCTS, Exchange, Item, Operator
+from ._operators import PRODUCTS, WITHIN, Exchange, Item, Operator, Phase, Spread, phases, spread
 from ._plan import Plan
 
 GroupKey = tuple[tuple[str, ...], str]

@@ -1,9 +1,9 @@
-"""Models by name, from a small YAML, or from a Hugging Face config.json."""
+"""Models by name, from a small YAML, or from a Hugging Face config.json; layers of VGG16 and ResNet-50."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,8 @@ from typing import Any
 import yaml
 
 from ....errors import UsageError, did_you_mean
-from ._convolutions import Convolution, resnet50_layers, vgg16_layers
 from ._hugging_face import of_hugging_face
-from ._transformer import Transformer
+from ._transformer import Convolution, Transformer
 
 _GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
 # llm-foundry's loss works in place of the logits.
@@ -43,6 +42,45 @@ def _vit(layers: int, hidden: int, heads: int, patch: int) -> dict[str, Any]:
 def _convolutional(layers: tuple[Convolution, ...], hidden: int) -> dict[str, Any]:
     sizes = {"layers": len(layers), "hidden": hidden, "heads": 1, "ffn": hidden, "vocab": 0, "sequence": 1}
     return {**sizes, "classes": 1000, "convolutions": layers, "causal": False}
+
+
+def vgg16_layers() -> tuple[Convolution, ...]:
+    """Return the layers of VGG16 before its classifier, on images of 224 x 224."""
+    return tuple(_vgg16())
+
+
+def _vgg16() -> Iterator[Convolution]:
+    inputs, side = 3, 224
+    for block, (outputs, count) in enumerate(((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)), start=1):
+        for number in range(1, count + 1):
+            name, pooled = f"block{block}.conv{number}", (side // 2) ** 2 if number == count else 0
+            yield Convolution(name, inputs, outputs, 3, side**2, side**2, bias=True, pooled=pooled)
+            inputs = outputs
+        side //= 2
+    yield Convolution("fc1", inputs * side**2, 4096, 1, 1, 1, bias=True, dropout=True)
+    yield Convolution("fc2", 4096, 4096, 1, 1, 1, bias=True, dropout=True)
+
+
+def resnet50_layers() -> tuple[Convolution, ...]:
+    """Return the layers of ResNet-50 (v1.5) before its classifier, on images of 224 x 224."""
+    return tuple(_resnet50())
+
+
+def _resnet50() -> Iterator[Convolution]:
+    yield Convolution("conv1", 3, 64, 7, 224**2, 112**2, norm=True, pooled=56**2)
+    inputs, before = 64, 56
+    for stage, (width, count, side) in enumerate(
+        ((64, 3, 56), (128, 4, 28), (256, 6, 14), (512, 3, 7)), start=1
+    ):
+        for block in range(1, count + 1):
+            name, outputs = f"stage{stage}.block{block}", 4 * width
+            yield Convolution(f"{name}.conv1", inputs, width, 1, before**2, before**2, norm=True)
+            yield Convolution(f"{name}.conv2", width, width, 3, before**2, side**2, norm=True)
+            yield Convolution(f"{name}.conv3", width, outputs, 1, side**2, side**2, norm=True)
+            if block == 1:
+                sizes = inputs, outputs, 1, before**2, side**2
+                yield Convolution(f"{name}.shortcut", *sizes, norm=True, shortcut=True)
+            inputs, before = outputs, side
 
 
 # Sizes as published: Brown et al. 2020 (GPT-3), Narayanan et al. 2021 and Korthikanti et al. 2022 (the sizes

@@ -45,6 +45,7 @@ _REFUSED_KEYS = {
     "H_cycles": "layers that run several times",
     "num_loops": "layers that run several times",
 }
+_HYBRID = "granitemoehybrid"  # of attention alone in Granite 4.0 Micro and 350M
 _ATTENTION = ("sliding_attention", "full_attention", "chunked_attention", "attention")
 _EMBEDDINGS = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
 _NEXT = "Next: predict its script with `chakrascope predict --script`."
@@ -57,7 +58,7 @@ def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, 
     correctly, with the reason.
     """
     reason = _reason(data)
-    if not reason and kind in misread:
+    if not reason and kind in misread and not (kind == _HYBRID and _has_attention_only(data)):
         reason = f"'model_type: {kind}' means {misread[kind]}"
     if reason:
         raise UsageError(
@@ -77,8 +78,9 @@ def _reason(data: Mapping[str, Any]) -> str:
         others = sorted({str(each) for each in types} - set(_ATTENTION))
         if others:
             return f"'{key}' has layers of another kind ({', '.join(others)})"
+    unused = _STATE_KEYS if _has_attention_only(data) else ()
     for key, what in _REFUSED_KEYS.items():
-        if data.get(key):
+        if data.get(key) and key not in unused:
             return f"'{key}: {_short(data[key])}' means {what}"
     types = data.get("attn_type_list") or []
     if isinstance(types, list) and any(each != 1 for each in types):  # MiniMax: 0 is linear, 1 is softmax
@@ -92,6 +94,12 @@ def _reason(data: Mapping[str, Any]) -> str:
                 f"'{key}: {_short(data[key])}' means embeddings of another width than the layers ({hidden})"
             )
     return ""
+
+
+def _has_attention_only(data: Mapping[str, Any]) -> bool:
+    """Return whether a hybrid model lists its layers, and all of them are attention."""
+    types = data.get("layer_types")
+    return isinstance(types, list) and bool(types) and set(map(str, types)) <= {*_ATTENTION}
 
 
 def _short(value: Any) -> str:
@@ -147,7 +155,7 @@ _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
 # Feed-forward parts of three matrices, whatever their activation is.
 _GATED = (
     "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
-    "dbrx", "bitnet",
+    "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid",
 )  # fmt: skip
 _GATES = ("silu", "swish", "swiglu")
 _LEARNED_POSITIONS = (
@@ -170,7 +178,7 @@ _UNTIED = (
     "chatglm", "internlm", "internlm2", "baichuan", "qwen", "deepseek", "yi", "hunyuan", "hunyuan_v1_moe",
     "dbrx", "nemotron", "kimi_k2", "bailing_moe", "dots1",
 )  # fmt: skip
-_TIED = ("bloom", "minicpm")
+_TIED = ("bloom", "minicpm", "granitemoehybrid")
 _NO_SIZES = (
     "window", "token", "rope", "rotary", "norm", "dropout", "pdrop", "eps", "scal", "init", "coef", "index",
     "_id", "quant", "cache", "interval", "parallel", "dtype", "temperature", "limit", "offset", "length",

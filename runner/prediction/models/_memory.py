@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,6 +13,7 @@ from ._plan import OFFLOAD, Plan, Recomputation
 from ._transformer import Transformer
 
 _MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and two moments
+_SINGLE = 4
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,12 @@ def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
     state = _state(model, plan, params + ends, experts, layers)
     shards = 0.0, 0.0, 0.0
     if plan.zero == 3:
-        largest = max(_params(model, plan, kind.layer) for kind in kinds)
+        units = [_params(model, plan, kind.layer) for kind in kinds]
         sharded = state[1] if plan.shards_each_pass else state[1] / plan.degree(*plan.data_axes)
-        shards = _sharding(plan, ends, largest, sharded)
+        if model.convolutions and plan.eager:
+            shards = _sharding_of_convolutions(plan, [*units, ends])
+        else:
+            shards = _sharding(plan, ends, max(units), sharded)
     return _Fixed(*state, _output_bytes(model, plan) if last else 0.0, *shards)
 
 
@@ -114,6 +119,25 @@ def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[fl
     if not plan.shards_each_pass:
         return 0.0, gradients, buffers + sharded
     return (ends + layer) * size, (ends + layer) * size + gradients * (1 + 2 * _MASTER / size), buffers
+
+
+def _sharding_of_convolutions(plan: Plan, units: Sequence[float]) -> tuple[float, float, float]:
+    """Return what `_sharding` does, for layers of different sizes: *units* are their parameters, in order.
+
+    As in `torch.distributed.fsdp.fully_shard`, the weights of a unit are released before its gradients are
+    copied in single precision, and the copy of the previous unit is released before that of the next one
+    begins. The weights of the next unit are gathered meanwhile. The last unit is whole from the forward pass.
+    """
+    size = plan.element_bytes
+    needed = [0.0]
+    for place, params in enumerate(units):
+        before = units[place - 1] if place else 0.0
+        behind = units[place + 1] if place + 1 < len(units) else 0.0
+        computing = (2 * params + before) * size + behind * _SINGLE
+        reducing = (params + before) * size + params * _SINGLE
+        needed.append(max(computing, reducing))
+    buffers = max(map(sum, itertools.pairwise([0.0, *units]))) * size
+    return units[-1] * size, max(needed), buffers
 
 
 def _gathered_bytes(model: Transformer, plan: Plan) -> float:
@@ -298,15 +322,15 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     if recompute == OFFLOAD:
         return 0.0
     if model.convolutions:
-        convolution = model.convolutions[layer]
-        # The matmul and its normalisation keep their inputs, the activation is done in place.
-        return (
-            plan.micro_batch
-            * convolution.outputs
-            * convolution.positions
-            * plan.element_bytes
-            * (1 + convolution.norm)
-        )
+        stored = model.convolutions[layer].stored_bytes(plan.element_bytes)
+        if layer == 0:  # the images, as they were loaded and as they are computed with
+            first = model.convolutions[0]
+            stored += (
+                first.inputs
+                * first.before
+                * (plan.element_bytes + (_SINGLE if plan.element_bytes < _SINGLE else 0))
+            )
+        return plan.micro_batch * stored
     sequence = plan.sequence or model.sequence
     tokens = plan.micro_batch * sequence / plan.cp
     hidden, tp = model.hidden, plan.tp
@@ -329,8 +353,10 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
         ends = 2 if model.gated else 1
         return tokens * 2 * (hidden * kept * ends + (2 * model.query_size + kv_size + wide) / tp)
     if recompute == "selective" and plan.fused_attention:
-        products = 2 + heads + wide / hidden * (model.matrices - 1) + 1
-        return tokens * hidden * 2 * products * (kept if tp > 1 else 1)
+        # Frozen weights without their inputs can keep less without recomputation.
+        least = activation_bytes(model, plan, layer, "none")
+        products = heads + wide / hidden * (model.matrices - 1)
+        return min(least, tokens * hidden * 2 * (3 * kept + products / tp))
     # Norms in single precision; fused attention comes without dropout, whose masks are two bytes.
     eager = plan.eager and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0

@@ -361,12 +361,38 @@ class Plan:
                     f"{model.name} has {count} {what}, which {_option(key)} {degree} does not divide. Next: "
                     f"{_option(key)} {fitting}."
                 )
+        self._check_shares(model)
         if self.pp * self.chunks > model.layers and not self.ends_count(model.layers):
             raise UsageError(
                 f"{model.name} has {model.layers} layers, too few for {self.pp} pipeline stages of "
                 f"{self.chunks} parts. Next: a smaller --pp or --interleave."
             )
         self._check_experts(model)
+
+    def _check_shares(self, model: Transformer) -> None:
+        """Raise `UsageError` for heads and tokens that ranks cannot share equally."""
+        if not model.kv_rank and not shares_heads(model.kv_heads, self.tp):
+            fitting = max(
+                each
+                for each in range(1, self.tp + 1)
+                if model.heads % each == model.ffn % each == 0 and shares_heads(model.kv_heads, each)
+            )
+            raise UsageError(
+                f"{model.name} has {model.kv_heads} heads of keys and values. --tp {self.tp} neither divides "
+                f"them nor is a multiple of them. Next: --tp {fitting}."
+            )
+        tokens = self.sequence or model.sequence
+        if self.cp > 1 and tokens % (2 * self.cp):
+            raise UsageError(
+                f"Each of --cp {self.cp} ranks has two equal parts of a sequence, one near its start and one "
+                f"near its end, but {2 * self.cp} parts do not divide {tokens} tokens. Next: --sequence "
+                f"{max(1, tokens // (2 * self.cp)) * 2 * self.cp}."
+            )
+        if self.sequence_parallel and tokens // self.cp % self.tp:
+            raise UsageError(
+                f"Sequence parallelism divides the {tokens // self.cp} tokens of a rank among --tp {self.tp} "
+                "ranks, which do not divide them. Next: --no-sequence-parallel, or another --sequence."
+            )
 
     def _check_experts(self, model: Transformer) -> None:
         """Raise `UsageError` for experts that do not divide among the ranks, with the valid numbers."""
@@ -425,6 +451,11 @@ class Plan:
                 "Experts on fewer ranks than tensor parallelism has need sequence parallelism, and pipeline "
                 "stages outermost (--placement tp-cp-dp-pp)."
             )
+
+
+def shares_heads(kv_heads: int, tp: int) -> bool:
+    """Return whether *tp* ranks have equally many of *kv_heads* heads, or one each with equal copies."""
+    return kv_heads % tp == 0 or tp % kv_heads == 0
 
 
 def _divisor(number: int, most: int) -> int:

@@ -1,11 +1,62 @@
-"""Transformers by their sizes: parameters of each part, by name, YAML or a Hugging Face config.json."""
+"""Transformers and convolutional networks by their sizes: parameters and operations of each part."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from ....errors import UsageError
-from ._convolutions import Convolution
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of *kernel* squared, from *inputs* to *outputs* channels, of images.
+
+    *before* and *positions* are the numbers of input and output pixels; a fully connected layer has one of
+    each. *norm*: a batch normalisation follows; *bias*: it has a bias. *pooled* is the number of pixels after
+    the max pooling behind it, 0 without one. The output of a *shortcut* is added to that of another layer.
+    *dropout*: its output is multiplied by a random mask.
+    """
+
+    name: str
+    inputs: int
+    outputs: int
+    kernel: int
+    before: int
+    positions: int
+    norm: bool = False
+    bias: bool = False
+    pooled: int = 0
+    shortcut: bool = False
+    dropout: bool = False
+
+    @property
+    def params(self) -> int:
+        """Parameters, including its normalisation's."""
+        return self.inputs * self.outputs * self.kernel**2 + self.outputs * (2 * self.norm + self.bias)
+
+    @property
+    def flops(self) -> int:
+        """Operations of the forward pass per image."""
+        return 2 * self.inputs * self.outputs * self.kernel**2 * self.positions
+
+    def stored_bytes(self, element_bytes: int) -> int:
+        """Return the bytes per image that PyTorch keeps for the backward pass of the layer.
+
+        The activation works in place, on the output of the convolution or of the normalisation. The latter
+        keeps its input as well. The addition behind a shortcut needs neither operand. A max pooling keeps
+        its results, which are the next layer's input, and their places as integers of 8 bytes. A dropout
+        keeps its result and a mask of 1 byte per number.
+        """
+        copies = 1 + (self.norm and not self.shortcut)
+        stored = self.positions * copies * element_bytes
+        if self.pooled:
+            stored += self.pooled * (element_bytes + _PLACE_BYTES)
+        if self.dropout:
+            stored += self.positions * (element_bytes + 1)
+        return self.outputs * stored
+
+
+_PLACE_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,8 @@ from ._checks import MOST_CHUNKS, MOST_RANKS, Fields, collective_named, require
 from ._plan_ops import Tables, read_op
 
 _PROTOCOLS = ("Simple", "LL")
+# Ops that need both ends of their channels.
+_MEETINGS = {"signal", "rlxsignal", "wait", "rlxwait", "pws", "pwsf"}
 
 
 def read_mscclpp(content: bytes, source: str) -> Program:
@@ -138,19 +140,23 @@ def _remote_buffers(gpu: Fields, count: int) -> list[tuple[int, Buffer]]:
 
 
 def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
-    """Raise `ConfigError` for a channel whose other end its peer does not have."""
+    """Raise `ConfigError` for a signal or wait on a channel whose other end its peer does not have.
+
+    For data, the executor gives such a channel another end by itself.
+    """
     ends = {(end.type, end.rank, end.peer, end.number) for rank in ranks for end in rank.channels}
     for rank in ranks:
         users = {
             channel: f", thread block {block.id}, op {op.place} ({op.name})"
             for block in reversed(rank.thread_blocks)
             for op in block.walk()
+            if op.name in _MEETINGS
             for channel in op.channels
         }
-        for end in rank.channels:
+        for end, user in users.items():
             if end.peer >= 0 and (end.type, end.peer, end.rank, end.number) not in ends:
                 raise ConfigError(
-                    f"{source}: rank {rank.rank}{users.get(end, '')}: its {end.type.value} channel "
+                    f"{source}: rank {rank.rank}{user}: its {end.type.value} channel "
                     f"{end.number} to rank {end.peer} does not pair: rank {end.peer} has no such channel to "
                     f"rank {rank.rank}. Give both ranks as many channels to each other."
                 )

@@ -239,6 +239,33 @@ def test_python_between_operators_is_named_by_its_place(tmp_path):
     assert (first.what, first.key) == ("Python between operators in step (a.py:3)", "host:step (a.py:3)=inf")
 
 
+@pytest.mark.parametrize(("other_ms", "is_entry"), [(0, True), (4, False)])
+def test_python_on_several_lines_of_a_function_is_one_entry(tmp_path, other_ms, is_entry):
+    """Unless the function does other work, too."""
+    nodes = [host(0, 2 * MS, cause="python", place="distance (a.py:3)")]
+    for number, line in enumerate((3, 4, 6, 3), 1):
+        nodes.append(host(number, MS, (number - 1,), cause="python", place=f"distance (a.py:{line})"))
+    nodes.append(comp(5, other_ms * MS, (4,), operator="aten::mm", place="distance (a.py:9)"))
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert (first.key == "place:distance (a.py)=inf") == is_entry
+    if is_entry:
+        assert first.what == "Python between operators in distance (a.py:3)"
+        assert first.gain_ns == 6 * MS
+
+
+@pytest.mark.parametrize("line", [3, 4])
+def test_python_that_waits_for_a_processor_gains_its_wait(tmp_path, line):
+    nodes = [
+        host(0, 4 * MS, cause="python", place="distance (a.py:3)"),
+        host(1, MS, (0,), cause="python", place=f"distance (a.py:{line})"),
+        host(2, 5 * MS, (1,), cause="descheduled", place="distance (a.py:3)"),
+        comp(3, 2 * MS, (2,), operator="aten::mm"),
+    ]
+    first, second, *_ = analysed(tmp_path, workload(nodes)).advices()
+    assert (first.what, first.gain_ns) == ("Python between operators in distance (a.py:3)", 10 * MS)
+    assert (second.cause, second.gain_ns) == ("descheduled", 5 * MS)
+
+
 def looping(place="ema (train.py:9)"):
     """Return the nodes of one rank: a matmul, then 150 times two short operators and a gap."""
     nodes = [comp(0, 2 * MS, operator="aten::mm", name="aten::mm")]
@@ -258,6 +285,23 @@ def test_a_loop_over_short_operators_is_one_entry_with_all_its_time(tmp_path):
     assert (first.key, first.cause) == ("place:ema (train.py:9)=inf", "dispatch")
     assert first.gain_ns == 300 * 8_000 + 150 * 4_000
     assert [item.key for item in run.advices()].count("host:ema (train.py:9)=inf") == 0
+
+
+@pytest.mark.parametrize(("name", "is_loop"), [("suppress", True), ("Net.forward", False), ("train", False)])
+def test_a_loop_over_several_lines_of_a_function_is_one_entry(tmp_path, name, is_loop):
+    """Unless the function is the forward pass of a model, or trains."""
+    nodes = looping()
+    for number, node in enumerate(nodes[1:]):
+        node["place"] = f"{name} (boxes.py:{10 + number // 3 % 5})"
+    nodes.append(comp(451, MS, (450,), operator="aten::mm", phase="backward", place="train (boxes.py:2)"))
+    first = analysed(tmp_path, workload(nodes)).advices()[0]
+    assert (
+        first.what.startswith("Dispatch and launches of 300 short operators in suppress (boxes.py)")
+        == is_loop
+    )
+    if is_loop:
+        assert first.key == f"place:{name} (boxes.py)=inf"
+        assert first.gain_ns == 300 * 8_000 + 150 * 4_000
 
 
 def test_a_place_with_more_time_in_long_operators_is_no_loop(tmp_path):
@@ -360,7 +404,8 @@ def test_a_function_that_computes_and_works_on_the_host_is_one_entry(tmp_path, c
     nodes = [
         comp(0, 2 * MS, phase="backward", place="train (train.py:30)"),
         comp(1, copied_ms * MS, (0,), place="keep (train.py:9)", **copy),
-        host(2, 3 * MS, (1,), cause="python", place="keep (train.py:10)"),
+        host(2, 2 * MS, (1,), cause="python", place="keep (train.py:10)"),
+        host(3, MS, (2,), cause="descheduled", place="keep (train.py:9)"),
     ]
     first, *others = analysed(tmp_path, workload(nodes)).advices()
     name = "Everything in keep (train.py), its longest operator aten::copy_"
@@ -435,6 +480,21 @@ def test_a_model_that_another_function_calls_too_is_one_entry(tmp_path, extra_ns
     if is_entry:
         assert first.what == "Operators called by track (train.py), most for aten::addmm"
         assert first.gain_ns == extra_ns + extra_ns // 8
+
+
+def test_a_function_with_a_backward_pass_of_its_own_is_one_entry(tmp_path):
+    """The gradient of a penalty: the last backward pass is that of the function that trains."""
+    inner, outer = "penalty (train.py:7)", "train (train.py:30)"
+    rows = [("addmm", "forward", inner), ("gelu", "forward", inner), ("mm", "backward", inner),
+            ("addmm", "forward", outer), ("mm", "backward", outer)]  # fmt: skip
+    nodes = []
+    for number, (operator, phase, place) in enumerate(rows):
+        before = (number - 1,) if number else ()
+        facts = {"name": f"aten::{operator}", "operator": f"aten::{operator}"}
+        nodes.append(comp(number, 2 * MS, before, phase=phase, place=place, **facts))
+    items = analysed(tmp_path, workload(nodes)).advices()
+    entries = [item for item in items if item.key.startswith("place:")]
+    assert [(item.key, item.gain_ns) for item in entries] == [("place:penalty (train.py)=inf", 6 * MS)]
 
 
 def test_the_function_that_trains_is_no_entry(tmp_path):
@@ -660,15 +720,26 @@ def test_steps_that_scatter_by_a_cause_of_the_script_scale_nothing(tmp_path):
     assert (lock.gain_ns, lock.is_bound) == (6 * MS, False)
 
 
-def test_run_delays_grow_with_the_work_of_a_step(tmp_path):
-    """The shown step had no processor for half of its 20 ms, and the median one takes 30 ms."""
+@pytest.mark.parametrize(
+    ("cause", "median_ns", "error_ns", "gain_ns"),
+    [
+        ("lock", 30 * MS, 0, 18 * MS),
+        ("lock", 20 * MS, 0, 12 * MS),
+        ("lock", 20 * MS, 10 * MS, 12 * MS),  # the median is not well known, but the shown step is alike
+        ("sleep", 20 * MS, 0, 6 * MS),
+    ],
+)
+def test_run_delays_grow_with_the_work_of_a_step(tmp_path, cause, median_ns, error_ns, gain_ns):
+    """The shown step had no processor for half of its 20 ms; sleep needs none."""
     nodes = [
         comp(0, 4 * MS),
         host(1, 10 * MS, (0,), cause="descheduled"),
-        host(2, 6 * MS, (1,), cause="lock", place="Feed.run (a.py:5)"),
+        host(2, 6 * MS, (1,), cause=cause, place="Feed.run (a.py:5)"),
     ]
-    items = analysed(tmp_path, workload(nodes, metadata=unprofiled(30 * MS))).advices()
-    assert [(item.gain_ns, item.share) for item in items if item.cause == "lock"] == [(18 * MS, 0.6)]
+    stated = {"steps": [4], "run_delay_ns": {"4": 10 * MS, "median": 10 * MS}}
+    metadata = unprofiled(median_ns, error_ns) | stated
+    items = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    assert [item.gain_ns for item in items if item.cause == cause] == [gain_ns]
 
 
 def test_work_of_a_device_takes_its_time_whatever_the_profiler_costs(tmp_path):
@@ -811,6 +882,21 @@ def test_collectives_one_by_one_are_one_entry_with_what_is_around_them(tmp_path,
     found = [item for item in advices if item.what == f"100 collectives one by one in {place}"]
     assert [item.gain_ns for item in found] == [100 * 80_000] * is_entry
     assert all(item.how == REMEDIES["latency"] and item is advices[0] for item in found)
+
+
+@pytest.mark.parametrize(("other_ms", "key"), [(0, "place:wait (a.py:7)"), (4, "operator:c10d::barrier")])
+def test_barriers_are_one_entry_apart_from_the_collectives(tmp_path, other_ms, key):
+    """They are all-reduces of a number; what else a place does is no part of them."""
+    facts = {"operator": "c10d::barrier", "phase": "forward", "place": "wait (a.py:7)"}
+    nodes = [comp(0, 2 * MS), coll(1, 1 << 20, (0,), duration_ns=2 * MS, operator="c10d::allreduce_")]
+    for number in range(2, 8, 2):
+        nodes.append(host(number, MS, (number - 1,), cause="python", place="wait (a.py:7)"))
+        nodes.append(coll(number + 1, 64, (number,), duration_ns=MS, **facts))
+    nodes.append(comp(8, other_ms * MS, (7,), operator="aten::sort", place="wait (a.py:7)"))
+    first, *others = analysed(tmp_path, workload(nodes, nodes)).advices()
+    assert (first.what, first.key) == ("3 barriers in wait (a.py:7)", f"{key}=inf")
+    assert first.gain_ns == (3 if other_ms else 6) * MS
+    assert any(item.what.startswith("all_reduce of 1.00 MiB") for item in others)
 
 
 @pytest.mark.parametrize("returns_after_ns", [5_000, 0])

@@ -225,7 +225,16 @@ def test_a_gain_that_is_demanded_is_missing_even_within_the_noise():
     outcomes = [one.outcome for one in judge(diff_steps(base, other), limits)]
     assert outcomes == ["failed", "kept"] * 2
     limits = [parse_limit("step > -0.1%"), parse_limit("step < +50%")]
-    assert [one.outcome for one in judge(diff_steps(base, other), limits)] == ["within noise", "failed"]
+    assert [one.outcome for one in judge(diff_steps(base, other), limits)] == ["undecided", "failed"]
+
+
+@pytest.mark.parametrize(("percent", "outcome"), [(0.5, "undecided"), (10, "kept")])
+def test_noise_that_is_wider_than_the_limit_decides_nothing(percent, outcome):
+    """The medians are equal, and the interval of their difference is about 5 % to both sides."""
+    base, other = (side(*(plain(900 + 50 * i, start=f"{name}{i}") for i in range(5))) for name in "ab")
+    (found,) = judge(diff_steps(base, other), [parse_limit(f"step > +{percent}%")])
+    assert found.outcome == outcome
+    assert ("is wider than the limit" in found.text) is (outcome == "undecided")
 
 
 def test_one_start_decides_nothing_until_one_says_what_starts_differ_by():
@@ -236,7 +245,10 @@ def test_one_start_decides_nothing_until_one_says_what_starts_differ_by():
     assert "--between-starts" in unknown.noise
     assert judge(unknown, limit)[0].outcome == "undecided"
     assert judge(diff_steps(*sides, between_starts=0.05), limit)[0].outcome == "failed"
-    assert judge(diff_steps(*sides, between_starts=0.5), limit)[0].outcome == "within noise"
+    assert judge(diff_steps(*sides, between_starts=0.5), limit)[0].outcome == "undecided"
+    assert judge(diff_steps(*sides, between_starts=0.5), [parse_limit("step > +12%")])[0].text.endswith(
+        "is wider than the limit."
+    )
 
 
 @pytest.mark.parametrize(

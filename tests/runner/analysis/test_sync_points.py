@@ -13,7 +13,7 @@ from workloads import coll, comp, workload
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.runner import get_backend, prepare
 from chakrascope.runner._sync_points import SyncPoints
-from chakrascope.runner.analysis import Target, critical_path, what_if
+from chakrascope.runner.analysis import Target, critical_path, slack, what_if
 
 MS = 1_000_000
 few = settings(max_examples=25, deadline=None, derandomize=True)
@@ -99,6 +99,10 @@ def test_the_path_goes_through_late_ranks_and_never_waits(job, data):
     longest = sent.groupby("node_id")["duration_ns"].max()
     assert all(took <= transfers[node // 2] for node, took in longest.items())
     assert "idle" not in set(path.segments["kind"])
+    table = slack(result, program)
+    room = result.nodes["end_ns"].max() - result.nodes["end_ns"]
+    assert ((table["slack_ns"] >= 0) & (table["slack_ns"] <= room)).all()
+    assert (path.segments.merge(table, on=["rank", "node_id"])["slack_ns"] == 0).all()
 
 
 def sleeping_after(sleep_ns):

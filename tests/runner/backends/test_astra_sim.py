@@ -317,6 +317,14 @@ def test_absent_programs_are_named_with_the_next_step(monkeypatch, tmp_path):
             get_backend(f"astra-sim:{kind}").run(experiment())
 
 
+def test_an_unknown_part_of_the_users_file_is_named(tmp_path):
+    settings_file = tmp_path / "chakrascope" / "backends.yml"
+    settings_file.parent.mkdir()
+    settings_file.write_text("astra_sim: {home: /opt/astra-sim}\n")
+    with pytest.raises(ConfigError, match=r"no key 'astra_sim' - did you mean 'astra-sim'"):
+        find_astra_sim({"XDG_CONFIG_HOME": str(tmp_path)})
+
+
 def test_what_is_wrong_with_a_program_that_is_named_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     variables = {"HOME": str(tmp_path), "PATH": str(tmp_path / "nothing")}

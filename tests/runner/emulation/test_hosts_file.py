@@ -125,6 +125,12 @@ def test_so_is_a_wrong_place_to_join(written, head, said):
         ("namespaces=0", "'count' must be a whole number from 1"),
         ("namespaces,slow.1=1Mbit", "'slow' requires 'link'"),
         ("namespaces,link=1Mbit,slow.x=1Mbit", "'slow' must be a whole number"),
+        ("namespaces,link=1Gbit,link=2Gbit", "'link' is given twice"),
+        ("namespaces=4,count=2", "'count' is given twice"),
+        ("namespaces,link=1Gbit,slow.1=2Mbit,slow.1=3Mbit", "'slow.1' is given twice"),
+        ("loopback,repeat=2,repeat=3", "'repeat' is given twice"),
+        ("namespaces,link.3=1Gbit", "there is no option 'link.3'"),
+        ("loopback,repeat.2=5", "there is no option 'repeat.2'"),
     ],
 )
 def test_so_is_a_wrong_name(spec, said):

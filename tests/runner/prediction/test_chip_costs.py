@@ -11,8 +11,9 @@ from command_line import script
 from chakrascope.converter import CollectiveType
 from chakrascope.errors import ConfigError
 from chakrascope.runner import NetworkConfig
-from chakrascope.runner.chips import find_chip, list_chips, load_chip, save_chip
-from chakrascope.runner.prediction import Setting, estimated_ns, parts_of, predict
+from chakrascope.runner.chips import chip_of_device, find_chip, list_chips, load_chip, save_chip
+from chakrascope.runner.prediction import Setting, estimated_ns, parts_of, predict, uncertainty
+from chakrascope.runner.prediction._predict import assumptions
 from chakrascope.runner.prediction.models import Exchange, Operator, Plan, find_model, pass_over_layer
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,6 +37,51 @@ def test_products_are_in_proportion_to_those_measured_alone(name: str):
             if precision in chip.products and precision in other.products:
                 ratio = chip.products[precision] / other.products[precision]
             assert mine.gemm[precision] == pytest.approx(min(1.0, share * ratio))
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "precision", "flops", "gb_per_s"),
+    [
+        ("NVIDIA GeForce RTX 2080 Ti", "rtx-2080-ti", "fp16", 53.8, 616),
+        ("GeForce RTX 2080 Ti", "rtx-2080-ti", "fp32", 13.4, 616),
+        ("NVIDIA GeForce RTX 3090", "rtx-3090", "bf16", 71, 936),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090", "fp8", 330.3, 1008),
+        ("NVIDIA A40", "a40", "tf32", 74.8, 696),
+        ("NVIDIA L40S", "l40s", "bf16", 362.05, 864),
+        ("AMD Instinct MI250X", "mi250x", "bf16", 191.5, 1600),
+    ],
+)
+def test_devices_of_traces_have_chips(device: str, name: str, precision: str, flops: float, gb_per_s: float):
+    chip = chip_of_device(device)
+    assert chip is not None
+    assert (chip.name, chip.memory_bytes_per_s) == (name, gb_per_s * 1e9)
+    assert chip.peak(precision) == pytest.approx(flops * 1e12)
+
+
+def test_no_two_chips_have_a_device_in_common():
+    devices = [device for name in list_chips() for device in find_chip(name).devices]
+    assert len(devices) == len(set(devices))
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "words"),
+    [
+        ((450.0, 50.0), ""),
+        ((350.0, 50.0), ""),
+        ((450.0, 12.5), "links with 12.5 GB/s between nodes instead of 50"),
+        ((100.0, 12.5), "100 GB/s within a node instead of 450 and 12.5 GB/s between nodes instead of 50"),
+        ((900.0, 50.0), "links with 900 GB/s within a node instead of 450"),
+    ],
+)
+def test_links_other_than_those_of_usual_nodes_widen_the_interval(bandwidth: tuple[float, ...], words: str):
+    usual = replace(setting(find_model("llama3-8b")), network=NetworkConfig.preset("hgx-h100-2x8"))
+    gib_per_s = tuple(each * 1e9 / 2**30 for each in bandwidth)
+    other = replace(usual, network=replace(usual.network, bandwidth=gib_per_s))
+    low, high = uncertainty(usual)
+    changed_low, changed_high = uncertainty(other)
+    line = next((each for each in assumptions(other) if each.startswith("No measured step has")), "")
+    assert words in line
+    assert (changed_low < low and changed_high > high) == bool(words)
 
 
 def test_a_chip_file_keeps_its_products(tmp_path: Path):

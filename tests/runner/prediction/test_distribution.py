@@ -25,7 +25,8 @@ from chakrascope.runner.prediction import (
     predict_recorded,
 )
 from chakrascope.runner.prediction.models import Plan, find_model
-from chakrascope.tracer import Recording
+from chakrascope.tracer import RecordedEntry, Recording
+from chakrascope.tracer._recordings import Memory
 
 MODEL = replace(find_model("llama3-8b"), layers=4)
 NETWORK = NetworkConfig.preset("hgx-h100-2x8")
@@ -182,6 +183,60 @@ def test_a_prediction_says_what_a_deeper_one_exceeds():
     assert document["fits"] is True
     assert "of the critical path" in document["bound_by"]
     assert any("by class" in line for line in document["assumptions"])
+
+
+def matmuls(width, tf32=(), name="aten::mm"):
+    """A recording of two matmuls of 4096 x 4096 by 4096 x 4096, with *width* bytes an element."""
+    size = 4096
+    tensor, shape = [0, 0, 0, size**2, width, "cuda:0"], [size, size]
+    entry = RecordedEntry(
+        name, [tensor, tensor], [shape, shape], [tensor], [shape], False, 0, [], 0, "forward"
+    )
+    return Recording(
+        rank=0, world=2, groups={}, made_groups=[], meshes=[], notes=[], memory_bytes=Memory(1, 1),
+        torch_version="2", entries=[entry, entry], modules=[""], tf32=list(tf32),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("chip", "width", "tf32", "precision"),
+    [
+        ("h100", 4, (), "fp32"),
+        ("h100", 4, ("gemm",), "tf32"),
+        ("h100", 4, ("convolution",), "fp32"),
+        ("h100", 2, (), "bf16"),
+        ("h100", 1, (), "fp8"),
+        ("h100", 8, (), "fp32"),
+        ("a100-80", 1, (), "bf16"),
+        ("v100", 2, (), "fp16"),
+        ("v100", 4, ("gemm",), "fp32"),
+        ("tpu-v5p", 4, (), "bf16"),
+    ],
+)
+def test_operands_decide_the_precision_of_a_matmul(chip, width, tf32, precision):
+    workload = script_workload([matmuls(width, tf32)])
+    chosen, network = find_chip(chip), NetworkConfig.find("ring-2")
+    software = next(iter(chosen.costs))
+    prediction = predict_recorded(workload, chosen, network, software=software)
+    costs = chosen.costs_of(software)
+    work = 2 * 4096**3 / (chosen.peak(precision) * costs.share("gemm", precision)) * 1e9
+    moved = 3 * 4096**2 * width * costs.gemm_memory / chosen.memory_bytes_per_s * 1e9
+    assert prediction.workload.graphs[0].nodes["duration_ns"].tolist() == [round(work + moved)] * 2
+    assert prediction.precision == precision
+    at_peak = 4 * 4096**3 / chosen.peak(precision) * 1e9
+    assert prediction.utilisation == pytest.approx(at_peak / prediction.step_ns)
+    assert any(f"100.0 % {precision}" in line for line in prediction.assumptions)
+
+
+def test_fp32_matmuls_without_tf32_get_a_hint_and_a_chosen_precision_is_for_all():
+    network = NetworkConfig.find("ring-2")
+    workload = script_workload([matmuls(4)])
+    single = predict_recorded(workload, find_chip("h100"), network, software="fsdp")
+    assert any("torch.set_float32_matmul_precision('high')" in line for line in single.assumptions)
+    half = predict_recorded(workload, find_chip("h100"), network, software="fsdp", precision="bf16")
+    assert half.precision == "bf16"
+    assert half.step_ns < single.step_ns / 10
+    assert not any("TF32" in line for line in half.assumptions)
 
 
 def test_the_network_needs_the_ranks_of_the_job():

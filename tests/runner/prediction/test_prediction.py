@@ -259,7 +259,15 @@ def test_latent_attention_and_windows_are_parts_of_a_job():
     assert "windows of attention" not in parts_of(SMALL)
 
 
-@pytest.mark.parametrize("options", [[], ["--pp", "2", "--micro-batch", "2"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--pp", "2", "--micro-batch", "2"],
+        ["--no-sequence-parallel", "--micro-batch", "2"],
+        ["--no-fused-attention", "--recompute", "full", "--sequence", "32768"],
+    ],
+)
 def test_what_does_not_fit_fits_with_each_of_its_remedies(options: list[str]):
     job = ["--model", "llama3-8b", "--chip", "h100", "--network", "hgx-h100-8", "--global-batch", "16"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -236,11 +237,24 @@ def test_a_misspelt_model_is_told_the_closest():
         (Plan(ep=2, dp=2, global_batch=2), "has no experts"),
         (Plan(pp=2, chunks=2, schedule="interleaved", global_batch=3), "multiple of --pp 2"),
         (Plan(dp=0), "--dp must be 1 or more"),
+        (Plan(cp=16, sequence=48), "--sequence 32"),
+        (Plan(tp=4, sequence_parallel=True, sequence=18), "--no-sequence-parallel"),
     ],
 )
 def test_plans_that_cannot_be_say_what_to_change(plan: Plan, words: str):
     with pytest.raises(UsageError, match=words):
         plan.check(TINY)
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "tp", "is_legal"), [(8, 3, False), (8, 16, True), (6, 3, True), (2, 3, False)]
+)
+def test_heads_of_keys_and_values_are_shared_equally(kv_heads: int, tp: int, is_legal: bool):
+    model = replace(TINY, heads=48, hidden=48 * 64, ffn=48 * 64, kv_heads=kv_heads, head_size=64)
+    with (
+        nullcontext() if is_legal else pytest.raises(UsageError, match=rf"{kv_heads} heads of .*--tp [12]\.")
+    ):
+        Plan(tp=tp).check(model)
 
 
 def test_tensor_parallelism_divides_the_feed_forward_part():

@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from program_samples import SAMPLES, path_of, plan, sample, xml
+from program_samples import SAMPLES, changed_plan, path_of, plan, sample, xml
 
 from chakrascope.converter import microbenchmark
 from chakrascope.errors import ConfigError
@@ -21,6 +21,7 @@ from chakrascope.runner.programs import (
     choose_programs,
     named_program,
     parse_program,
+    prove,
     read_program,
     write_msccl,
 )
@@ -305,6 +306,21 @@ def test_a_channel_that_does_not_pair():
     message = refused("multi_node_allgather", change)
     assert "plan.json: rank 0, thread block 0, op 1 (rlxsignal): its memory channel 1 to rank 1" in message
     assert "does not pair" in message
+
+
+def test_a_channel_without_signals_needs_no_other_end():
+    def change(ranks):
+        ranks[0]["channels"][0]["connected_to"].append(1)
+        ranks[0]["threadblocks"][0]["channels"][0]["channel_ids"].append(3)
+
+    program = changed_plan("multi_node_allgather", change)
+    assert [end.number for end in program.ranks[0].channels if end.peer == 1] == [0, 1]
+    assert prove(program).holds
+
+
+def test_the_collective_of_mscclpps_unit_tests_has_no_specified_result():
+    data = plan("multi_node_allgather") | {"collective": "test"}
+    assert parse_program(json.dumps(data).encode(), "plan.json").collective == "custom"
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ class _Session:
                 "entries": PROGRAM.entries,
                 "modules": PROGRAM.modules,
                 "compiled": sorted(set(PROGRAM.compiled)),
+                "tf32": _tf32_classes(self.torch),
             }
         )
         sys.stdout.flush()
@@ -98,6 +99,21 @@ class _Session:
         }
         path = Path(options["out"]) / f"rank{options['rank']}.json.gz"
         write_atomically(path, gzip.compress(json.dumps(document).encode(), 3))
+
+
+def _tf32_classes(torch: Any) -> list[str]:
+    """Return the classes of operators that compute FP32 operands in TF32 by PyTorch's settings."""
+    matmul = torch.backends.cuda.matmul
+    settings = {"gemm": matmul, "attention": matmul, "convolution": torch.backends.cudnn}
+    classes = []
+    for name, setting in settings.items():
+        try:
+            precision = getattr(setting, "conv", setting).fp32_precision
+        except AttributeError:  # before PyTorch 2.9
+            precision = "tf32" if setting.allow_tf32 else "ieee"
+        if precision == "tf32":
+            classes.append(name)
+    return classes
 
 
 _sessions: list[_Session] = []

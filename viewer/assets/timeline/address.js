@@ -1,6 +1,5 @@
-/* What the timeline keeps in the address, so that a view can be shared: its settings and the window in time. */
-
-// Each setting and its value when the address lacks it.
+/* The settings and the window of the timeline in the address, so that a view can be shared, and ranks as text. */
+// Each setting and its default.
 const SETTINGS = {
   rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "",
 };
@@ -10,15 +9,15 @@ export function readSettings() {
   return Object.fromEntries(Object.entries(SETTINGS).map(([name, usual]) => [name, query.get(name) || usual]));
 }
 
-/* Return the window in the address, if it is one of *run*. */
+/* Return the window in the address if it belongs to *run*, else null. */
 export function readWindow(run) {
   const query = new URLSearchParams(window.location.search);
   const t0 = Number(query.get("t0") || NaN), t1 = Number(query.get("t1") || NaN);
   return query.get("run") === run && t1 > t0 ? [t0, t1] : null;
 }
 
-/* Write what is shown into the address without a step in the browser's history. Dash reads the address again only when
-   an event says that it changed; unaware, it would put its own back at the next click. */
+/* Write settings and window into the address without an entry in the browser's history. The event tells Dash to read the
+   address again; without it, Dash would restore the old address at the next click. */
 export function writeAddress(settings, view) {
   const query = new URLSearchParams(window.location.search);
   query.set("t0", Math.round(view.t0));
@@ -29,4 +28,34 @@ export function writeAddress(settings, view) {
   if (`?${query}` === window.location.search) { return; }
   window.history.replaceState(window.history.state, "", `?${query}`);
   window.dispatchEvent(new PopStateEvent("popstate", { state: window.history.state }));
+}
+
+/* Return whole numbers as ranges, such as 0-3,7. */
+export function rangesText(numbers) {
+  const parts = [];
+  for (const number of [...numbers].sort((a, b) => a - b)) {
+    const last = parts[parts.length - 1];
+    if (last && number <= last[1] + 1) { last[1] = number; } else { parts.push([number, number]); }
+  }
+  return parts.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
+}
+
+/* Return the set of ranks written as 0-3,7; null for empty or invalid text. */
+export function ranksOf(text) {
+  const ranks = new Set();
+  for (const part of text.split(/[\s,]+/).filter(Boolean)) {
+    const pair = /^(\d{1,7})(?:-(\d{1,7}))?$/.exec(part);
+    if (!pair) { return null; }
+    for (let rank = Number(pair[1]); rank <= Number(pair[2] || pair[1]); rank += 1) { ranks.add(rank); }
+  }
+  return ranks.size ? ranks : null;
+}
+
+/* Return ranks for display: 0-6, or 1, 3 ... 15 if they are evenly spaced. */
+export function ranksText(ranks) {
+  const step = ranks.length > 2 ? ranks[1] - ranks[0] : 1;
+  if (step > 1 && ranks.every((rank, i) => rank === ranks[0] + i * step)) {
+    return `${ranks[0]}, ${ranks[1]} … ${ranks[ranks.length - 1]}`;
+  }
+  return rangesText(ranks).replaceAll(",", ", ").replaceAll("-", "–");
 }

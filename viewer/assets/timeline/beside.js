@@ -2,7 +2,7 @@
    the same rank, on one clock. */
 import { button, element, labelled } from "./dom.js";
 
-const { durationText, instantText, changeText } = window.chakrascopeUnits;
+const { changeText, durationText, instantText } = window.chakrascopeUnits;
 const MOST_NAME = 16, MOST_STEPS = 12, MARGIN = 0.02;
 
 export class Beside {
@@ -18,7 +18,7 @@ export class Beside {
 
   get wanted() { return this.timeline.settings.beside; }
 
-  /* The numbers of the steps of the run shown that lie beside it; none where it is another run. */
+  /* Return the numbers of the steps that are compared with the first one; empty if another run is compared. */
   get steps() {
     const numbers = this.wanted.startsWith("@") ? this.wanted.split(",").map((each) => Number(each.replace("@", ""))) : [];
     return [...new Set(numbers.filter(Number.isInteger))].slice(0, MOST_STEPS);
@@ -26,7 +26,7 @@ export class Beside {
 
   get others() { return this.timeline.sources.slice(1); }
 
-  /* Return what lies beside *main*: a step is the same run, moved in time so that it begins where the first step does. */
+  /* Return the sources compared with *main*; a step is the same run, shifted to the start of the first step. */
   async sourcesOf(main) {
     const { steps, timeline, wanted } = this;
     if (!wanted) { return []; }
@@ -44,14 +44,14 @@ export class Beside {
     timeline.settings.align = "";
     await timeline.set("beside", value);
     if (!this.steps.length || !timeline.isLoaded) { return; }
-    // Of steps side by side the window has the longest.
+    // The window is as long as the longest of the compared steps.
     const [{ start_ns: start }] = timeline.main.steps, span = Math.max(...timeline.main.steps.map((step) => step.end_ns - step.start_ns));
     timeline.view.window(start - MARGIN * span, start + (1 + MARGIN) * span);
   }
 
   shown() { this.offer(this.timeline.main.steps || []); }
 
-  /* Offer the steps of this run if it has several, then the other runs and captures, study by study. */
+  /* Fill the list: the steps of this run if it has several, then other runs and captures by study. */
   offer(steps) {
     const { wanted, select } = this, groups = [...this.stepGroups(steps.slice(1).map(({ step }) => step)), ...JSON.parse(this.timeline.holder.dataset.beside || "[]")];
     const isOffered = groups.some(({ items }) => items.some(({ value }) => value === wanted));
@@ -67,7 +67,7 @@ export class Beside {
     for (const each of this.buttons) { each.hidden = !wanted; }
   }
 
-  /* Offer all *rest*, the steps after the first, each of them, and those that can be added to what is chosen. */
+  /* Return options for *rest*, the steps after the first: all, each one, and each one added to the chosen steps. */
   stepGroups(rest) {
     const { steps: chosen, wanted } = this, valueOf = (steps) => steps.map((step) => `@${step}`).join(",");
     if (!rest.length) { return []; }
@@ -79,7 +79,7 @@ export class Beside {
     return [{ group: "Steps of this run", items }, ...(adding.length ? [{ group: "Further steps", items: adding }] : [])];
   }
 
-  /* Place what lies beside in time: as the address has it, or so that all begin together. */
+  /* Shift the compared sources in time: as in the address, or to a common start. */
   place() {
     const { timeline: { main, settings }, others } = this, shifts = settings.align.split(",");
     others.forEach((source, i) => {
@@ -88,7 +88,7 @@ export class Beside {
     });
   }
 
-  /* Move what lies beside by these *shifts* (ns), or "" for none. */
+  /* Move the compared sources by *shifts* (ns); "" stands for none. */
   align(shifts) {
     this.timeline.settings.align = shifts === "" ? "" : shifts.map(Math.round).join(",");
     this.place();
@@ -101,7 +101,7 @@ export class Beside {
     if (node && others.some((source) => source.counterpart)) { this.align(others.map(({ counterpart, shift }) => (counterpart ? node.start_ns - counterpart.start_ns : shift))); }
   }
 
-  /* Add to the details of *node* how long what does the same takes in a *source* beside. */
+  /* Add the duration of the counterpart of *node* in a compared *source* to the details. */
   compare(node, source, found) {
     const out = document.querySelector("#timeline-details .details");
     if (!out) { return; }

@@ -1,5 +1,4 @@
-/* Elements of the page: HTML, SVG, lists, tables, links to exports. */
-
+/* Functions that create elements: HTML, SVG, lists, tables, links to exports. */
 export function element(tag, text, className, more) {
   const made = document.createElement(tag);
   if (text !== undefined && text !== null) { made.textContent = text; }
@@ -37,7 +36,7 @@ export function list(pairs, className) {
   return made;
 }
 
-/* Return a table; *columns* are titles, those in *numbers* are of figures; *cells* gives a row's texts or elements. */
+/* Return a table; *columns* are titles, *numbers* the indices of numeric columns, *cells* returns a row's texts or elements. */
 export function table(columns, numbers, rows, cells) {
   const made = element("table", null, "area-table"), head = element("tr");
   const kind = (i) => (numbers.includes(i) ? "number" : "");

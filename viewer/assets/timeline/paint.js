@@ -1,8 +1,8 @@
-/* Draws the rows on the canvas: slices with their names, the critical path, arrows, the marked area, notes. */
-import { INK, paintAxis, paintLabels, paintOverview, paintScrollbar } from "./frame.js";
-import { LABEL_WIDTH, TOP } from "./view.js";
+/* Draws the slices, the critical path, and the labels, axis, overview and scroll bar around them. */
+import { ranksText } from "./address.js";
+import { LABEL_WIDTH, ORDERS, OVERVIEW_HEIGHT, TOP } from "./rows.js";
 
-const { durationText } = window.chakrascopeUnits;
+const { durationText, instantText } = window.chakrascopeUnits;
 const LINE = { light: "#d9dee3", dark: "#3a4148" };
 const BAND = { light: "#f3f5f7", dark: "#1d2125" }, BESIDE = { light: "#fbf6ec", dark: "#262219" };
 const FOUND = { light: "#111820", dark: "#ffffff" }, NOTED = "#8a5cd0";
@@ -28,7 +28,7 @@ export function paint(timeline) {
   paintScrollbar(timeline);
 }
 
-/* Draw the pinned rows, or the others, into their part of the canvas. */
+/* Draw the pinned rows, or all other rows, into their part of the canvas. */
 function paintRegion(timeline, pinned, top, bottom) {
   const { context, view, sources } = timeline;
   context.save();
@@ -49,7 +49,7 @@ function paintRegion(timeline, pinned, top, bottom) {
   context.restore();
 }
 
-/* Give measured rows and those of the run beside a background, and draw a line between ranks. */
+/* Draw the background of measured rows and of compared runs, and a line between ranks. */
 function paintBands(timeline, pinned) {
   const { context, rows, view, scheme, main } = timeline;
   let before = null;
@@ -98,18 +98,19 @@ function paintSlices(timeline, source, pinned, top, bottom) {
   }
 }
 
-/* Write a name into the visible part of its slice, cut to what fits; a module that is too long loses its parents' names. */
+/* Write a name into the visible part of its slice, cut to fit. A module that is too long loses the names of its parents;
+   a function with its file, such as "forward (layer.py)", has none. */
 function paintName(context, name, x, width, y, right, isGroup) {
   const left = Math.max(x, LABEL_WIDTH), room = Math.min(x + width, right) - left - 6;
   if (room < LEAST_TEXT - 6) { return; }
   const most = Math.floor(room / CHARACTER);
-  if (isGroup && name.length > most && name.includes(".")) { name = name.slice(name.lastIndexOf(".") + 1); }
+  if (isGroup && name.length > most && name.includes(".") && !name.includes("(")) { name = name.slice(name.lastIndexOf(".") + 1); }
   context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
 }
 
-/* Segments that follow each other in a row are one line. They are drawn at their nodes, which on the ranks of a measured
-   run have clocks of their own. A path that goes to and fro between two rows faster than can be seen would hide the
-   slices between them: of such crossings one is drawn every few pixels. */
+/* Draw the critical path; consecutive segments in a row are one line. Segments are drawn at the times of their nodes, as
+   each rank of a measured run has a separate clock. Where the path alternates between two rows faster than pixels can
+   show, one crossing is drawn every few pixels, so that the slices between the rows stay visible. */
 function paintPath({ context, rows, view }, source, pinned) {
   const { path } = source, { scale, right } = view, zero = LABEL_WIDTH + (source.shift - view.t0) * scale;
   const bottom = (row) => rows.y(row) + row.height;
@@ -135,7 +136,7 @@ function paintPath({ context, rows, view }, source, pinned) {
   flush();
 }
 
-/* Frame the selected slice, and with dashes what does the same beside. */
+/* Frame the selected slice, and its counterparts in compared runs with dashes. */
 function paintSelected(timeline) {
   const { context, rows, view, selection: { node }, beside: { others } } = timeline;
   const framed = [[timeline.main, node, []], ...others.map((source) => [source, node && source.counterpart, COUNTERPART])];
@@ -151,7 +152,7 @@ function paintSelected(timeline) {
   }
 }
 
-/* Draw an arrow from each node the selected one waits for, and to each that waits for it. */
+/* Draw arrows to the selected node from its dependencies, and from it to its dependents. */
 function paintFlows({ context, rows, view, main, selection: { node } }) {
   if (!node || !rows.of(main, node.lane)) { return; }
   for (const flow of node.flows || []) {
@@ -175,7 +176,7 @@ function paintArrow(context, x0, y0, x1, y1, colour) {
   context.fill();
 }
 
-/* The area keeps its place in time and rows, so it stays where it is while the window moves; so does its label. */
+/* Draw the marked area and its label, which keep their time and rows while the window moves. */
 function paintArea({ context, rows, view, area, scheme }, pinned, top, bottom) {
   const marked = area ? area.rows().filter((row) => row.pinned === pinned) : [];
   if (!marked.length) { return; }
@@ -198,7 +199,7 @@ function paintArea({ context, rows, view, area, scheme }, pinned, top, bottom) {
   context.fillText(text, left + 4, Math.max(top, y) + 8);
 }
 
-/* Mark what notes are about: a flag at a slice, a bracket over a range. */
+/* Mark the subjects of notes: a flag at a slice, a bracket over a range. */
 function paintNotes({ context, rows, view, main, notes }, pinned) {
   for (const note of notes.all) {
     const row = note.node >= 0 ? rows.of(main, note.lane) : null, x = view.x(note.t0_ns), wide = Math.max(view.x(note.t1_ns) - x, 2);
@@ -210,4 +211,98 @@ function paintNotes({ context, rows, view, main, notes }, pinned) {
     context.moveTo(x, y); context.lineTo(x + 9, y + 4); context.lineTo(x, y + 9);
     context.fill();
   }
+}
+
+const INK = { light: "#1f2933", dark: "#d5dbe1" };
+const AXIS_LABEL = 110, RANK_WIDTH = 100;
+const ORDER_WORDS = { finish: "ends", exposed: "exposed", waiting: "waits" };
+
+/* Draw the label of each row; the first rows of a rank have the rank, the number of equal ranks and the sort key. */
+function paintLabels(timeline, pinned) {
+  const { context, rows, view, scheme } = timeline;
+  context.textBaseline = "middle";
+  context.fillStyle = INK[scheme];
+  for (const row of rows.all) {
+    const y = rows.y(row) + row.height / 2;
+    if (row.pinned !== pinned || !row.height || y < TOP - row.height || y > view.height + row.height) { continue; }
+    const facts = rankFacts(timeline, row);
+    if (row.line < facts.length) {
+      context.font = row.line ? "11px system-ui, sans-serif" : "600 12px system-ui, sans-serif";
+      context.globalAlpha = row.line ? 0.75 : 1;
+      context.fillText(facts[row.line], 8, y, RANK_WIDTH - 8);
+    }
+    context.font = `${row.measured ? "italic " : ""}${row.isGroup ? "11px" : "12px"} system-ui, sans-serif`;
+    context.globalAlpha = 0.75;
+    context.fillText(row.label, RANK_WIDTH + 6, y, LABEL_WIDTH - RANK_WIDTH - 12);
+    context.globalAlpha = 1;
+  }
+}
+
+/* Return the texts to the left of a rank's rows, one per row. */
+function rankFacts({ settings, sources }, row) {
+  const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
+  const texts = [`${pin}rank${many ? "s" : ""} ${ranksText(ranks)}${star ? "*" : ""}`];
+  if (many) { texts.push(`${ranks.length} equal ranks`); }
+  const column = ORDERS[settings.order];
+  if (column) { texts.push(`${ORDER_WORDS[settings.order]} ${durationText(facts[column])}`); }
+  if (sources.length > 1) { texts.push(row.source.name); }
+  return texts;
+}
+
+/* Return the zero of the tick labels: ticks closer than three digits can show count from the leftmost tick. */
+function paintAxis({ context, view, scheme }) {
+  context.fillStyle = INK[scheme];
+  context.font = "12px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  const rough = view.span / Math.max(2, view.width / AXIS_LABEL), power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough), first = Math.ceil(view.t0 / step) * step;
+  // A label has three digits.
+  const isFine = first > 0 && step < 10 ** (Math.floor(Math.log10(Math.max(view.t1, 1))) - 2), base = isFine ? first : 0;
+  if (isFine) { context.fillText(`${instantText(Math.round(base), Math.min(step, 1000))} +`, 8, TOP - 14, LABEL_WIDTH - 16); }
+  for (let t = first; t <= view.t1; t += step) {
+    const x = view.x(t), text = durationText(Math.round(t - base));
+    context.globalAlpha = 0.25;
+    context.fillRect(x, TOP - 8, 1, 8);
+    context.globalAlpha = 1;
+    if (x + 4 + context.measureText(text).width < view.right) { context.fillText(text, x + 4, TOP - 14); }
+  }
+  context.globalAlpha = 0.25;
+  context.fillRect(0, TOP - 1, view.right, 1);
+  context.globalAlpha = 1;
+}
+
+/* Draw the overview: the critical path of the whole step by kind, with a frame around the current window. */
+function paintOverview(timeline, ratio) {
+  const { context, view, scheme } = timeline, tall = OVERVIEW_HEIGHT - 8;
+  timeline.overview = timeline.overview || overviewOf(timeline.main.path, view, ratio, tall);
+  context.drawImage(timeline.overview, LABEL_WIDTH, 4, view.width, tall);
+  context.fillStyle = context.strokeStyle = INK[scheme];
+  context.font = "12px system-ui, sans-serif";
+  context.textBaseline = "middle";
+  context.globalAlpha = 0.75;
+  context.fillText("critical path", 8, 4 + tall / 2, LABEL_WIDTH - 16);
+  context.globalAlpha = 1;
+  const at = (t) => LABEL_WIDTH + Math.max(0, Math.min(1, t / view.makespan)) * view.width;
+  context.lineWidth = 1.5;
+  context.strokeRect(at(view.t0) + 1, 2, Math.max(3, at(view.t1) - at(view.t0) - 2), tall + 4);
+}
+
+function overviewOf(path, view, ratio, tall) {
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.ceil(view.width * ratio); canvas.height = Math.ceil(tall * ratio);
+  const context = canvas.getContext("2d"), scale = canvas.width / view.makespan;
+  for (let i = 0; i < path.lane.length; i++) {
+    context.fillStyle = path.kind[i];
+    context.fillRect(path.start_ns[i] * scale, 0, Math.max(0.6, (path.end_ns[i] - path.start_ns[i]) * scale), canvas.height);
+  }
+  return canvas;
+}
+
+function paintScrollbar({ context, rows, view, scheme }) {
+  if (!rows.mostScroll) { return; }
+  const room = view.height - rows.top - 4, tall = Math.max(24, room * (room / (room + rows.mostScroll)));
+  context.globalAlpha = 0.35;
+  context.fillStyle = INK[scheme];
+  context.fillRect(view.right - 6, rows.top + 2 + (room - tall) * (rows.scroll / rows.mostScroll), 4, tall);
+  context.globalAlpha = 1;
 }

@@ -1,8 +1,8 @@
-/* The panel below the timeline: the selected slice or marked area, the ranks, arrivals, notes. */
-import { showArrivals } from "./arrivals.js";
-import { button, element, exportLinks, list, table } from "./dom.js";
-import { ranksText } from "./ranks.js";
+/* The panel below the canvas: details, ranks, arrivals, host calls and notes. */
+import { ranksText } from "./address.js";
+import { button, element, exportLinks, list, svg, table } from "./dom.js";
 import { ORDERS } from "./rows.js";
+import { ask } from "./server.js";
 
 const { durationText } = window.chakrascopeUnits;
 const TABS = { details: "Details", ranks: "Ranks", arrivals: "Arrivals", stacks: "Host calls", notes: "Notes" };
@@ -34,7 +34,7 @@ export class Panel {
     this.showTab();
   }
 
-  /* Fill in the tab that is open, if it follows what the timeline shows. */
+  /* Fill in the open tab, if its content depends on the timeline. */
   showTab() {
     if (!this.timeline.isLoaded) { return; }
     if (this.tab === "arrivals") { showArrivals(this.timeline, this.part("arrivals")); }
@@ -42,7 +42,7 @@ export class Panel {
     if (this.tab === "notes") { this.timeline.notes.show(); }
   }
 
-  /* Show *details*, and as links what the selected *node*, if it is one, waits for, and what waits for it. */
+  /* Show *details*, with links to the dependencies and dependents of the selected *node*, if any. */
   showDetails(details, node) {
     const out = this.part("details");
     out.replaceChildren(list(details, "details"), ...(node ? this.neighbours(node) : []));
@@ -64,15 +64,15 @@ export class Panel {
     });
   }
 
-  /* Select a node in place, unless a key asks the browser for another tab. */
+  /* Select a node on this page, unless a modifier key requests another tab. */
   follow(event, rank, node) {
     if (event.ctrlKey || event.metaKey || event.shiftKey) { return; }
     event.preventDefault();
     this.timeline.next(() => this.timeline.selection.choose(rank, node));
   }
 
-  /* Ask for the host calls in what is marked, or else of the selected slice as measured, or else in the window: a callback of
-     the page draws them. */
+  /* Request the host calls of the marked area, or else of the selected slice at its measured time, or else of the window; a
+     callback of the page draws them. */
   askStacks() {
     const { area, notes, rows, run, main, selection: { node } } = this.timeline, subject = notes.subject();
     const [t0, t1] = !area && node && node.measured ? node.measured : [subject.t0, subject.t1];
@@ -87,7 +87,7 @@ export class Panel {
     this.open(this.tab === "stacks" ? "stacks" : "details");
   }
 
-  /* List the ranks: those that did the same as one, with what they are sorted by; pin, hide, show again. */
+  /* List the ranks, equal ranks as one, with their sort keys and buttons to pin, hide or show them. */
   showRanks() {
     const { main, run, settings } = this.timeline, out = this.part("ranks");
     const focused = out.contains(document.activeElement) ? document.activeElement.dataset.key : null;
@@ -119,4 +119,65 @@ export class Panel {
 
 function rankWords({ ranks, apart }) {
   return `${ranksText(ranks)}${ranks.length > 1 ? `: ${ranks.length} equal ranks${apart ? `, within ${durationText(apart)}` : ""}` : ""}`;
+}
+
+/* The chart of the arrival of each rank at each collective. */
+const MOST_COLLECTIVES = 60, MOST_DOTS = 64, MOST_NAME = 38, ROW = 20, LEFT = 250, RIGHT = 140, HEAD = 22;
+
+/* Draw the collectives with the largest skew into *out*, for the ranks that have a row. */
+async function showArrivals(timeline, out) {
+  const { run } = timeline;
+  if (!timeline.arrivals || timeline.arrivals.run !== run) {
+    const columns = await ask("arrivals", timeline.query({}));
+    if (!columns || run !== timeline.run || !timeline.isShown) { return; }
+    timeline.arrivals = { run, columns };
+  }
+  const { columns } = timeline.arrivals, calls = callsOf(columns, new Set(timeline.rows.ranksOf(timeline.main)));
+  const late = (places) => Math.max(...places.map((i) => columns.late_ns[i]));
+  const shown = [...calls].sort((a, b) => late(b) - late(a)).slice(0, MOST_COLLECTIVES);
+  if (!shown.length) { out.replaceChildren(element("p", "No collective of several ranks is shown.")); return; }
+  const note = `Each dot is a rank, placed by its delay after the first; the last rank is named.`
+    + (calls.length > shown.length ? ` The ${shown.length} of ${calls.length} collectives with the largest skew.` : "");
+  const wide = Math.max(400, document.getElementById("timeline-panel").clientWidth - LEFT - RIGHT - 24), scale = wide / Math.max(1, late(shown[0]));
+  out.replaceChildren(exportLinks("arrivals", new URLSearchParams({ run })), element("p", note, "figure-note"), picture(timeline, columns, shown, wide, scale));
+}
+
+/* Return the indices in *columns* of each collective's arrivals on the shown *ranks*. */
+function callsOf(columns, ranks) {
+  const calls = new Map();
+  columns.collective.forEach((collective, i) => {
+    if (!ranks.has(columns.rank[i])) { return; }
+    if (!calls.has(collective)) { calls.set(collective, []); }
+    calls.get(collective).push(i);
+  });
+  return [...calls.values()];
+}
+
+function picture(timeline, columns, calls, wide, scale) {
+  const made = svg("svg", {
+    width: LEFT + wide + RIGHT, height: calls.length * ROW + HEAD, class: "arrivals", role: "img", "aria-label": "Delay of each rank after the first at each collective",
+  });
+  for (const [part, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
+    made.append(svg("text", { x: LEFT + part * wide, y: 11, "text-anchor": anchor, class: "soft" }, part ? `+${durationText(Math.round((part * wide) / scale))}` : "first"));
+  }
+  calls.forEach((places, row) => { made.append(...callParts(timeline, columns, places, HEAD + row * ROW + ROW / 2, scale)); });
+  return made;
+}
+
+/* Return one row of the chart: the name of the collective, a line, a dot per rank, and the last rank. */
+function callParts(timeline, columns, places, y, scale) {
+  const { late_ns: late, rank, start_ns: start, operation, collective, module, node_id: node } = columns, x = (i) => LEFT + late[i] * scale;
+  const ordered = [...places].sort((a, b) => late[a] - late[b] || rank[b] - rank[a]), last = ordered[ordered.length - 1], every = Math.ceil(ordered.length / MOST_DOTS);
+  const name = `${operation[last]} ${collective[last]}${module[last] ? ` · ${module[last]}` : ""}`;
+  const dots = ordered.filter((i, place) => place % every === 0 || i === last).map((i) => {
+    const dot = svg("circle", { cx: x(i), cy: y, r: i === last ? 5 : 4, class: i === last ? "last" : "came", "data-rank": rank[i] });
+    dot.append(svg("title", {}, `rank ${rank[i]} arrived ${late[i] ? `${durationText(late[i])} after the first` : "first"}, at ${durationText(start[i])}`));
+    dot.addEventListener("click", () => timeline.selection.choose(rank[i], node[i]));
+    return dot;
+  });
+  return [
+    svg("text", { x: 0, y: y + 4 }, name.length > MOST_NAME ? `${name.slice(0, MOST_NAME - 1)}…` : name),
+    svg("line", { x1: LEFT, x2: x(last), y1: y, y2: y, class: "reach" }), ...dots,
+    svg("text", { x: x(last) + 9, y: y + 4, class: "soft" }, late[last] ? `rank ${rank[last]} +${durationText(late[last])}` : "all together"),
+  ];
 }

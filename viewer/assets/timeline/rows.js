@@ -1,11 +1,53 @@
-/* The rows: their order and height, ranks that did the same folded, sorted, pinned, hidden; and which row lies where. */
-import { rangesText, ranksOf } from "./ranks.js";
-import { TOP } from "./view.js";
+/* The window in time, and the rows: their order and height, which ranks are folded, sorted, pinned or hidden. */
+import { rangesText, ranksOf } from "./address.js";
+
+export const LABEL_WIDTH = 204, OVERVIEW_HEIGHT = 22, TOP = OVERVIEW_HEIGHT + 26;
+const LEAST_SPAN_NS = 20;
+
+export class View {
+  constructor(canvas, changed) {
+    Object.assign(this, { canvas, changed, t0: 0, t1: 1, makespan: 1 });
+  }
+
+  get width() { return Math.max(50, this.canvas.clientWidth - LABEL_WIDTH); }
+  get height() { return this.canvas.clientHeight; }
+  get right() { return LABEL_WIDTH + this.width; }
+  get span() { return this.t1 - this.t0; }
+  get scale() { return this.width / this.span; }
+  x(t) { return LABEL_WIDTH + (t - this.t0) * this.scale; }
+  t(x) { return this.t0 + (x - LABEL_WIDTH) / this.scale; }
+
+  fit() { this.window(-0.01 * this.makespan, 1.01 * this.makespan); }
+
+  window(t0, t1) {
+    const span = Math.min(Math.max(t1 - t0, LEAST_SPAN_NS), 1.1 * this.makespan);
+    const middle = (t0 + t1) / 2, low = -0.05 * this.makespan, high = 1.05 * this.makespan;
+    this.t0 = Math.max(low, Math.min(middle - span / 2, high - span));
+    this.t1 = this.t0 + span;
+    this.changed();
+  }
+
+  zoom(factor, x) {
+    const at = this.t(x === undefined ? LABEL_WIDTH + this.width / 2 : Math.max(x, LABEL_WIDTH));
+    this.window(at - (at - this.t0) * factor, at + (this.t1 - at) * factor);
+  }
+
+  pan(pixels) {
+    const shift = pixels / this.scale;
+    this.window(this.t0 + shift, this.t1 + shift);
+  }
+
+  /* Centre the window on a position in the overview. */
+  jump(x) {
+    const t = ((x - LABEL_WIDTH) / this.width) * this.makespan, half = this.span / 2;
+    this.window(t - half, t + half);
+  }
+}
 
 const GROUP_HEIGHT = 18, LANE_HEIGHTS = [22, 36], LEAST_PANEL = 176, LEAST_HEIGHT = 220, GAP = 4;
 export const ORDERS = { finish: "finish_ns", exposed: "exposed_comm_ns", waiting: "waiting_ns" };
 
-/* Return the groups of ranks of a source that are to be shown, in order. */
+/* Return the shown groups of ranks of a source, in order. */
 function groupsOf(source, settings) {
   const groups = new Map(), only = ranksOf(settings.ranks), hidden = ranksOf(settings.hidden) || new Set();
   for (const facts of source.ranks) {
@@ -23,14 +65,16 @@ function groupsOf(source, settings) {
   return shown;
 }
 
-/* Return the rows of a group of ranks, one per lane; rows of one *kin* are those of one label and level. */
-function rowsOf(source, group, pinned) {
+/* Return the rows of a group of ranks, one per lane; rows with the same *kin* have the same label and level. With
+   *callsAlone*, the host calls follow the simulated rows, and no other measured rows are shown. */
+function rowsOf(source, group, pinned, callsAlone) {
   const lanes = source.lanesOf.get(group.rank);
-  return lanes.map((lane, place) => {
+  const rows = lanes.map((lane, place) => {
     const { level, label, measured } = source.lanes[lane], isGroup = level !== "slice", thread = level === "call" ? label : "";
     const name = !isGroup ? label : thread || level;
     return { source, group, lane, place, name, kin: `${level} ${label} ${measured}`, isGroup, isEmpty: false, thread, measured, pinned };
   });
+  return callsAlone ? [...rows.filter((row) => !row.measured), ...rows.filter((row) => row.thread)] : rows;
 }
 
 export class Rows {
@@ -38,15 +82,15 @@ export class Rows {
     Object.assign(this, { timeline, all: [], scroll: 0, pinnedCount: 0, pinnedHeight: 0, restHeight: 0, laneHeight: LANE_HEIGHTS[0] });
   }
 
-  /* Make the rows anew: pinned ranks first, which stay in sight; of runs beside each other rank by rank. */
+  /* Build all rows: pinned ranks first, which stay visible; the rows of compared runs follow each rank. */
   arrange() {
-    const { sources, settings, holder } = this.timeline;
+    const { sources, settings, holder } = this.timeline, callsAlone = settings.measured !== "1";
     const pinned = ranksOf(settings.pinned) || new Set(), listed = sources.map((source) => groupsOf(source, settings));
     const byRank = listed.map((groups) => new Map(groups.map((group) => [group.rank, group]))), order = [...new Set(listed.flat().map((group) => group.rank))];
     this.all = [];
     for (const source of sources) { source.rowOf.fill(-1); }
     for (const rank of [...order.filter((each) => pinned.has(each)), ...order.filter((each) => !pinned.has(each))]) {
-      byRank.forEach((groups, i) => { if (groups.has(rank)) { this.add(rowsOf(sources[i], groups.get(rank), pinned.has(rank))); } });
+      byRank.forEach((groups, i) => { if (groups.has(rank)) { this.add(rowsOf(sources[i], groups.get(rank), pinned.has(rank), callsAlone)); } });
     }
     this.pinnedCount = this.all.filter((row) => row.pinned).length;
     this.fitHeight();
@@ -54,17 +98,17 @@ export class Rows {
   }
 
   add(rows) {
-    const [{ source, group }] = rows;
+    const [{ source, group }] = rows, lanes = source.lanesOf.get(group.rank).length;
     for (const row of rows) {
       for (const rank of group.ranks) {
         const own = source.lanesOf.get(rank) || [];
-        if (own.length === rows.length) { source.rowOf[own[row.place]] = this.all.length; }
+        if (own.length === lanes) { source.rowOf[own[row.place]] = this.all.length; }
       }
       this.all.push(row);
     }
   }
 
-  /* Make the rows as high as the canvas has room for, and tell the style sheet what they need. */
+  /* Set the height of the rows to fit the canvas, and pass the height they need to the style sheet. */
   fitHeight() {
     const { holder, panel } = this.timeline, most = Math.max(LEAST_HEIGHT, holder.offsetHeight + panel.element.offsetHeight - LEAST_PANEL);
     const shown = this.all.filter((row) => !this.isFolded(row)), lanes = shown.filter((row) => !row.isGroup).length;
@@ -72,14 +116,14 @@ export class Rows {
     this.laneHeight = LANE_HEIGHTS[0];
     if (lanes) { this.laneHeight = Math.max(LANE_HEIGHTS[0], Math.min(LANE_HEIGHTS[1], Math.floor((most - fixed - GAP * lanes) / lanes))); }
     [this.pinnedHeight, this.restHeight] = [true, false].map((pinned) => this.stack(this.all.filter((row) => row.pinned === pinned)));
-    // The gap below the last pinned rank.
+    // There is a gap below the last pinned rank.
     if (this.pinnedHeight && this.restHeight) { this.pinnedHeight += GAP; }
     holder.style.setProperty("--rows-height", `${TOP + this.pinnedHeight + this.restHeight + 10}px`);
     this.scroll = Math.max(0, Math.min(this.scroll, this.mostScroll));
   }
 
-  /* Give each of *rows* its top and height, its label unless it repeats that of the row above, and its *line*, the number
-     of rows of the same rank above it; return the height of all of them. */
+  /* Set the top, height and label of *rows*, and their *line*, the number of rows of the same rank above; return the total
+     height. A label that repeats the one above is empty. */
   stack(rows) {
     let at = 0, before = null;
     for (const row of rows) {
@@ -99,7 +143,7 @@ export class Rows {
 
   isFolded(row) { return row.isEmpty && this.timeline.settings.empty !== ""; }
 
-  /* Take note of which of *lanes*, those in sight of a source, have nothing in the window; return whether that is news. */
+  /* Record which of the visible *lanes* of a source are empty in the window; return whether any changed. */
   noteEmpty(source, lanes) {
     const { batch, shift } = source, { t0, t1 } = this.timeline.view, busy = new Set(), asked = new Set(lanes);
     for (let i = 0; i < batch.count; i++) {
@@ -110,7 +154,7 @@ export class Rows {
     return changed.length > 0;
   }
 
-  /* The top of the rows that scroll. */
+  /* The top of the scrolling rows. */
   get top() { return TOP + this.pinnedHeight; }
   get mostScroll() { return Math.max(0, this.restHeight + this.top + 8 - this.timeline.view.height); }
 
@@ -122,10 +166,10 @@ export class Rows {
   /* Return the top of a row on the canvas. */
   y(row) { return row.pinned ? TOP + row.top : this.top + row.top - this.scroll; }
 
-  /* Return the row that shows a lane of a source, also if the lane is of a rank folded into another; else null. */
+  /* Return the row of a lane of a source, even if its rank is folded into another one; null without one. */
   of(source, lane) { return lane >= 0 && source.rowOf[lane] >= 0 ? this.all[source.rowOf[lane]] : null; }
 
-  /* Return the place of the row at a height of the canvas: -1 above all of them, their number below. */
+  /* Return the index of the row at a height of the canvas: -1 above all rows, the number of rows below them. */
   placeAt(y) {
     if (y < TOP) { return -1; }
     const fixed = y < this.top, low = fixed ? 0 : this.pinnedCount, high = fixed ? this.pinnedCount : this.all.length;
@@ -136,19 +180,19 @@ export class Rows {
 
   at(y) { return this.all[this.placeAt(y)]; }
 
-  /* Return the lanes of a source whose rows are in sight, or at most *margin* rows away. */
+  /* Return the lanes of a source with visible rows, or rows at most *margin* rows away. */
   lanesInSight(source, margin) {
     const room = margin * this.laneHeight, low = this.top - room, high = this.timeline.view.height + room;
     return this.all.filter((row) => row.source === source && (row.pinned || (this.y(row) > low && this.y(row) < high))).map((row) => row.lane);
   }
 
-  /* Return all ranks of a source that have a row, folded ones too. */
+  /* Return all ranks of a source that have a row, including folded ranks. */
   ranksOf(source) { return [...new Set(this.all.filter((row) => row.source === source).flatMap((row) => row.group.ranks))]; }
 
-  /* Return one rank of each group of a source that has a row: the others did the same. */
+  /* Return one rank of each group of equal ranks of a source that has a row. */
   representatives(source) { return [...new Set(this.all.filter((row) => row.source === source).map((row) => row.group.rank))]; }
 
-  /* Pin, hide, or show again the ranks that a row stands for. */
+  /* Pin or hide the ranks of a row, or undo that. */
   toggle(setting, rank) {
     const ranks = ranksOf(this.timeline.settings[setting]) || new Set();
     if (!ranks.delete(rank)) { ranks.add(rank); }

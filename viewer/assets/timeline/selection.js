@@ -1,13 +1,16 @@
-/* The selected slice, steps from it to others, and what does the same in the run beside. */
+/* The selected slice, and the marked area with a summary of its slices. */
+import { rangesText } from "./address.js";
+import { element, exportLinks, list, table } from "./dom.js";
+import { LABEL_WIDTH } from "./rows.js";
 import { ask } from "./server.js";
-import { LABEL_WIDTH } from "./view.js";
 
+const { durationText } = window.chakrascopeUnits;
 const SLIGHT = 0.02;
 
 export class Selection {
   constructor(timeline) { Object.assign(this, { timeline, node: null, key: "", wanted: null, trail: [] }); }
 
-  /* Select a node on every page: the selection lives in the address. */
+  /* Select a node on every page, through the address. */
   choose(rank, node) {
     const query = new URLSearchParams(window.location.search);
     query.set("run", this.timeline.run);
@@ -17,7 +20,7 @@ export class Selection {
     return this.show({ rank, node });
   }
 
-  /* Show what the address selects; before the run is loaded, it waits until then. */
+  /* Show the selection of the address, once the run is loaded. */
   async show(selection) {
     const { timeline } = this, { dataset } = timeline.holder;
     this.wanted = selection;
@@ -27,7 +30,7 @@ export class Selection {
     if (!key) { this.node = null; this.key = ""; dataset.selected = ""; timeline.draw(); return; }
     const node = await timeline.details(timeline.main, selection.rank, selection.node, true);
     if (!this.wanted || key !== `${this.wanted.rank}:${this.wanted.node}` || !timeline.isShown) { return; }
-    // The rows may have been made anew under it: what was marked since stays, and so does the window.
+    // The rows may have been built again since: the marked area and the window stay.
     const isNew = key !== this.key;
     if (isNew) { timeline.area = null; }
     this.node = node; this.key = key;
@@ -38,7 +41,7 @@ export class Selection {
     await this.findCounterparts(node);
   }
 
-  /* Bring the selected slice into sight: a rank that is hidden or filtered out is shown again. */
+  /* Scroll to the selected slice; a hidden or filtered rank is shown again. */
   reveal(node) {
     const { timeline } = this, { rows, view } = timeline;
     if (!rows.of(timeline.main, node.lane) && node.lane >= 0) {
@@ -57,7 +60,7 @@ export class Selection {
     }
   }
 
-  /* Find what does the same in each run or step beside, and show how much longer it takes there. */
+  /* Find the counterpart in each compared run or step, and show the difference of its duration. */
   async findCounterparts(node) {
     const { timeline } = this, { others } = timeline.beside;
     for (const source of others) { source.counterpart = null; }
@@ -73,7 +76,7 @@ export class Selection {
     timeline.draw();
   }
 
-  /* Fit what is marked or selected; if that is shown already, everything. */
+  /* Fit the window to the marked area or selected slice; if it is fitted already, to the whole step. */
   fit() {
     const { area, view } = this.timeline, { node } = this;
     const chosen = area || (node && node.lane >= 0 ? { t0: node.start_ns, t1: node.end_ns } : null);
@@ -83,7 +86,7 @@ export class Selection {
     if (isShown) { view.fit(); } else { view.window(...wanted); }
   }
 
-  /* Go to the node whose end let the selected one start, or back along the trail of such steps. */
+  /* Select the cause of the selected node, or go back along the trail of causes. */
   walk(direction) {
     const { node } = this;
     if (!node) { return undefined; }
@@ -94,7 +97,7 @@ export class Selection {
     return this.back(node.cause);
   }
 
-  /* Go to the host work at the end of the chain of nodes that let the selected one start. */
+  /* Select the host work at the end of the chain of causes of the selected node. */
   async toHost() {
     const { node, timeline } = this, found = node && await ask("host", timeline.query({ rank: node.rank, node: node.node }));
     return found && node === this.node ? this.back(found.node) : undefined;
@@ -107,7 +110,7 @@ export class Selection {
     return this.choose(node.rank, cause);
   }
 
-  /* Select the next slice of the row, or the one before; the first of the window if none is selected. */
+  /* Select the next or previous slice of the row; the first slice of the window if none is selected. */
   step(direction) {
     const { main, rows, view } = this.timeline, { batch } = main, { node } = this;
     if (!batch) { return undefined; }
@@ -122,4 +125,50 @@ export class Selection {
     }
     return best >= 0 ? this.choose(node ? node.rank : own.group.rank, batch.node[best]) : undefined;
   }
+}
+
+/* A marked area in time and rows, and the summary of its slices. */
+const TITLES = {
+  operator: "Operator", name: "Name", row: "Row", kind: "Kind", slices: "Slices", total_ns: "Total", mean_ns: "Mean", longest_ns: "Longest",
+  measured_ns: "Measured total",
+};
+
+export class Area {
+  constructor(timeline, t0, t1, rows) {
+    Object.assign(this, { timeline, t0, t1, keys: new Set(rows.map((row) => this.key(row, timeline))) });
+  }
+
+  /* Return a key of a row that survives new lane numbers, which change while ranks are read. */
+  key(row, { sources } = this.timeline) { return `${sources.indexOf(row.source)}:${row.group.rank}:${row.place}`; }
+
+  /* Return the marked rows, even after all rows were built again. */
+  rows() { return this.timeline.rows.all.filter((row) => this.keys.has(this.key(row))); }
+
+  /* Return the summary of each run with rows in the area, as elements. */
+  async measure() {
+    const { sources } = this.timeline, parts = [];
+    for (const source of sources) {
+      const lanes = this.rows().filter((row) => row.source === source).map((row) => row.lane);
+      if (!lanes.length) { continue; }
+      const query = this.timeline.query({ run: source.run, t0: Math.round(this.t0 - source.shift), t1: Math.round(this.t1 - source.shift), lanes: rangesText(lanes) });
+      const found = await ask("area", query);
+      if (found) { parts.push(...this.title(source), ...summary(found, query)); }
+    }
+    return parts;
+  }
+
+  title(source) {
+    return this.timeline.sources.length < 2 ? [] : [element("p", source.title, "side-title")];
+  }
+}
+
+/* Return totals, and a table of the largest slices by name with links to the whole table. */
+function summary(found, query) {
+  const columns = found.columns.filter((column) => column !== "measured_ns" || found.rows.some((row) => row.measured_ns > 0));
+  const isTime = (column) => column.endsWith("_ns"), isNumber = (column) => isTime(column) || column === "slices";
+  const numbers = [...columns.keys()].filter((i) => isNumber(columns[i]));
+  const text = (value, column) => (isTime(column) ? durationText(Math.round(value)) : isNumber(column) ? value.toLocaleString("en") : value);
+  const rows = table(columns.map((column) => TITLES[column] || column), numbers, found.rows, (row) => columns.map((column) => text(row[column], column)));
+  const more = found.more > 0 ? [element("p", `and ${found.more.toLocaleString("en")} more names, in the export`)] : [];
+  return [list(found.details, "details"), exportLinks("area", query), rows, ...more];
 }

@@ -1,12 +1,11 @@
-/* What comes from the server: the lanes of a run, and the slices in a window of them. */
-
-/* Return the JSON that *path* answers, or null if the server refuses. */
+/* Requests for the lanes of a run and the slices in a window. */
+/* Return the JSON response of *path*, or null if the server refuses. */
 export async function ask(path, query) {
   const reply = await fetch(`./api/${path}?${query}`);
   return reply.ok ? reply.json() : null;
 }
 
-/* Read what SliceBatch.encode wrote. */
+/* Decode the output of SliceBatch.encode. */
 function decode(buffer) {
   const count = new DataView(buffer).getUint32(0, true);
   let at = 8;
@@ -23,12 +22,12 @@ export async function askSlices(query) {
   return reply.ok ? decode(await reply.arrayBuffer()) : null;
 }
 
-/* Return a run's lanes, its path and colours as a source of slices; throws an Error for people to read. */
+/* Return the lanes, path and colours of a run as a source of slices; throws an Error with a readable message. */
 export async function askSource(run, query) {
   const reply = await fetch(`./api/lanes?${query}`);
   if (!reply.ok) { throw new Error(`The timeline of ${run} cannot be read: the server answered ${reply.status}. Reload the page, or choose another run.`); }
   const data = await reply.json(), lanesOf = new Map(), lanes = [];
-  // Lanes of a large run have numbers with room between those of one rank and the next.
+  // Lane numbers of a large run leave gaps between ranks.
   data.lanes.forEach((lane) => {
     lanes[lane.lane] = lane;
     if (!lanesOf.has(lane.rank)) { lanesOf.set(lane.rank, []); }

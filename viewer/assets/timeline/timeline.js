@@ -1,27 +1,22 @@
 /* The timeline: puts its parts together, loads the runs it shows, and fetches the slices in sight. Each part has one
    concern and reaches the others through this object. */
-import { readSettings, readWindow, writeAddress } from "./address.js";
-import { Area } from "./area.js";
+import { rangesText, readSettings, readWindow, writeAddress } from "./address.js";
 import { Beside } from "./beside.js";
 import { element } from "./dom.js";
-import { Help, press } from "./keys.js";
+import { Help, Pointer, press } from "./input.js";
 import { Notes } from "./notes.js";
 import { paint } from "./paint.js";
 import { Panel } from "./panel.js";
-import { Pointer } from "./pointer.js";
-import { rangesText } from "./ranks.js";
-import { Rows } from "./rows.js";
-import { Search } from "./search.js";
-import { Selection } from "./selection.js";
+import { Rows, View } from "./rows.js";
+import { Area, Selection } from "./selection.js";
 import { ask, askSlices, askSource } from "./server.js";
-import { Tools } from "./tools.js";
-import { View } from "./view.js";
+import { Search, Tools } from "./tools.js";
 
 const FETCH_DELAY_MS = 90, ADDRESS_DELAY_MS = 150, ROWS_OF_MARGIN = 4;
-// Settings that change what the server answers.
+// Settings that need new data from the server.
 const SERVER_SETTINGS = ["rows", "colour", "beside", "measured"];
 
-export class Timeline {
+class Timeline {
   constructor(holder) {
     const canvas = holder.querySelector("canvas");
     Object.assign(this, { holder, canvas, context: canvas.getContext("2d"), settings: readSettings() });
@@ -46,9 +41,14 @@ export class Timeline {
   get scheme() { return this.holder.dataset.scheme === "dark" ? "dark" : "light"; }
   get isMeasured() { return this.holder.dataset.measured === "yes"; }
 
-  query(more) { return new URLSearchParams({ run: this.run, measured: this.isMeasured && this.settings.measured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
+  /* Whether host calls are shown by default, because the traces are small. */
+  get readsCalls() { return this.holder.dataset.calls === "yes"; }
+  /* Whether requests include measured rows and host calls: as set, or by default once the server has read the calls. */
+  get showsMeasured() { const { measured } = this.settings; return this.isMeasured && (measured === "1" || (measured === "" && this.callsRead === this.run)); }
 
-  /* The run beside has the colours of the one shown. */
+  query(more) { return new URLSearchParams({ run: this.run, measured: this.showsMeasured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
+
+  /* A compared run has the colours of the run shown. */
   colouring(run) { return { colour: this.settings.colour, ...(run === this.run ? {} : { like: this.run }) }; }
 
   details(source, rank, node, flows) { return ask("node", this.query({ run: source.run, rank, node, flows: flows ? 1 : 0 })); }
@@ -70,12 +70,27 @@ export class Timeline {
     const [t0, t1] = (!isSame && readWindow(run)) || [];
     if (isSame) { this.refresh(); } else if (t1 > t0) { this.view.window(t0, t1); } else { this.view.fit(); }
     if (this.selection.wanted) { this.selection.show(this.selection.wanted); }
+    this.readCalls(run);
   }
 
-  /* Whether the page is still this one, which an answer of the server may come too late for. */
+  /* Read the host calls in the background, and show them once they are there. */
+  async readCalls(run) {
+    if (!this.readsCalls || !this.nested || this.settings.measured || this.callsAsked === run) { return; }
+    this.callsAsked = run;
+    this.tools.noteCalls(", being read…");
+    const query = { run, measured: 1, nested: 1 }, found = await ask("lanes", new URLSearchParams(query));
+    const lanes = found && found.lanes.some(({ level }) => level === "call") ? rangesText(found.lanes.map(({ lane }) => lane)) : "";
+    if (lanes) { await askSlices(new URLSearchParams({ ...query, lanes, px: 1 })); }
+    if (run !== this.run || !this.isShown) { return; }
+    this.tools.noteCalls(!found ? ": the traces cannot be read" : lanes ? "" : ": the traces have none");
+    if (lanes) { this.callsRead = run; }
+    if (lanes && !this.settings.measured) { this.next(() => this.loadAgain()); }
+  }
+
+  /* Whether this page is still shown; a late response must not change another page. */
   get isShown() { return this.holder.isConnected; }
 
-  /* Ask for the lanes again, and keep in its place the rank that is uppermost. */
+  /* Request the lanes again, and keep the uppermost rank in place. */
   async loadAgain() {
     const { rows } = this, top = rows.all.find((row) => !row.pinned && rows.y(row) >= rows.top - row.height), y = top && rows.y(top);
     await this.load(this.run);
@@ -83,7 +98,7 @@ export class Timeline {
     if (same) { rows.scrollBy(rows.y(same) - y); }
   }
 
-  /* Return what the server has of a run; what goes wrong stands where the slices would be. */
+  /* Return the source of a run; an error message is shown in place of the slices. */
   async source(run, nested) {
     try {
       const source = await askSource(run, this.query({ run, nested, ...this.colouring(run) }));
@@ -96,7 +111,7 @@ export class Timeline {
     }
   }
 
-  /* Make the rows anew, and show in the tools and the panel what there is. */
+  /* Build the rows again, and update the tools and the panel. */
   arrange() {
     this.rows.arrange();
     this.tools.shown();
@@ -106,7 +121,7 @@ export class Timeline {
     this.panel.showTab();
   }
 
-  /* Change a setting; those that the server has to know of are asked for anew. */
+  /* Change a setting, and request new data if the setting needs it. */
   set(name, value) {
     if (this.settings[name] === value) { return undefined; }
     this.settings[name] = value;
@@ -131,7 +146,7 @@ export class Timeline {
     this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.settings, this.view); } }, ADDRESS_DELAY_MS);
   }
 
-  /* Fetch the slices of the rows in sight, with half a window before and after. */
+  /* Fetch the slices of the visible rows, with half a window before and after. */
   async fetch() {
     const sequence = ++this.sequence, { t0, t1, span, width } = this.view;
     const inSight = this.sources.map((source) => this.rows.lanesInSight(source, ROWS_OF_MARGIN));
@@ -143,17 +158,17 @@ export class Timeline {
       })) : null;
     }));
     if (sequence !== this.sequence || !this.isShown) { return; }
-    // How many lanes a rank of a large run has is known once it was read: another edition has others.
+    // The number of lanes of a rank of a large run is known once it is read; a new edition has other lanes.
     if (this.sources.some((source, i) => batches[i] && batches[i].edition !== source.edition)) { this.loadAgain(); return; }
     this.sources.forEach((source, i) => { source.batch = batches[i] || source.batch; });
     const isNews = this.sources.filter((source, i) => batches[i] && this.rows.noteEmpty(source, inSight[i])).length > 0;
-    // Rows that are folded make room for others, and those that no longer are need some.
+    // Folding or unfolding rows changes the height of the others.
     if (isNews && this.settings.empty) { this.rows.fitHeight(); this.refresh(); return; }
     this.draw();
     this.holder.dataset.slices = batches.reduce((sum, batch) => sum + (batch ? batch.count : 0), 0);
   }
 
-  /* Select a slice; of the run beside, which no other page shows, only the details are shown. */
+  /* Select a slice; for a slice of a compared run, which no other page shows, show its details only. */
   async choose(source, rank, node) {
     if (source === this.main) { this.selection.choose(rank, node); return; }
     const found = await this.details(source, rank, node, true);
@@ -170,7 +185,7 @@ export class Timeline {
     if (node && node.lane >= 0) { this.mark(node.start_ns, node.end_ns, this.rows.all); this.measure(); }
   }
 
-  /* Sum up what lies in the marked area. */
+  /* Show the summary of the marked area. */
   async measure() {
     const { area } = this, parts = await area.measure();
     if (area === this.area && this.isShown) { this.panel.showArea(parts); }
@@ -182,12 +197,12 @@ export class Timeline {
     else if (this.settings.seek) { this.search.stop(); }
   }
 
-  /* Do one thing after the other, however fast the keys come; what fails, as without a server, stops none after it. */
+  /* Queue an action, so that fast keys act in order; a failed action does not stop the following ones. */
   next(act) { this.turn = this.turn.then(act).catch(() => undefined); }
 
   focus() { this.canvas.focus({ preventScroll: true }); }
 
-  /* Keys work wherever the focus is, unless something is being typed; all of it ends with the page. */
+  /* Listen to keys wherever the focus is, except in text fields, until the page is left. */
   listenWhileShown() {
     const isTyping = (target) => target instanceof Element && target.closest("input, textarea, select, [contenteditable], [role='dialog'], [role='listbox']");
     const ends = new AbortController(), resize = new ResizeObserver(() => { if (this.isLoaded) { this.rows.fitHeight(); this.refresh(); } });
@@ -200,13 +215,13 @@ export class Timeline {
   }
 }
 
-/* The address may be ahead of a selection that is still on its way from the server; then this one is old. */
+/* Return whether the address has a newer selection than this one from the server. */
 function isOld(selection) {
   const query = new URLSearchParams(window.location.search), rank = query.get("rank");
   return Boolean(selection && selection.node >= 0 && rank !== null && (Number(rank) !== selection.rank || Number(query.get("node")) !== selection.node));
 }
 
-/* Show a run and what is selected, as the page has them. */
+/* Show a run and the selection of the page. */
 export function show(run, selection) {
   const holder = document.getElementById("timeline");
   if (!holder || !run) { return; }

@@ -1,6 +1,7 @@
-/* The timeline's controls above the canvas, and the legend of its colours. */
-import { element, labelled } from "./dom.js";
-import { ranksOf } from "./ranks.js";
+/* The controls above the canvas, the legend of colours, and the search. */
+import { rangesText, ranksOf } from "./address.js";
+import { button, element, labelled } from "./dom.js";
+import { ask } from "./server.js";
 
 const CHOICES = {
   rows: ["Rows", { "": "auto", nested: "nested", flat: "streams" }],
@@ -19,11 +20,25 @@ export class Tools {
     fold.title = "one row for equal ranks";
     foldEmpty.title = "fold rows without slices in the window";
     document.getElementById("timeline-tools").replaceChildren(timeline.search.element, ...choices, this.rankFilter(), "Fold", fold, foldEmpty);
-    const measured = this.box("measured", "timeline-measured", "Measured, with host calls", { on: "1", off: "" });
+    const measured = this.box("measured", "timeline-measured", timeline.readsCalls ? "Measured rows" : "Measured, with host calls", { on: "1", off: "" });
     this.controls.measured.disabled = !timeline.isMeasured;
     if (!timeline.isMeasured) { measured.title = "this workload was not captured"; }
-    document.getElementById("timeline-beside").before(measured);
+    const boxes = timeline.readsCalls ? [this.callsBox(), measured] : [measured];
+    document.getElementById("timeline-beside").before(...boxes);
   }
+
+  /* Return the checkbox for the host calls of a small capture; they are shown unless the setting *measured* is "0". */
+  callsBox() {
+    const box = element("input", null, "", { id: "timeline-calls", type: "checkbox", onchange: () => this.timeline.set("measured", box.checked ? "" : "0") });
+    const label = element("label", null, "timeline-control");
+    this.callsStatus = element("span", " Host calls", "", { role: "status" });
+    label.append(box, this.callsStatus);
+    this.calls = box;
+    return label;
+  }
+
+  /* Show the progress of reading the host calls next to their checkbox. */
+  noteCalls(text) { this.callsStatus.textContent = ` Host calls${text}`; }
 
   choice(name, title, options) {
     const select = element("select", null, "timeline-input", { id: `timeline-${name}`, onchange: () => { this.timeline.set(name, select.value); this.timeline.focus(); } });
@@ -43,7 +58,7 @@ export class Tools {
     return labelled("Ranks", input);
   }
 
-  /* Return a box to tick; *on* and *off* are the setting's values. */
+  /* Return a labelled checkbox; *on* and *off* are the values of its setting. */
   box(name, id, title, { on, off }) {
     const box = element("input", null, "", { id, type: "checkbox", onchange: () => this.timeline.set(name, box.checked ? on : off) });
     const label = element("label", null, "timeline-control");
@@ -52,13 +67,14 @@ export class Tools {
     return label;
   }
 
-  /* Show in the controls what is set, but leave alone what somebody is typing into. */
+  /* Update the controls to the settings, except for a field with the focus. */
   shown() {
     for (const [name, control] of Object.entries(this.controls)) {
       const value = this.timeline.settings[name];
       if (control.type === "checkbox") { control.checked = value === control.value && !control.disabled; }
       else if (control !== document.activeElement) { control.value = value; }
     }
+    if (this.calls) { this.calls.checked = this.timeline.settings.measured !== "0"; }
     const { legend, more } = this.timeline.main, out = document.getElementById("timeline-legend");
     const rest = more ? [element("span", `and ${more.toLocaleString("en")} more, whose colours repeat these`, "legend-item")] : [];
     out.replaceChildren(...legend.map(legendItem), ...rest);
@@ -70,4 +86,84 @@ function legendItem([name, colour]) {
   box.style.background = colour;
   item.append(box, name.length > MOST_NAME ? `${name.slice(0, MOST_NAME - 1)}…` : name);
   return item;
+}
+
+/* The search: it marks all matches and steps through them. */
+const FIND_DELAY_MS = 200;
+
+export class Search {
+  constructor(timeline) {
+    // *hits* has the number of matches and the current one; null until the server has answered.
+    Object.assign(this, { timeline, hits: null, timer: 0 });
+    this.input = element("input", null, "timeline-input", { id: "timeline-find", type: "search", placeholder: "search ( / )", autocomplete: "off", spellcheck: false });
+    this.input.setAttribute("aria-label", "Search the timeline");
+    this.input.addEventListener("input", () => { clearTimeout(this.timer); this.timer = setTimeout(() => this.seek(this.input.value.trim()), FIND_DELAY_MS); });
+    this.input.addEventListener("keydown", (event) => this.key(event));
+    this.count = element("span", "", "timeline-found", { id: "timeline-found", role: "status" });
+    const arrow = (text, words, way) => button(text, () => timeline.next(() => this.step(way)), { title: words, ariaLabel: words });
+    this.element = element("div", null, "timeline-find");
+    this.element.append(this.input, arrow("‹", "previous hit", -1), arrow("›", "next hit", 1), this.count);
+  }
+
+  get text() { return this.timeline.settings.seek; }
+
+  key(event) {
+    if (event.key === "Enter") {
+      event.preventDefault();
+      clearTimeout(this.timer);
+      this.timeline.next(() => this.step(event.shiftKey ? -1 : 1, this.input.value.trim()));
+    } else if (event.key === "Escape") { event.preventDefault(); event.stopPropagation(); this.stop(); this.timeline.focus(); }
+  }
+
+  focus() { this.input.focus(); this.input.select(); }
+
+  /* Update the field to the search of the address, unless it has the focus. */
+  shown() {
+    if (this.input !== document.activeElement) { this.input.value = this.text; }
+    if (this.text && !this.hits) { this.seek(this.text); }
+  }
+
+  /* Mark all matches of *text*, and show their number. */
+  async seek(text) {
+    const { timeline } = this;
+    if (!timeline.isLoaded) { return; }
+    timeline.settings.seek = text;
+    this.hits = null;
+    timeline.refresh();
+    if (!text) { this.count.textContent = ""; delete timeline.holder.dataset.found; return; }
+    const hits = await this.ask({});
+    if (this.text === text && hits) { this.show({ ...hits, at: -1 }); }
+  }
+
+  ask(where) {
+    const { rows, main } = this.timeline;
+    return ask("seek", this.timeline.query({ seek: this.text, ranks: rangesText(rows.representatives(main)), ...where }));
+  }
+
+  /* Go to the next or previous match, starting with the first one in the window. */
+  async step(way, text) {
+    const { timeline } = this;
+    if (text !== undefined && text !== this.text) { await this.seek(text); }
+    if (!this.text || !timeline.isLoaded) { return; }
+    if (!this.hits) { await this.seek(this.text); }
+    const isFirst = !this.hits || this.hits.at < 0, count = isFirst ? 0 : this.hits.count;
+    const hits = await this.ask(isFirst ? { t0: Math.round(timeline.view.t0) } : { at: (this.hits.at + way + count) % Math.max(1, count) });
+    if (!hits) { return; }
+    this.show({ ...hits, at: hits.count ? hits.at : -1 });
+    if (hits.count) { await timeline.selection.choose(hits.rank, hits.node); }
+  }
+
+  show(hits) {
+    const { count, at, ranks } = hits, where = ranks ? ` in ${ranks} ranks` : "", number = (value) => value.toLocaleString("en");
+    this.hits = hits;
+    this.count.textContent = (count ? (at < 0 ? `${number(count)} found` : `${number(at + 1)} of ${number(count)}`) : "nothing found") + where;
+    this.count.title = where ? "Large runs are searched a few ranks at a time: enter ranks under Ranks to search these." : "";
+    this.timeline.holder.dataset.found = `${at + 1}/${count}`;
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.input.value = "";
+    this.seek("");
+  }
 }

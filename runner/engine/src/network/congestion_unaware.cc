@@ -1,5 +1,6 @@
 // The congestion-unaware network: every message takes its latency and serialization time, and never
-// queues.
+// queues. ASTRA-sim charges a message only for the lowest dimension in which its two ranks differ. With
+// trace semantics, a message pays the latency of every such dimension and the bandwidth of the slowest.
 #include <algorithm>
 
 #include "../errors.h"
@@ -12,7 +13,7 @@ namespace {
 class UnawareNetwork final : public Network {
   public:
     UnawareNetwork(const Config& config, EventQueue& events, Mailbox& mailbox)
-        : events_(events), mailbox_(mailbox) {
+        : events_(events), mailbox_(mailbox), lowest_alone_(config.semantics == Semantics::AstraSim) {
         for (std::size_t i = 0; i < config.topology.size(); ++i) {
             dimensions_.push_back({shape_of(config.topology[i]), config.npus_count[i], config.latency[i],
                                    bytes_per_ns(config.reached_bandwidth(i))});
@@ -28,6 +29,8 @@ class UnawareNetwork final : public Network {
 
     const std::vector<LinkUse>& links() const override { return links_; }
 
+    const Undercharged* undercharged() const override { return &undercharged_; }
+
   private:
     struct Dimension {
         Shape shape;
@@ -36,19 +39,27 @@ class UnawareNetwork final : public Network {
         double bandwidth;
     };
 
-    // Only the lowest dimension in which the two ranks differ adds latency.
     Time time(Route route, std::uint64_t size) const {
-        int source = route.source, destination = route.destination;
+        double latency = 0, serialization = 0;
+        Time lowest = 0;
+        int differing = 0, source = route.source, destination = route.destination;
         for (const Dimension& dimension : dimensions_) {
+            if (source == destination) break;
             const int from = source % dimension.count, to = destination % dimension.count;
             if (from != to) {
-                const double serialization = static_cast<double>(size) / dimension.bandwidth;
-                return truncate(hops(dimension, from, to) * dimension.latency + serialization);
+                latency += hops(dimension, from, to) * dimension.latency;
+                serialization = std::max(serialization, static_cast<double>(size) / dimension.bandwidth);
+                if (++differing == 1) lowest = truncate(latency + serialization);
             }
             source /= dimension.count;
             destination /= dimension.count;
         }
-        return 0;
+        if (differing < 2) return lowest;
+        const Time whole = truncate(latency + serialization);
+        if (!lowest_alone_) return whole;
+        if (whole - lowest > undercharged_.whole - undercharged_.charged)
+            undercharged_ = {route, size, lowest, whole};
+        return lowest;
     }
 
     static int hops(const Dimension& dimension, int from, int to) {
@@ -60,6 +71,8 @@ class UnawareNetwork final : public Network {
 
     EventQueue& events_;
     Mailbox& mailbox_;
+    const bool lowest_alone_;  // as in ASTRA-sim
+    mutable Undercharged undercharged_;
     std::vector<Dimension> dimensions_;
     std::vector<LinkUse> links_;
 };

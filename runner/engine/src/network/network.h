@@ -32,6 +32,15 @@ struct LinkUse {
     std::uint64_t messages = 0;
 };
 
+// The message that ASTRA-sim's congestion-unaware network undercharges most: its ranks differ in several
+// dimensions, and the network charges the lowest one alone.
+struct Undercharged {
+    Route route{};
+    std::uint64_t size = 0;
+    Time charged = 0;
+    Time whole = 0;  // the time with the latency and the bandwidth of every dimension; 0: no such message
+};
+
 class Gpus;
 
 // Carries a message from its source to its destination and then notifies the mailbox.
@@ -47,6 +56,8 @@ class Network {
     // Whether the run stopped because packet trains distorted the congestion marks that senders
     // react to.
     virtual bool misled_by_trains() const { return false; }
+    // The worst message of a network that charges one dimension of several; null for other networks.
+    virtual const Undercharged* undercharged() const { return nullptr; }
     // The GPUs that the network connects; null for all other networks.
     virtual Gpus* gpus() { return nullptr; }
 };

@@ -274,7 +274,7 @@ class FoldFinder {
             const std::int32_t peer = ring.at(place);
             mixer.add(colours_[peer]);
             mixer.add(index_of(fold_.shape(peer).groups, group));
-            if (ring.local) add_distance(mixer, rank, peer);
+            add_distance(mixer, rank, peer);
         };
         if (ring.count < 2) return;
         switch (implementation.algorithm) {
@@ -306,17 +306,17 @@ class FoldFinder {
         add_distance(mixer, rank, peer);
     }
 
-    // The properties that determine the delay between two ranks: the lowest dimension in which they differ,
-    // and their distance in it.
+    // The properties that determine the delay between two ranks: the dimensions in which they differ, and
+    // their distance in each. ASTRA-sim's semantics only charge the lowest one.
     void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
-        for (std::size_t d = 0; d < config_.npus_count.size(); ++d) {
+        for (std::size_t d = 0; d < config_.npus_count.size() && from != to; ++d) {
             const std::int32_t count = config_.npus_count[d],
                                step = (to % count - from % count + count) % count;
             if (step != 0) {
                 mixer.add(d);
                 const bool ring = shape_of(config_.topology[d]) == Shape::Ring;
                 mixer.add(ring ? static_cast<std::uint64_t>(std::min(step, count - step)) : 1);
-                return;
+                if (config_.semantics == Semantics::AstraSim) return;
             }
             from /= count;
             to /= count;

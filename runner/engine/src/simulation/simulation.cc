@@ -187,6 +187,7 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     output.replayed = cluster.replayed;
     if (cluster.config.record_links) output.links = cluster.mailbox.network().links();
     if (const FabricReport* report = cluster.mailbox.network().report()) output.fabric = *report;
+    if (const Undercharged* worst = cluster.mailbox.network().undercharged()) output.undercharged = *worst;
     if (const Gpus* gpus = cluster.mailbox.network().gpus()) {
         output.gpu_use = gpus->use();
         output.events += gpus->events();

@@ -62,8 +62,9 @@ struct Output {
     int overtaking = 0;           // final value of Config::overtaking
     std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
     std::uint64_t replayed = 0;   // collectives without messages, which took their recorded times
-    std::uint64_t evened =
-        0;  // upper bound for the collectives of a program whose unequal amounts were ignored
+    // Upper bound for the collectives of a program whose unequal amounts were ignored.
+    std::uint64_t evened = 0;
+    Undercharged undercharged;
 };
 
 // Called regularly with the simulated time and the number of finished ranks; false cancels.

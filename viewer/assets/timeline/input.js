@@ -1,13 +1,13 @@
-/* The mouse on the canvas: hover, click, drag, wheel. */
-import { element } from "./dom.js";
-import { LABEL_WIDTH, OVERVIEW_HEIGHT } from "./view.js";
+/* The mouse on the canvas (hover, click, drag, wheel), the keys, and the box that lists them. */
+import { button, element, list } from "./dom.js";
+import { LABEL_WIDTH, OVERVIEW_HEIGHT } from "./rows.js";
 
 const { durationText } = window.chakrascopeUnits;
 const LEAST_DRAG = 4;
 
 export class Pointer {
   constructor(timeline) {
-    // *at* is where the pointer is, *hovered* names the slice there; the tooltip of the *quiet* one is closed.
+    // *at* is the position of the pointer, *hovered* the key of the slice there; the tooltip of the slice *quiet* is closed.
     Object.assign(this, { timeline, at: null, hovered: "", quiet: null, drag: null, tip: element("div", null, "timeline-tip") });
     const { canvas, holder } = timeline;
     holder.appendChild(this.tip);
@@ -18,7 +18,7 @@ export class Pointer {
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
   }
 
-  /* Return the slice at a point: its row, and its place in the row's batch; or null. */
+  /* Return the slice at a point as its row and its index in the row's batch; null without one. */
   hit(x, y) {
     const { rows, view } = this.timeline, row = rows.at(y);
     if (!row || !row.source.batch || x < LABEL_WIDTH) { return null; }
@@ -32,7 +32,7 @@ export class Pointer {
     return best < 0 ? null : { row, batch, i: best, rank: row.group.rank, node: batch.node[best] };
   }
 
-  /* Close the tooltip: it stays closed until the pointer leaves what it is of. */
+  /* Close the tooltip until the pointer leaves the slice. */
   hideTip() {
     this.quiet = this.hovered;
     this.tip.style.display = "none";
@@ -63,7 +63,7 @@ export class Pointer {
     if (hit) { timeline.choose(hit.row.source, hit.rank, hit.node); }
   }
 
-  /* A slice above others has no node of its own: its time is marked, and what is in it summed up. */
+  /* Mark the time of a slice above others, such as a module, and sum up the slices in it. */
   markGroup({ row, batch, i }) {
     const { timeline } = this, { shift } = row.source;
     const isBelow = (each) => (row.thread ? each.thread === row.thread && each.place >= row.place : each.measured === row.measured);
@@ -123,4 +123,63 @@ function tipText({ row, batch, i }, facts) {
   if (row.isGroup) { return [batch.name[i] >= 0 ? batch.names[batch.name[i]] : row.label, span, `longest in it: ${facts.Name}`].join(" · "); }
   const times = row.measured ? `measured ${facts.Measured}` : facts.Simulated;
   return [facts.Name, times, facts.Module].filter(Boolean).join(" · ") + (merged > 1 ? ` · longest of ${merged} here` : "");
+}
+
+/* The keys of the timeline, and the box that lists them. */
+const ZOOM = 0.7;
+const pointed = ({ pointer: { at } }) => (at && at.x > LABEL_WIDTH ? at.x : undefined);
+const zoom = (factor) => (timeline) => timeline.view.zoom(factor, pointed(timeline));
+const pan = (way) => ({ view }) => view.pan((way * view.width) / 6);
+const scroll = (way) => ({ rows }) => rows.scrollBy(3 * way * rows.laneHeight);
+const walk = (way) => (timeline) => timeline.next(() => timeline.selection.walk(way));
+const step = (way) => (timeline) => timeline.next(() => timeline.selection.step(way));
+
+// Rows of the box of keys: names of keys, their effect, and the action of each key.
+const KEYS = [
+  ["W, S", "zoom in or out at the pointer, also with Ctrl and the wheel", { w: zoom(ZOOM), s: zoom(1 / ZOOM) }],
+  ["A, D, ←, →", "move in time, also by dragging", { a: pan(-1), d: pan(1), ArrowLeft: pan(-1), ArrowRight: pan(1) }],
+  ["↑, ↓", "scroll through the ranks, also with the wheel", { ArrowUp: scroll(-1), ArrowDown: scroll(1) }],
+  ["F", "fit the selection or the marked area; press again to fit the whole step", { f: ({ selection }) => selection.fit() }],
+  ["M", "mark the time of the selected slice, and sum up the slices in it", { m: (timeline) => timeline.markSelected() }],
+  ["Shift and drag", "mark an area, and sum up its slices by name", {}],
+  ["/", "search; Enter and Shift+Enter, or N and Shift+N, step through the matches", {
+    "/": ({ search }) => search.focus(), n: (timeline, event) => timeline.next(() => timeline.search.step(event.shiftKey ? -1 : 1)),
+  }],
+  [", and .", "select the previous or next slice of the row", { ",": step(-1), ".": step(1) }],
+  ["[ and ]", "select the cause of the selected node, or go back", { "[": walk(-1), "]": walk(1) }],
+  ["H", "select the host work that the selected slice waited for; ] goes back", { h: (timeline) => timeline.next(() => timeline.selection.toHost()) }],
+  ["T", "write a note on the marked area or the selection", { t: ({ notes }) => notes.write() }],
+  ["P", "show or hide the critical path", { p: (timeline) => { timeline.showPath = !timeline.showPath; timeline.draw(); } }],
+  ["Click on a rank's name", "pin the rank at the top; with Shift, hide it", {}],
+  ["Esc", "close this help, remove the marked area, or end the search", { Escape: (timeline) => timeline.escape() }],
+  ["?", "this help", { "?": ({ help }) => help.toggle() }],
+];
+const ACTIONS = Object.assign({}, ...KEYS.map(([, , actions]) => actions));
+
+export function press(timeline, event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || !timeline.isLoaded) { return; }
+  const action = ACTIONS[event.key] || ACTIONS[event.key.toLowerCase()];
+  if (action) { event.preventDefault(); timeline.pointer.hideTip(); action(timeline, event); }
+}
+
+export class Help {
+  constructor(timeline) {
+    this.timeline = timeline;
+    this.box = element("div", null, "timeline-keys", { id: "timeline-keys", tabIndex: -1 });
+    this.box.setAttribute("role", "dialog"); this.box.setAttribute("aria-label", "Keys of the timeline");
+    this.box.append(element("h3", "Keys of the timeline"), list(KEYS), button("Close", () => this.toggle()));
+    this.box.addEventListener("keydown", (event) => {
+      if (event.key === "Escape" || event.key === "?") { event.preventDefault(); event.stopPropagation(); this.toggle(); }
+    });
+    const opener = document.getElementById("timeline-help-open");
+    if (opener) { opener.onclick = () => this.toggle(); }
+  }
+
+  get isOpen() { return this.box.isConnected; }
+
+  toggle() {
+    if (this.isOpen) { this.box.remove(); this.timeline.focus(); return; }
+    this.timeline.holder.parentElement.append(this.box);
+    this.box.focus();
+  }
 }
