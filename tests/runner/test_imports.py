@@ -11,7 +11,7 @@ from workloads import coll, comp, workload
 
 from chakrascope.cli import _doctor as _doctor_command
 from chakrascope.converter import Workload
-from chakrascope.converter.building import _finished, finished_ranks
+from chakrascope.converter.building import _workers, finished_ranks
 from chakrascope.errors import Cancelled, ChakrascopeError, StudyError, UsageError
 from chakrascope.runner import (
     ImportRequest,
@@ -369,7 +369,7 @@ class TestStopped:
 
     @pytest.fixture(autouse=True)
     def always_worth_it(self, monkeypatch):
-        monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+        monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
 
     @staticmethod
     def after_one(done, _total):
@@ -440,7 +440,7 @@ class TestStopped:
 
 
 def test_the_doctor_of_a_study_goes_on(study, folder, monkeypatch):
-    monkeypatch.setattr(_finished, "_WORTH_KEEPING_BYTES", 1)
+    monkeypatch.setattr(_workers, "_WORTH_KEEPING_BYTES", 1)
     (item,) = (item for item in find_items(folder) if item.kind == "trace set")
     import_item(study, folder, item.id, "mine", unheard)
     with pytest.raises(Cancelled):
