@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -108,6 +108,9 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     passes = _COMPARE[limit.sign]
     change = _change(limit.quantity, base, other)
     if not passes(other if limit.change == "value" else _measure(limit, base, other - base), limit.value):
+        if limit.change != "value" and _is_hidden_by_noise(found, limit, base, row):
+            text = f"{change}: within the limit, but the noise of the steps is wider than the limit."
+            return Judgement(limit.text, "undecided", text)
         return Judgement(limit.text, "kept", f"{change}.")
     if limit.change == "value":
         return _by_value(found, limit, change)
@@ -121,6 +124,20 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
             outcome = "undecided"
         return Judgement(limit.text, outcome, f"{change}: past the limit, but {_UNSURE[verdict]}.")
     return Judgement(limit.text, "failed", f"{change}.")
+
+
+def _is_hidden_by_noise(found: StepDiff, limit: Limit, base: int, row: Mapping[str, Any]) -> bool:
+    """Return whether the noise between steps alone reaches past *limit*.
+
+    A given variation between starts, or enough starts, decides instead.
+    """
+    layout = found.layout
+    if layout.exact or layout.by_starts or layout.between_starts is not None:
+        return False
+    passes = _COMPARE[limit.sign]
+    if passes(0, limit.value):  # noise around a difference of 0 is always past such a limit
+        return False
+    return any(passes(_measure(limit, base, int(row[end])), limit.value) for end in ("low", "high"))
 
 
 def _measure(limit: Limit, base: int, delta: int) -> Fraction | float:
