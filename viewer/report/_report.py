@@ -57,6 +57,7 @@ def report_html(run: OpenRun) -> str:
     environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
         name=run_name(run.info),
+        subject=f"{run.info.workload} · run {run.info.id[:8]} of {run.info.created[:10]}",
         ranks=count_text(run.info.num_ranks, "rank"),
         qualifiers=[*filter(None, [run.deviation]), *run.summary.qualifiers],
         headline=run.summary.headline,
