@@ -10,6 +10,7 @@ import numpy as np
 
 from ...converter import Graph, NodeType, Workload
 from ...errors import UsageError
+from .._captured import COMPUTED_FOR
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare
@@ -133,7 +134,8 @@ def predict_recorded(
         )
     chosen = precision or chip.precision
     prices = ChipPrices(chip, costs_on(network, chip.costs_of(software)), chosen, Links.of(network))
-    priced = replace(workload, graphs=tuple(_priced(graph, prices) for graph in workload.graphs))
+    graphs = tuple(_priced(graph, prices) for graph in workload.graphs)
+    priced = replace(workload, graphs=graphs, metadata={**workload.metadata, COMPUTED_FOR: chip.name})
     reached = reached_network(network, prices.costs)
     experiment = prepare(priced, predicted_system(network.topology), reached, backend=backend)
     result = get_backend(backend).run(experiment, progress)
