@@ -1,4 +1,4 @@
-"""The ``chakrascope`` command: one file per subcommand, no logic of its own."""
+"""The ``chakrascope`` command: one file per subcommand; the logic is in other packages."""
 
 from ._main import cli as cli
 from ._main import main as main

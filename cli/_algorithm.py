@@ -98,7 +98,9 @@ def inspect_command(
         _draw(found, output)
         return
     if view == "traffic":
-        print_frame(_traffic(found), output_format, title=f"{program.name}: who sends to whom", limit=60)
+        print_frame(
+            _traffic(found), output_format, title=f"{program.name}: bytes from rank to rank", limit=60
+        )
         return
     proof = prove(program)
     facts = dict(inspection_facts(found))

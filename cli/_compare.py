@@ -23,6 +23,7 @@ from ._output import (
     print_other_views,
     stage,
 )
+from ._run import print_foreign_compute
 from ._studies import MEASURED
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def compare_command(
         _print_causes(study, run_ids, output_format)
         return
     comparison = _comparison(study, run_ids, measured=measured)
+    if output_format == "table":
+        _print_subject(study, _chosen(study, run_ids, at_least=1 if measured else 2))
     if folder is not None:
         _write(comparison, folder)
     if output_format == "csv" and view == "nodes":
@@ -154,6 +157,15 @@ def compare_command(
         console.print(f"Reference run: {comparison.labels[0]}; --run ID and --measured choose another.")
 
 
+def _print_subject(study: Study, run_ids: Sequence[str]) -> None:
+    """Print the first line of the answer: the workload, and the runs with their backends and networks."""
+    infos = [study.run_info(run_id) for run_id in run_ids]
+    ranks = count_text(infos[0].num_ranks, "rank")
+    runs = ", ".join(f"{info.id[:8]} ({info.backend} on {info.network})" for info in infos)
+    text = f"{infos[0].workload}, {ranks}: {'run' if len(infos) == 1 else 'runs'} {runs}"
+    console.print(text, style="dim", markup=False, soft_wrap=True)
+
+
 def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) -> None:
     """Print the contribution of each differing setting to the step of the last run, relative to the first."""
     from ..runner.analysis import analyse_run, difference_of_runs
@@ -168,6 +180,8 @@ def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) ->
     if output_format != "table":
         print_frame(table, output_format)
         return
+    _print_subject(study, [base.info.id, other.info.id])
+    print_foreign_compute(study, [base.info.id, other.info.id])
     delta = other.result.makespan_ns - base.result.makespan_ns
     print_frame(table.drop(columns="share"), "table", title="What each setting adds to the step")
     console.print(

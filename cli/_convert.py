@@ -200,7 +200,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
     return Path(targets[0]), targets[1:]
 
 
-def _refuse_beside_logs(options: dict[str, Any], step: Step) -> None:
+def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
     """Raise `UsageError` for an option that does not apply to logs."""
     given = [f"{name}-trace" if name in _SIDES else name for name, value in options.items() if value]
     if step != "median":
@@ -275,7 +275,7 @@ def convert_command(
     where = Where(cluster, workers)
     files = {"host": host_trace, "device": device_trace, "linked": linked_trace, "capture": capture_trace}
     if logs:
-        _refuse_beside_logs(
+        _refuse_with_logs(
             {**files, "rescale-host": rescale_host, "workers": workers, "cluster": cluster}, step
         )
         workload, saved = convert_production_logs(study_folder, logs, prefix, of_logs)

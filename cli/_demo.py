@@ -11,8 +11,9 @@ from ..errors import UsageError
 from ..support import new_folder
 from ._convert import convert_latest, print_accounting
 from ._output import print_next
-from ._run import Target, print_runs, simulate_study
+from ._run import print_runs, simulate_study
 from ._summary import print_headline
+from ._target import Target
 from ._view import serve_study
 
 # Two ranks of examples/ddp_transformer, captured on the CPU.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 TABLE_VIEWS = ("causes", "types", "workers", "steps", "heat-map")
 _TITLES = {
-    "causes": "Causes, those that cost most first",
+    "causes": "Causes, the most costly first",
     "types": "Slowdown by type of operation",
     "workers": "Slowdown by worker",
     "steps": "Steps",
@@ -102,15 +102,14 @@ def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple
 
 def _print(diagnosis: Diagnosis, slowest: SlowestRank | None, busy: str) -> None:
     if diagnosis.anomalies:
-        print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, those that cost most first")
+        print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, the most costly first")
         for place, one in enumerate(diagnosis.anomalies, 1):
             _say(f"{place}. {one.sentence}")
-    elif diagnosis.checked:
-        _say("Nothing that was looked at is slower than its peers.")
     if slowest is not None:
         _say(slowest.sentence)
     if diagnosis.checked:
-        _say(f"Looked at: {'; '.join(diagnosis.checked)}.")
+        found = "" if diagnosis.anomalies else "no outlier beyond the noise in "
+        _say(f"Checked: {found}{'; '.join(diagnosis.checked)}.")
     for remark in filter(None, [busy, *diagnosis.remarks]):
         console.print(f"Note: {remark}", style="yellow", markup=False, soft_wrap=True)
 

@@ -12,14 +12,8 @@ import click
 from ..errors import BackendUnavailable, UsageError
 from ..support import count_text, duration_text, parse_duration, share_text
 from ._output import console, error_console, format_option, print_frame, print_json, print_next, stage
-from ._run import (
-    Target,
-    algorithm_choices,
-    algorithm_option,
-    choose_network,
-    print_runs,
-    simulate,
-)
+from ._run import algorithm_choices, algorithm_option, print_runs, simulate
+from ._target import Target, choose_network
 
 if TYPE_CHECKING:
     from ..runner import Result, Study

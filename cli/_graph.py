@@ -127,10 +127,11 @@ def graph_command(
     or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
     """
     from ..converter.readers.logs import which_logs
+    from ..runner import Study
 
     if file_format is not None and output is None:
         raise UsageError("--as is the format of a file. Next: add -o FILE.")
-    if which_logs(Path(target)):
+    if not Study.is_study(target) and which_logs(Path(target)):
         raise UsageError(f"{target} holds production logs. Next: 'chakrascope diagnose {target}'.")
     named = [name for name in _OF_A_RUN if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if output is None and not content and (text is not None or (named and _has_runs(target))):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LOG_VIEWS = ("stragglers", "collectives", "speeds")
 _TITLES = {
-    "stragglers": "Who comes last",
+    "stragglers": "Ranks that arrive last",
     "collectives": "Collectives",
     "speeds": "Speed by size, for calibration",
 }
@@ -53,12 +53,17 @@ _PLAIN = {
 
 
 def are_logs(targets: Sequence[str]) -> bool:
-    """Return whether *targets* are production logs, or an archive, which may contain some."""
+    """Return whether *targets* are production logs, or an archive that holds no traces."""
     from ..converter.readers import kind_of
     from ..converter.readers.logs import which_logs
+    from ..runner.study import find_items
 
     path = Path(targets[0])
-    return bool(which_logs(path)) or (path.is_file() and kind_of(path) == "archive")
+    if which_logs(path):
+        return True
+    if not path.is_file() or kind_of(path) != "archive":
+        return False
+    return not find_items(path.parent, {path.name})
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:

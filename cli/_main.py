@@ -63,7 +63,7 @@ _SECTIONS = {
     },
     "What would change it": {
         "what-if": "Simulate a run with parts of it faster, slower or removed.",
-        "compare": "Compare runs of a study, and runs with the measurement.",
+        "compare": "Compare simulations of one workload, and them with the measurement.",
         "diff": "Compare two captures, steps or runs; fail CI on a regression.",
         "sweep": "Compare clusters: simulate a workload on many and rank them.",
         "rescale": "Scale a captured job up.",
@@ -93,16 +93,45 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "slack": ("summary", "--view", "slack"),
     "studies": ("runs", "--studies"),
 }
+# Words of other tools, by the command line that answers them.
+_GUESSED = {
+    "summary TRACE": "analyse analyze bottleneck bottlenecks bound profile-trace stats trace-analysis why",
+    "summary STUDY --view operators": "kernel kernels operator operators ops top",
+    "summary STUDY --view collectives": "allreduce comm communication comms nccl",
+    "diagnose STUDY": "imbalance ranks skew slow straggler stragglers",
+    "timeline STUDY --host": "flame flamegraph stacks",
+    "timeline STUDY -o trace.json": "chrome chrome-trace perfetto",
+    "view STUDY": "browse dashboard gui open serve server show start ui viewer viz web",
+    "run STUDY --on 64xh100": "replay sim simulate simulation",
+    "sweep STUDY --on 64xa100,64xh100": "clusters compare-clusters explore tune",
+    "network": "chips cluster hardware machines systems topology",
+    "runs FOLDER": "history list ls projects workspace",
+    "predict --model llama3-8b --on 64xh100": "estimate forecast memory model",
+    "predict search --model llama3-8b --gpus 64": "autotune optimize parallelism plan search",
+    "trace -- torchrun train.py": "capture collect launch record start-trace",
+    "diff BEFORE@all AFTER@all --fail-if 'step > +3%'": "ci gate regress regression",
+    "doctor STUDY": "check lint validate verify",
+    "report STUDY": "html pdf share",
+    "rescale STUDY --dp 64": "scale scale-up upscale",
+    "import STUDY FOLDER": "add ingest load",
+    "generate all-reduce --ranks 8 -o PREFIX": "bench benchmark microbenchmark",
+    "query STUDY --examples": "duckdb select sql",
+    "--help": "help usage",
+}
 # Options that are looked for at a command, and the command that has them.
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
-    ("compare", "--network"): "chakrascope sweep STUDY --over network=NAME,NAME",
+    ("compare", "--network"): "chakrascope sweep STUDY --on 64xa100,64xh100",
+    ("compare", "--on"): "chakrascope sweep STUDY --on 64xa100,64xh100",
     ("predict", "--gpus"): "chakrascope predict search --model NAME --gpus N",
     ("predict", "--ranks"): "chakrascope predict search --model NAME --gpus N",
-    ("summary", "--network"): "chakrascope run STUDY --network NAME",
-    ("what-if", "--network"): "chakrascope run STUDY --network NAME",
+    ("predict search", "--on"): "chakrascope predict search --model NAME --chip h100 --gpus 64",
+    ("summary", "--network"): "chakrascope run STUDY --on 64xh100",
+    ("summary", "--on"): "chakrascope run STUDY --on 64xh100",
+    ("what-if", "--network"): "chakrascope run STUDY --on 64xh100",
+    ("what-if", "--on"): "chakrascope run STUDY --on 64xh100",
 }
 
-# The modules of commands whose module has another name.
+# Modules with another name than their command.
 _MODULES = {"emulate_agent": "emulate"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _NAMES = [*_TEXTS, *_HIDDEN]
@@ -142,7 +171,7 @@ class _Sections(click.Group):
         if args[0] not in _NAMES and Path(args[0]).exists():
             raise UsageError(f"{args[0]} is not a command. Next: chakrascope summary {shlex.join(args)}")
         if args[0] not in _NAMES and not ctx.resilient_parsing:
-            raise UsageError(f"There is no command '{args[0]}'{did_you_mean(args[0], _NAMES)}")
+            raise UsageError(f"There is no command '{args[0]}'{_instead(args[0])}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
@@ -165,6 +194,12 @@ class _Sections(click.Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
+def _instead(word: str) -> str:
+    """Return the end of a sentence on the unknown command *word*: the command that answers it."""
+    line = next((line for line, words in _GUESSED.items() if word.lower() in words.split()), None)
+    return f". Next: chakrascope {line}" if line else did_you_mean(word, _NAMES)
+
+
 def _imported(name: str) -> ModuleType:
     """Import the module *name* of this package.
 
@@ -184,10 +219,19 @@ def _imported(name: str) -> ModuleType:
 @click.group(cls=_Sections, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="chakrascope")
 def cli() -> None:
-    """Find what bounds a training step, on the cluster you have or the one you might buy.
+    r"""Find what bounds a training step, on the cluster you have or the one you might buy.
 
-    Start with `chakrascope profile -- torchrun --nproc-per-node 2 train.py`, or
-    with traces that you have: `chakrascope summary trace.json.gz`.
+    \b
+    a training script      chakrascope profile -- torchrun train.py
+    a trace (Perfetto)     chakrascope summary trace.json.gz
+    which rank is slow     chakrascope diagnose TRACES
+    slow collectives       chakrascope summary TRACES --view collectives
+    two clusters           chakrascope sweep STUDY --on 64xa100,64xh100
+    a model, no job yet    chakrascope predict --model llama3-8b --on 64xh100
+    a regression in CI     chakrascope diff OLD NEW --fail-if 'step > +3%'
+    a file to hand over    chakrascope report STUDY -o report.html
+    nothing yet            chakrascope demo
+    STUDY is a folder of captures and runs; most commands also take TRACES.
     """
 
 
@@ -195,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with the error's own code."""
     open_what_is_closed()
     write_what_the_terminal_can()
-    # PyArrow's default allocator keeps what is freed, and takes 60 ms more to write a workload.
+    # PyArrow's default allocator keeps freed memory, and takes 60 ms more to write a workload.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     try:
         sys.exit(cli.main(args=arguments, prog_name="chakrascope", standalone_mode=False) or 0)
@@ -227,7 +271,8 @@ def _elsewhere(error: click.ClickException) -> str:
     """Return a line that names another command with the unknown option of *error*, if there is one."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
-    command = _ELSEWHERE.get((error.ctx.info_name or "", error.option_name))
+    path = error.ctx.command_path.removeprefix("chakrascope ")
+    command = _ELSEWHERE.get((path, error.option_name))
     return f"Next: {command}\n" if command else ""
 
 

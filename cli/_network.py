@@ -14,7 +14,7 @@ from ..errors import UsageError, did_you_mean
 from ..support import bandwidth_text, count_text, duration_text, writing
 from ._options import LateChoice, network_changes
 from ._output import console, format_option, print_frame, print_json, print_rows
-from ._run import choose_network
+from ._target import choose_network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -155,8 +155,8 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
     if facts.diameter_links is None or facts.diameter_ns is None:
         yield "diameter", "not computed: too many ranks"
     else:
-        way = f"{count_text(facts.diameter_links, 'link')}, {duration_text(facts.diameter_ns)}"
-        yield "diameter", way
+        links = count_text(facts.diameter_links, "link")
+        yield "diameter", f"{links}, {duration_text(facts.diameter_ns)}"
     if facts.unreachable:
         yield "unreachable", f"{count_text(facts.unreachable, 'pair')} of ranks"
     if facts.halves_bytes_per_ns is not None:

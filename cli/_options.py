@@ -53,7 +53,7 @@ _WIDTH = re.compile(r"x(\d{1,4})")
 
 
 def network_changes(command: Command) -> Command:
-    """Add the options, whose values `link_defaults` and `failed_links` parse."""
+    """Add --fail and --link-default; `failed_links` and `link_defaults` parse their values."""
     for decorate in (
         click.option(
             "--fail",

@@ -37,6 +37,7 @@ _CELL_LENGTH = 400
 _LEAST_WIDTH = 8  # of a column of text
 _BORDER = 3  # between two columns, with a line
 _GAP = 2  # without one
+_LEAST_COLUMNS = 3  # that a narrow terminal shows; words break before there are fewer
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 
@@ -150,7 +151,7 @@ def print_frame(
         shown = frame if limit is None else frame.head(limit)
         columns = {str(name): shown[name].dtype.kind in "iuf" for name in shown.columns}
         _print_table(columns, shown.itertuples(index=False), title)
-        _tell_of_more(len(shown), len(frame) if count is None else count)
+        _print_remaining(len(shown), len(frame) if count is None else count)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
@@ -172,7 +173,7 @@ def print_columns(
         console.print(f"{title}: none" if title else "none")
         return
     _print_table(_numbers(columns), zip(*lists.values(), strict=True), title)
-    _tell_of_more(count if limit is None else limit, count)
+    _print_remaining(count if limit is None else limit, count)
 
 
 def print_coded(
@@ -198,7 +199,7 @@ def print_coded(
         print_json([dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)])
         return
     _print_table(_numbers(columns), zip(*values.values(), strict=True), title)
-    _tell_of_more(len(rows), count)
+    _print_remaining(len(rows), count)
 
 
 def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, bool]:
@@ -207,7 +208,7 @@ def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, 
     return {name: kind is not None and kind.kind in "iuf" for name, kind in kinds.items()}
 
 
-def _tell_of_more(shown: int, count: int) -> None:
+def _print_remaining(shown: int, count: int) -> None:
     """Print how many of *count* rows are not *shown*, and how to list them."""
     if shown < count:
         console.print(f"[dim]{count - shown} more rows; all of them with --format csv[/]")
@@ -223,17 +224,35 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
     """Print *rows* below *columns*: their names, and whether they hold numbers."""
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
-    heads, widths, ruled = _fitting(list(columns.values()), names, cells, console.width)
+    numeric = list(columns.values())
+    kept = _columns_that_fit(numeric, names, cells, console.width)
+    left_out, numeric, names = names[kept:], numeric[:kept], names[:kept]
+    cells = [row[:kept] for row in cells]
+    heads, widths, ruled = _fitting(numeric, names, cells, console.width)
     lines: dict[str, Any] = (
         {} if ruled else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
     )
     table = Table(title=title or None, title_justify="left", header_style="bold", **lines)
-    for head, numeric, width in zip(heads, columns.values(), widths, strict=True):
-        justify: Literal["left", "right"] = "right" if numeric else "left"
+    for head, is_number, width in zip(heads, numeric, widths, strict=True):
+        justify: Literal["left", "right"] = "right" if is_number else "left"
         table.add_column(head, justify=justify, overflow="fold", width=width)
     for row in cells:
         table.add_row(*row)
     console.print(table)
+    if left_out:
+        console.print(f"[dim]Left out for its width: {escape(', '.join(left_out))}; see --format csv.[/]")
+
+
+def _columns_that_fit(
+    numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
+) -> int:
+    """Return how many of the first columns fit into *room* with whole words; all if too few would."""
+    heads = [name.replace("_", " ") for name in names]
+    filled = list(zip(numeric, zip(heads, *cells, strict=True), strict=True))
+    for kept in range(len(names), _LEAST_COLUMNS - 1, -1):
+        if _widths(filled[:kept], room - _GAP * kept, whole=True) is not None:
+            return kept
+    return len(names)
 
 
 def _fitting(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,14 +12,16 @@ import click
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
+from ._machine import find_machine, on_option
 from ._options import CommandWithMore, network_changes, quantity
 from ._output import clock, console, print_json, print_next, print_rows, stage
 from ._plan_file import GIVEN, given_options, plan_file_options, save_plan
 from ._predict_script import ScriptJob, predict_script
 from ._predict_search import search_command
-from ._run import choose_network
+from ._target import choose_network, with_failures
 
 if TYPE_CHECKING:
+    from ..runner import NetworkConfig
     from ..runner.chips import Chip
     from ..runner.prediction import Prediction, Variation
     from ..runner.prediction.models import Plan, Transformer
@@ -166,8 +168,8 @@ def _refuse_without_effect(given: dict[str, Any]) -> None:
 
 _OF_SCRIPTS = ("world", "mesh", "arguments")
 _OF_BOTH = {
-    "model", "script", "chip_name", "network", "software", "precision", "backend", "every_rank",
-    "study_folder", "link_default", "failed", "output_format", "plan_file",
+    "model", "script", "machine_name", "chip_name", "network", "software", "precision", "backend",
+    "every_rank", "study_folder", "link_default", "failed", "output_format", "plan_file",
 }  # fmt: skip
 
 
@@ -229,12 +231,9 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     callback=_list_models,
     help="List the built-in models.",
 )
-@click.option(
-    "--chip", "chip_name", required=True, metavar="NAME|FILE", help="A built-in chip, or a YAML file."
-)
-@click.option(
-    "--network", required=True, metavar="NAME|FILE", help="Network preset or file; hgx-h100-64x8 is 64 nodes."
-)
+@on_option
+@click.option("--chip", "chip_name", metavar="NAME|FILE", help="A built-in chip, or a YAML file.")
+@click.option("--network", metavar="NAME|FILE", help="Network preset or file; hgx-h100-64x8 is 64 nodes.")
 @plan_options
 @click.option(
     "--software",
@@ -284,8 +283,9 @@ def predict_command(
     world: int | None,
     mesh: str,
     arguments: tuple[str, ...],
-    chip_name: str,
-    network: str,
+    machine_name: str | None,
+    chip_name: str | None,
+    network: str | None,
     software: str | None,
     backend: str,
     every_rank: bool,
@@ -305,14 +305,11 @@ def predict_command(
     downloaded. docs/validation/predictions.md compares predictions with public measurements. To find
     the best parallelism for a number of GPUs: `chakrascope predict search`.
     """
-    from ..runner import NetworkConfig, Study
-    from ..runner.chips import find_chip
+    from ..runner import Study
     from ..runner.prediction import Setting, keep_prediction, predict
     from ..runner.prediction.models import find_model
 
-    chip = find_chip(chip_name)
-    chosen = choose_network(network, None, link_default, failed)
-    cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
+    chip, cluster = _cluster(machine_name, chip_name, network, link_default, failed)
     if (model is None) == (script is None):
         raise UsageError("Give --model NAME, or --script FILE with the script's own arguments after `--`.")
     _refuse_options_of_the_other(ctx, is_script=script is not None)
@@ -353,6 +350,39 @@ def predict_command(
 predict_command.add_command(search_command)
 
 
+def _cluster(
+    machine_name: str | None,
+    chip_name: str | None,
+    network: str | None,
+    link_default: Sequence[str],
+    failed: Sequence[str],
+) -> tuple[Chip, NetworkConfig]:
+    """Return the chip and the network that the options name; raises `UsageError` without one of them."""
+    from ..runner import NetworkConfig
+    from ..runner.chips import find_chip
+
+    if machine_name is not None:
+        if chip_name is not None or network is not None:
+            raise UsageError("--on names chips and network together. Next: leave out --chip and --network.")
+        machine = find_machine(machine_name)
+        if machine.chip is None:
+            raise UsageError(
+                f"--on {machine_name} names no chip. Next: --on 64xh100, or --chip NAME --network "
+                f"{machine_name}."
+            )
+        if not failed and not link_default:
+            return machine.chip, machine.network
+        return machine.chip, with_failures(machine.network, failed)
+    if chip_name is None or network is None:
+        missing = "--network" if network is None else "--chip"
+        raise UsageError(
+            f"The machine is missing. Next: --on 64xh100, which names chips and network, or add {missing}."
+        )
+    chosen = choose_network(network, None, link_default, failed)
+    cluster = chosen if isinstance(chosen, NetworkConfig) else NetworkConfig.find(str(chosen))
+    return find_chip(chip_name), cluster
+
+
 def _variation(text: str | None, **draws: int | None) -> Variation | None:
     """Read ``kernels=5%,ranks=2%``; *draws* are ``replays`` and ``seed``."""
     from ..runner.prediction import Variation
@@ -380,7 +410,9 @@ def _print(prediction: Prediction) -> None:
     low, high = prediction.range_ns
     fullest = max(prediction.memory, key=lambda memory: memory.total)
     verdict = "fits" if prediction.fits else "does NOT fit"
+    machine = f"{setting.plan.world:,} x {setting.chip.name} on {setting.network.title}"
     rows = [
+        ("job", f"{setting.model.name} on {machine}, costs of {setting.software}"),
         ("plan", _plan_text(setting.plan)),
         (
             "step",

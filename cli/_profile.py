@@ -10,7 +10,8 @@ from ..errors import UsageError
 from ._convert import convert_latest, print_accounting
 from ._critical_path import print_critical_path
 from ._output import console, print_next
-from ._run import Target, choose_network, default_backends, print_runs, simulate_study, target_options
+from ._run import print_runs, print_subject, simulate_study
+from ._target import Target, target_options
 from ._trace import capture_into, capture_options, study_option
 
 
@@ -22,6 +23,7 @@ from ._trace import capture_into, capture_options, study_option
 def profile_command(
     *,
     study_folder: Path,
+    machine_name: str | None,
     system: str,
     network: str | None,
     logical: str | None,
@@ -37,7 +39,7 @@ def profile_command(
 ) -> int:
     """Capture COMMAND, convert it, simulate it and print what bounds the step.
 
-    Without --network the captured step is replayed as measured.
+    Without --on and --network the captured step is replayed as measured.
     """
     from ..runner import REPLAY, Study
     from ..runner.analysis import analyse_run
@@ -47,21 +49,27 @@ def profile_command(
             "--steps 0 records times only, which cannot be simulated. Next: `chakrascope trace --steps 0`, "
             "then `chakrascope diagnose`."
         )
-    if network is None and backends:
-        raise UsageError("--backend needs a --network; `chakrascope network` lists the presets.")
-    cluster = choose_network(network, logical, link_default, failed)
+    simulated = network is not None or machine_name is not None
+    if backends and not simulated:
+        raise UsageError("--backend needs a cluster. Next: add --on 64xh100, or --network PRESET_OR_FILE.")
+    target = Target.of_options(
+        machine_name,
+        system=system,
+        network=network,
+        memory=memory,
+        logical=logical,
+        link_default=link_default,
+        failed=failed,
+        backends=backends or (() if simulated else (REPLAY,)),
+    )
     study = Study.create(study_folder)
     window = {"warmup": warmup, "steps": steps, "fake_world": fake_world}
     trace_set = capture_into(study, command, **window, stacks=stacks)
     workload, _ = convert_latest(study, "median")
     print_accounting(workload)
-    target = Target(
-        system=system,
-        network=cluster,
-        memory=memory,
-        backends=backends or (default_backends(cluster) if cluster else (REPLAY,)),
-    )
     runs = simulate_study(study, target)
+    if simulated:
+        print_subject(study, target, runs[-1][0])
     print_runs(runs, remarks=False)
     run_id, _ = runs[-1]
     print_critical_path(analyse_run(study, run_id).summary)

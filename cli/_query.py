@@ -60,7 +60,7 @@ def query_command(
         return
     if timeout_ns > _LONGEST_NS:
         raise UsageError("--timeout is longer than a day; allow a day at most.")
-    run = open_run(study_folder, run_id)
+    run = open_run(study_folder, run_id, output_format)
     if tables:
         print_frame(sql_columns(run), output_format)
         return

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..errors import UsageError
 from ._output import console
 from ._studies import of_a_run, open_run
 
@@ -20,9 +21,12 @@ from ._studies import of_a_run, open_run
     show_default=True,
     help="HTML file to write.",
 )
-def report_command(study_folder: Path, run_id: str | None, output: Path) -> None:
+@click.option("--overwrite", is_flag=True, help="Replace the HTML file if it exists.")
+def report_command(study_folder: Path, run_id: str | None, output: Path, *, overwrite: bool) -> None:
     """Write a report on a run of STUDY as one HTML file, which needs no server and no network."""
     from ..viewer import write_report
 
-    run = open_run(study_folder, run_id)
+    if output.is_file() and not overwrite:
+        raise UsageError(f"{output} exists already. Next: add --overwrite, or -o with another name.")
+    run = open_run(study_folder, run_id, "table")
     console.print(f"Wrote {write_report(run.study, run.info.id, output)}")

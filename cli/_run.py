@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,10 +12,10 @@ import click
 from rich.markup import escape
 
 from ..errors import ChakrascopeError, UsageError
-from ..runner import DEFAULT_BACKEND, PACKET, about_backend, backends_that
+from ..runner import about_backend, backends_that
 from ..support import count_text, duration_text
 from ._each_step import print_each_step
-from ._options import failed_links, link_defaults, network_changes
+from ._machine import Origin, foreign_text
 from ._output import (
     clock,
     console,
@@ -27,44 +27,17 @@ from ._output import (
     print_rows,
     stage,
 )
-from ._study import new_study
+from ._studies import new_study
+from ._target import Target, target_options
 
 if TYPE_CHECKING:
-    from ..converter import Workload
-    from ..runner import Experiment, NetworkConfig, Result, Study
+    from ..runner import Experiment, Result, Study
 
 # With this many different programs, a run prints why it takes long.
 _MANY_PROGRAMS = 256
 # If a run takes longer than this, it prints how to shorten it.
 _LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
-    """Return the default backend: packets for a packet topology, else the analytical model."""
-    if isinstance(network, str):
-        packets = Path(network).suffix == ".txt"
-    else:
-        packets = network is not None and network.packet is not None and network.packet.topology is not None
-    return (PACKET,) if packets else (DEFAULT_BACKEND,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
-    """The cluster to simulate: a file or preset name each, the backends, and options of `prepare`."""
-
-    system: str
-    network: NetworkConfig | str | None
-    memory: str | None
-    backends: tuple[str, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def experiments(self, workload: Workload | str | Path, groups: str | None = None) -> Iterator[Experiment]:
-        """Yield the experiment of *workload*, or that with this PREFIX, on each backend."""
-        from ..runner import prepare
-
-        for backend in self.backends:
-            yield prepare(workload, self.system, self.network, self.memory, groups, backend, **self.options)
 
 
 algorithm_option = click.option(
@@ -108,88 +81,12 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 
 
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends*, with the variant *value* of the backend whose option is *what*."""
+    """Return the *backends*, with the variant *value* of the backend that has the option *what*."""
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
         name = backends_that("variant", value=what).strip("'")
         raise UsageError(f"--{what} is an option of --backend {name}. Next: add --backend {name}.")
     return tuple(f"{name}:{value}" if name in plain else name for name in backends)
-
-
-def target_options(command: Command) -> Command:
-    """Add the options that name the cluster and the backends."""
-    for decorate in (
-        network_changes,
-        click.option(
-            "--backend",
-            "backends",
-            multiple=True,
-            help="Simulator; repeatable. [default: analytical-unaware; packet for a config.txt]",
-        ),
-        click.option(
-            "--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."
-        ),
-        click.option(
-            "--system",
-            "--system-configuration",
-            "system",
-            default="default",
-            show_default=True,
-            help="System JSON file or preset.",
-        ),
-        click.option(
-            "--logical-topology",
-            "--logical-topology-configuration",
-            "logical",
-            help="Logical topology JSON that goes with a config.txt.",
-        ),
-        click.option(
-            "--network",
-            "--network-configuration",
-            "network",
-            help="Network YAML file or preset, an InfraGraph (YAML, JSON, XML of lstopo or NCCL), or "
-            "ASTRA-sim's config.txt for ns-3.",
-        ),
-    ):
-        command = decorate(command)
-    return command
-
-
-def choose_network(
-    network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
-) -> NetworkConfig | str | None:
-    """Return the objects that the options name; *logical* sets the dimensions of a config.txt."""
-    from ..runner import NetworkConfig
-
-    if failed:
-        return _with_failures(choose_network(network, logical, link_default), failed)
-    if link_default:
-        if network is None or logical is not None:
-            raise UsageError("--link-default needs an InfraGraph file as --network.")
-        return NetworkConfig.load(network, link_defaults(link_default))
-    if logical is None:
-        return network
-    if network is None or Path(network).suffix != ".txt":
-        raise UsageError(
-            f"--logical-topology arranges the hosts of ASTRA-sim's config.txt for ns-3, but --network is "
-            f"{network or 'not given'}. Next: add --network config.txt, or leave it out: a network YAML has "
-            "its own dimensions."
-        )
-    return NetworkConfig.load_packet(network, logical)
-
-
-def _with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -> NetworkConfig:
-    """Return *network* with the links in *failed* down or slow, in addition to its own failures."""
-    from ..runner import NetworkConfig
-    from ..runner.config import read_failures
-
-    if network is None:
-        raise UsageError("--fail needs a --network, whose links can fail.")
-    loaded = network if isinstance(network, NetworkConfig) else NetworkConfig.find(network)
-    written = [*(failure.to_dict() for failure in loaded.failures), *failed_links(failed)]
-    own = [f"{loaded.name}: failures[{number}]" for number in range(len(loaded.failures))]
-    entries = [*own, *(f"--fail {text}" for text in failed)]
-    return replace(loaded, failures=read_failures(written, loaded.devices, "--fail", entries))
 
 
 def simulate(
@@ -205,7 +102,7 @@ def simulate(
     for number, experiment in enumerate(experiments):
         if number == 0:
             warm_up(backends[1:], experiment.network)
-        _tell_why_long(experiment)
+        _print_why_long(experiment)
         ranks = count_text(experiment.workload.num_ranks, "rank")
         with stage(f"{experiment.backend}: {ranks} on {experiment.network.title}") as status:
             backend = get_backend(experiment.backend)
@@ -214,7 +111,7 @@ def simulate(
         yield experiment, result
 
 
-def _tell_why_long(experiment: Experiment) -> None:
+def _print_why_long(experiment: Experiment) -> None:
     """Print that many different ranks are simulated separately, with an estimate of the time.
 
     If it takes minutes because of the number of messages, print the reason and the remedy.
@@ -222,7 +119,7 @@ def _tell_why_long(experiment: Experiment) -> None:
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
         return
-    _tell(
+    _print_note(
         f"{len(source.programs):,} of {source.num_ranks:,} ranks have a separate program, so each is "
         f"simulated separately."
     )
@@ -235,15 +132,15 @@ def _tell_why_long(experiment: Experiment) -> None:
     key = experiment.network, experiment.system, load, experiment.backend
     seconds = estimate_s(*key)
     why = sends_one_by_one(*key) if seconds > _LONG_S else ""
-    _tell(f"It takes {duration_estimate([seconds])}, give or take a factor of two.")
+    _print_note(f"It takes {duration_estimate([seconds])}, give or take a factor of two.")
     if why:
-        _tell(
+        _print_note(
             f"Each message of each rank is simulated: {why}. Shorter: fewer chunks "
             "('preferred-dataset-splits'), a network of more dimensions, 'halvingDoubling' or 'ring'."
         )
 
 
-def _tell(text: str) -> None:
+def _print_note(text: str) -> None:
     error_console.print(text, style="dim", soft_wrap=True)
 
 
@@ -297,12 +194,28 @@ def print_runs(
 
 
 def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
-    """Warn of *runs* of *study* with compute times of a CPU on a machine with accelerators."""
+    """Warn of *runs* of *study* with compute times of a chip that the simulated machine does not have."""
     from ..runner.analysis import foreign_compute
 
-    notes = (foreign_compute(study.result(run), study.workload(study.run_info(run).workload)) for run in runs)
+    notes = []
+    for run in runs:
+        workload, info = study.run_workload(run), study.run_info(run)
+        notes.append(foreign_compute(study.result(run), workload))
+        if about_backend(info.backend).network:
+            network = replace(study.experiment(run).network, name=info.network)  # a stored one has no name
+            notes.append(foreign_text(workload, network))
     for text in dict.fromkeys(filter(None, notes)):
         error_console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+
+def print_subject(study: Study, target: Target, run_id: str) -> None:
+    """Print the first line on new runs: their workload, and the machine with its compute times."""
+    info = study.run_info(run_id)
+    ranks = count_text(info.num_ranks, "rank")
+    where = info.network
+    if target.machine is not None:
+        where = target.machine.text(Origin.of(study.workload(info.workload)))
+    console.print(f"{info.workload}, {ranks}, on {where}", style="dim", markup=False, soft_wrap=True)
 
 
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
@@ -368,6 +281,7 @@ def _print_remarks(results: list[Result]) -> None:
 def run_command(
     *,
     study_folder: Path | None,
+    machine_name: str | None,
     system: str,
     network: str | None,
     logical: str | None,
@@ -395,21 +309,22 @@ def run_command(
     """
     from ..runner import Study
 
-    cluster = choose_network(network, logical, link_default, failed)
-    named = tuple(dict.fromkeys(backends))
-    target = Target(
+    target = Target.of_options(
+        machine_name,
         system=system,
-        network=cluster,
+        network=network,
         memory=memory,
-        backends=on_machine(machine, _within(error, named or default_backends(cluster))),
-        options={
-            "num_queues_per_dim": num_queues_per_dim,
-            "injection_scale": injection_scale,
-            "rendezvous": rendezvous_protocol,
-            "semantics": semantics,
-            "algorithms": algorithm_choices(algorithms),
-        },
+        logical=logical,
+        link_default=link_default,
+        failed=failed,
+        backends=tuple(dict.fromkeys(backends)),
+        num_queues_per_dim=num_queues_per_dim,
+        injection_scale=injection_scale,
+        rendezvous=rendezvous_protocol,
+        semantics=semantics,
+        algorithms=algorithm_choices(algorithms),
     )
+    target = replace(target, backends=on_machine(machine, _within(error, target.backends)))
     _check(target, study_folder, workload, groups, queue=queue)
     if steps is not None:
         if study_folder is None or workload is not None or queue or only_check:
@@ -435,7 +350,9 @@ def run_command(
             return 0
         runs = simulate_study(study, target, prefix)
     if output_format == "table":
-        print_foreign_compute(study, [run_id for run_id, _ in runs])
+        print_subject(study, target, runs[-1][0])
+        if target.machine is None:
+            print_foreign_compute(study, [run_id for run_id, _ in runs])
         print_runs(runs, title=_simulated(study, runs))
         print_next("summary", study.path, "--run", runs[-1][0])
     print_results([result for _, result in runs], output_format, ranks=False)
@@ -477,7 +394,8 @@ def _check(
     """Raise `UsageError` for contradictory options."""
     if target.network is None and not all(map(_needs_no_network, target.backends)):
         raise UsageError(
-            "no network given. Next: add --network PRESET_OR_FILE; `chakrascope network` lists the presets."
+            "no cluster is named. Next: add --on 64xh100, or --network PRESET_OR_FILE; `chakrascope network` "
+            "lists the presets."
         )
     if study_folder is None and workload is None:
         raise UsageError("give a STUDY folder, --workload-configuration=PREFIX, or both to keep the run.")

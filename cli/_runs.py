@@ -130,14 +130,16 @@ def _print_runs(study: Study, find: str, output_format: str) -> None:
 
 
 def _runs_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the columns of runs that fit on a terminal."""
-    notes = [name for name in ("tags", "note") if any(row[name] for row in rows)]
-    # A default label contains both.
-    redundant = all(row["label"] == f"{row['backend']} on {row['network']}" for row in rows)
-    what = [] if redundant else ["backend", "network"]
+    """Return the columns of runs that fit on a terminal; a default label repeats backend and network."""
+    rows = [row | {"label": "" if row["label"] in _default_labels(row) else row["label"]} for row in rows]
+    texts = [name for name in ("label", "tags", "note") if any(row[name] for row in rows)]
     steps = ["steps"] if any(row["steps"] > 1 for row in rows) else []
-    names = ["id", "label", *what, "ranks", "makespan_ns", *steps, *notes]
+    names = ["id", "backend", "network", "ranks", "makespan_ns", *steps, *texts]
     return [{name: row[name] for name in names} for row in rows]
+
+
+def _default_labels(row: dict[str, Any]) -> tuple[str, str]:
+    return f"{row['backend']} on {row['network']}", f"measured ({row['backend']})"
 
 
 def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: str, *, resume: bool) -> None:

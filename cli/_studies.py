@@ -1,14 +1,17 @@
-"""Common parts of the commands that explain a run of a study."""
+"""Open the study and the run of a command, and print the first line of its answer."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..errors import ChakrascopeError
 from ..runner import REPLAY
 from ..support import count_text
 from ._output import console, counter, stage
@@ -51,6 +54,28 @@ def open_study(paths: Path | Sequence[Path]) -> Study:
         return study_of_traces(given, counter(status, "ranks"))
 
 
+@contextlib.contextmanager
+def new_study(folder: Path) -> Iterator[Study]:
+    """Open the study at *folder* for the block, created if there is none.
+
+    If the block fails with an error of ours, a new study without a run is removed again, so a misspelled
+    preset leaves nothing behind. Its workloads are copies in that case.
+    """
+    from ..runner import Study
+
+    known, existed = Study.is_study(folder), folder.exists()
+    study = Study.create(folder)
+    try:
+        yield study
+    except ChakrascopeError:
+        if not known and not study.runs():
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not existed:
+                folder.rmdir()
+        raise
+
+
 def holds_traces(path: Path) -> bool:
     """Return whether *path* is a file, or a folder with importable content."""
     from ..runner.study import find_items
@@ -84,7 +109,8 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
 
 def _measured(study: Study) -> str:
     """Return the replay of the newest captured workload, simulated if the study has none yet."""
-    from ._run import Target, simulate_study
+    from ._run import simulate_study
+    from ._target import Target
 
     prefix = study.workload_prefix(study.measured_workload())
     for info in reversed(study.runs()):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
 from ..support import count_text
+from ._machine import Origin, find_machine
 from ._output import cluster_option, console, error_console, format_option, print_frame, print_next
 from ._run import machine_option, on_machine, print_foreign_compute
+from ._target import refuse_with_on
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..runner import Sweep
+    from ..runner import Study, Sweep
     from ..runner.sweep import Goal, Range, Space, SweepProgress
 
 _MOST_ROWS = 20
@@ -39,6 +42,13 @@ _MOST_ROWS = 20
 )
 @click.option(
     "--list", "points_file", metavar="FILE", help="A file of points, one JSON object of settings per line."
+)
+@click.option(
+    "--on",
+    "machine_names",
+    metavar="MACHINE,MACHINE,...",
+    help="Clusters to compare, each in one word: 64xa100,64xh100, presets, or YAML files with chip, "
+    "network and memory.",
 )
 @click.option("--network", help="Network YAML file or preset to start from.")
 @click.option(
@@ -115,6 +125,7 @@ def sweep_command(
     study_folder: Path,
     axes: tuple[str, ...],
     points_file: str | None,
+    machine_names: str | None,
     backends: tuple[str, ...],
     machine: str | None,
     limits: tuple[str, ...],
@@ -128,20 +139,23 @@ def sweep_command(
     output_format: str,
     **choices: Any,
 ) -> None:
-    """Simulate STUDY's workload on every combination of settings, best first.
+    """Compare clusters: simulate STUDY's workload on each, or on every combination of settings, best first.
+
+    `--on 64xa100,64xh100` compares two clusters. `--over` sweeps any setting.
 
     Points that were simulated before are not simulated again, so the same command resumes a sweep.
     """
     from ..runner import DEFAULT_BACKEND, Study, read_sweep, run_sweep
     from ..runner.sweep import Goal, Prices, known_goal, multiply, pair_table, parse_limits, read_points
 
-    if (shown is None) == (not axes and points_file is None):
+    if (shown is None) == (not axes and points_file is None and machine_names is None):
         raise UsageError(
-            "Give --over KEY=VALUE,VALUE or --list FILE to sweep, or --show NAME alone to print an earlier "
-            "sweep."
+            "Give --on 64xa100,64xh100 to compare clusters, --over KEY=VALUE,VALUE or --list FILE to sweep, "
+            "or --show NAME alone to print an earlier sweep."
         )
     study = Study.open(study_folder)
     at_most = parse_limits(limits)
+    machines = _machines(study, machine_names, choices)
     if shown is not None:
         found = read_sweep(study, shown)
         goal = known_goal(found.points, Goal(least, at_most))
@@ -151,9 +165,13 @@ def sweep_command(
         over = _axes(axes, backends)
         if trials is not None and points_file is not None:
             raise UsageError("a search chooses its own points. Next: leave out --list, or --trials.")
+        if trials is not None and machines:
+            raise UsageError("--trials chooses its own points. Next: leave out --on, or --trials.")
         points = multiply(read_points(points_file) if points_file is not None else [{}], _grid(over, trials))
+        if machines:
+            points = multiply(list(machines.values()), points)
         choices |= {"backend": backends[0] if backends else DEFAULT_BACKEND}
-        with _telling_if_interrupted(study_folder), _progress() as progress:
+        with _resumable(study_folder), _progress() as progress:
             found = run_sweep(
                 study,
                 points if trials is None else over,
@@ -164,13 +182,13 @@ def sweep_command(
                 progress=progress,
                 **choices,
             )
-    if output_format == "table":
+    if output_format == "table" and not machines:
         print_foreign_compute(study, found.kept)
     if pairs:
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
     else:
-        _print(study_folder, found, output_format, least, front=_front(front, against))
-    _tell_of_limits(found, Goal(least, at_most))
+        _print(study_folder, found, output_format, least, machines, front=_front(front, against))
+    _print_unmet_limits(found, Goal(least, at_most))
     if shown is None and found.failed == len(found.points):
         raise BackendError(f"No point of the sweep has a result: {found.points['error'].iloc[0]}")
 
@@ -219,7 +237,7 @@ def _progress() -> Iterator[SweepProgress]:
 
 
 @contextmanager
-def _telling_if_interrupted(study_folder: Path) -> Iterator[None]:
+def _resumable(study_folder: Path) -> Iterator[None]:
     """Print the progress of a sweep that Ctrl-C stops, and how to resume it."""
     from ..runner.sweep import SweepInterrupted
 
@@ -251,7 +269,27 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
     return front_table(points, against)
 
 
-def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, front: str | None) -> None:
+def _machines(study: Study, names: str | None, choices: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the settings of each machine that ``--on`` names, and print where its compute times are from."""
+    if names is None:
+        return {}
+    refuse_with_on(network=choices["network"], memory=choices["memory"], system=choices["system"])
+    origin = Origin.of(study.workload(choices["workload"]))
+    machines = [find_machine(name) for name in names.split(",") if name.strip()]
+    for machine in machines:
+        error_console.print(machine.text(origin), style="dim", markup=False, soft_wrap=True)
+    return {machine.name: machine.settings(origin) for machine in machines}
+
+
+def _print(
+    study_folder: Path,
+    found: Sweep,
+    output_format: str,
+    least: str,
+    machines: Mapping[str, Mapping[str, Any]],
+    *,
+    front: str | None,
+) -> None:
     done = found.points[found.points["state"] == "done"]
     if front is not None:
         done = _worth_their_cost(found.points, front)
@@ -260,7 +298,7 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
         return
     if len(done):
         title = f"Sweep {found.name}, {'best first' if front is None else 'Pareto front'}"
-        print_frame(_for_people(done, least), "table", title=title, limit=_MOST_ROWS)
+        print_frame(_for_people(done, least, machines), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
     more = f", {found.failed} failed" if found.failed else ""
@@ -283,7 +321,7 @@ def _print(study_folder: Path, found: Sweep, output_format: str, least: str, *, 
         print_next("view", study_folder, "--run", found.kept[0])
 
 
-def _tell_of_limits(found: Sweep, goal: Goal) -> None:
+def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
     """Print that no point is within the limits; the first point is then the nearest."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
@@ -291,8 +329,23 @@ def _tell_of_limits(found: Sweep, goal: Goal) -> None:
         error_console.print(f"No point is within the limits ({limits}); the first comes nearest.")
 
 
-def _for_people(points: pd.DataFrame, least: str) -> pd.DataFrame:
-    """Return the settings under short names, with the figures of the objective."""
+def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the settings under short names, with the figures of the objective.
+
+    The settings of *machines* are shown as their names.
+    """
+    if machines:
+        keys = list(dict.fromkeys(key for machine in machines.values() for key in machine))
+        named = [
+            next(
+                name
+                for name, machine in machines.items()
+                if all(_equal(row[key], machine.get(key)) for key in keys)
+            )
+            for row in points[keys].to_dict("records")
+        ]
+        points = points.drop(columns=keys)
+        points.insert(0, "on", named)
     settings = list(points.columns[: points.columns.get_loc("id")])
     ranks = ["ranks"] if points["ranks"].nunique() > 1 else []
     cost = ["cost"] if points["cost"].notna().any() else []
@@ -301,3 +354,10 @@ def _for_people(points: pd.DataFrame, least: str) -> pd.DataFrame:
     short = {name: name.partition(".")[2].removesuffix("-implementation") or name for name in settings}
     unique = len(set(short.values())) == len(short)
     return shown.rename(columns=short) if unique else shown
+
+
+def _equal(value: Any, setting: Any) -> bool:
+    """Return whether a cell of the table has the *setting*; None stands for an empty cell."""
+    return value == setting or (
+        setting is None and (value is None or (isinstance(value, float) and math.isnan(value)))
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError, UsageError
 from ..runner import AWARE, PACKET
+from ..support import bytes_text, count_text, duration_text, share_text
 from ._output import console, print_coded, print_frame
 
 if TYPE_CHECKING:
@@ -123,9 +124,9 @@ _NO_CALLS = (
 _EMPTY = {
     "calibration": "The network of this run was not fitted to measurements. Next: 'chakrascope calibrate' "
     "writes such a network file for --network.",
-    "loads": "Loads are those of switches, and this network links its ranks directly. Next: --view traffic.",
+    "loads": "Only switches have loads, and this network links its ranks directly. Next: --view traffic.",
     "streams": "No rank of this run computes on a device or communicates. Next: `chakrascope critical-path "
-    "STUDY` shows what its hosts do.",
+    "STUDY` shows the work of its hosts.",
     "operators": "The workload of this run has no operators: it was not converted from traces, or by an "
     "earlier version. Convert the traces again.",
     "steps": "The workload of this run has no captured steps: it was not converted from traces, or by an "
@@ -147,6 +148,9 @@ def print_view(
     table = _chosen(_table(run, name, view), name, rank, node)
     if output_format != "table":
         print_frame(table, output_format)
+    elif name == "collectives":
+        console.print(collectives_text(table), markup=False, soft_wrap=True)
+        _print_table(view, table)
     elif name == "operators":
         _print_table(view, _operators_shown(table))
     else:
@@ -174,12 +178,36 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:
-    """Print what is *shown* of a table to people, and how to read it."""
+    """Print the rows *shown* for people, and a note on how to read them."""
     shown = shown[list(view.columns or shown.columns)]
     shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
     print_frame(shown, "table", title=view.title, limit=view.limit)
     if view.note:
         console.print(f"[dim]{view.note}[/]")
+
+
+def collectives_text(table: pd.DataFrame) -> str:
+    """Return a verdict on the collectives in *table*: waiting or transfer, and the slowest one."""
+    skew, transfer = int(table["skew_ns"].sum()), int(table["transfer_ns"].sum())
+    total = skew + transfer
+    if not total:
+        return f"{count_text(len(table), 'collective')} take no time."
+    slowest = table.loc[(table["skew_ns"] + table["transfer_ns"]).idxmax()]
+    rate = slowest["bus_bytes_per_ns"]
+    speed = f" at {rate:.3g} GB/s of bus bandwidth" if rate > 0 else ""
+    cause = (
+        "most of it is waiting for the last rank: `chakrascope diagnose` names it"
+        if 2 * skew > total
+        else "most of it is transfer: a faster network or algorithm would help"
+    )
+    on_path = int(table["on_path_ns"].sum())
+    return (
+        f"{count_text(len(table), 'collective')} take {duration_text(total)}, {duration_text(on_path)} of it "
+        f"on the critical path; {share_text(skew / total)} is skew, {share_text(transfer / total)} transfer: "
+        f"{cause}. The slowest is {slowest['operation']} of {bytes_text(int(slowest['size_bytes']))}: "
+        f"{duration_text(int(slowest['skew_ns']))} skew, {duration_text(int(slowest['transfer_ns']))} "
+        f"transfer{speed}."
+    )
 
 
 def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""``chakrascope what-if``: the step with something faster, smaller or removed."""
+"""``chakrascope what-if``: simulate the step with parts of it faster, slower or removed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,13 @@ def what_if_command(
     title = "With this changed" if changes else f"Each {times:g} times as fast"
     print_frame(table if output_format != "table" else table.drop(columns="key"), output_format, title=title)
     if output_format == "table":
-        console.print(f"Against run {info.id}, whose step takes {info.makespan_ns:,} ns.")
+        if any(target.what == "bandwidth" for target, _ in changes):
+            console.print(
+                "Latencies are unchanged: --faster latency:0=2 shortens them too, and --faster "
+                "kind:communication=inf removes all communication.",
+                style="dim",
+            )
+        console.print(f"Compared with run {info.id}: its step takes {info.makespan_ns:,} ns.")
 
 
 def _faster(text: str) -> tuple[Target, float]:

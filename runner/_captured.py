@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-COMPUTED_FOR = "computed_for"  # in a workload's metadata: the chip whose peaks give its compute times
+COMPUTED_FOR = "computed_for"  # in a workload's metadata: the chip for which its compute times were predicted
 
 
 def has_lanes(metadata: Mapping[str, object]) -> bool:

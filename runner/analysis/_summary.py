@@ -10,6 +10,7 @@ import numpy as np
 
 from ...converter import Workload
 from ...converter.building import (
+    UNMARKED,
     ProfilerOverhead,
     captured_steps,
     computed_on_host,
@@ -182,6 +183,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
     overhead = profiler_overhead(workload.metadata)
     unsized = unsized_communication(workload)
     first = [
+        _unmarked_steps(workload.metadata),
         stood_in(workload.metadata),
         foreign_compute(result, workload),
         unsized.text if unsized else "",
@@ -193,6 +195,16 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
         texts = [line for line in texts if overhead.text not in line]
         first.insert(0, _of_the_profiler(overhead, bound_by))
     return tuple(line for line in dict.fromkeys([*first, *texts]) if line)
+
+
+def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
+    """Return a note on traces without step marks, whose iterations may count as one step."""
+    if UNMARKED not in metadata.get("assumptions", ()):
+        return ""
+    return (
+        "No step is marked in the traces, so all that was recorded counts as one step, even if it is several "
+        "iterations. Next: call `prof.step()` after each iteration of the script."
+    )
 
 
 def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:

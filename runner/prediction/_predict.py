@@ -10,6 +10,7 @@ from typing import Any
 from ...converter import Workload
 from ...errors import UsageError
 from ...support import bytes_text, share_text
+from .._captured import COMPUTED_FOR
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare
@@ -200,7 +201,8 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
     every_rank = every_rank or needs_every_rank(setting.network)
     node_size = Links.of(setting.network).node_size
     workload = training_step(setting.model, plan, setting.prices, node_size, every_rank=every_rank)
-    workload = replace(workload, metadata={**workload.metadata, "assumptions": assumptions(setting)})
+    facts = {"assumptions": assumptions(setting), COMPUTED_FOR: setting.chip.name}
+    workload = replace(workload, metadata={**workload.metadata, **facts})
     system = predicted_system(setting.network.topology)
     network = reached_network(setting.network, costs)
     return prepare(workload, system, network, backend=backend)

@@ -15,6 +15,7 @@ from ...converter import Graph, NodeType, Workload
 from ...converter.building import counts_whole
 from ...errors import UsageError
 from ...support import share_text
+from .._captured import COMPUTED_FOR
 from .._experiment import Experiment
 from .._result import Result
 from .._simulate import prepare
@@ -160,7 +161,7 @@ def predict_recorded(
     precisions = _precisions_on(chip, precision)
     prices = {name: ChipPrices(chip, costs, name, links) for name in {*precisions.values()}}
     graphs = tuple(_priced(graph, precisions, prices) for graph in workload.graphs)
-    priced = replace(workload, graphs=graphs)
+    priced = replace(workload, graphs=graphs, metadata={**workload.metadata, COMPUTED_FOR: chip.name})
     reached = reached_network(network, costs)
     experiment = prepare(priced, predicted_system(network.topology), reached, backend=backend)
     result = get_backend(backend).run(experiment, progress)

@@ -18,7 +18,7 @@ from studies import make_study
 
 import chakrascope.cli
 from chakrascope.cli import cli
-from chakrascope.cli._main import _ELSEWHERE
+from chakrascope.cli._main import _ELSEWHERE, _GUESSED
 from chakrascope.runner import NetworkConfig, Workspace
 
 
@@ -62,7 +62,7 @@ VERBS = {
 # Options whose meaning depends on the command; all others are explained in the same words.
 BY_COMMAND = {
     "--as", "--backend", "--by", "--check", "--chip", "--dp", "--find", "--host", "--hosts", "--keep",
-    "--label", "--measured", "--name", "--network", "--node", "--note", "--output", "--port", "--pp",
+    "--label", "--measured", "--name", "--network", "--node", "--note", "--on", "--output", "--port", "--pp",
     "--rank", "--ranks", "--run", "--size", "--steps", "--system", "--tag", "--tp", "--view", "--workers",
     "--workload",
 }  # fmt: skip
@@ -167,9 +167,34 @@ def test_a_capture_that_left_nothing_leaves_no_study(tmp_path, capfd):
     assert not study.exists()
 
 
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("simulate", "Next: chakrascope run STUDY"),
+        ("analyze", "Next: chakrascope summary TRACE"),
+        ("stragglers", "Next: chakrascope diagnose STUDY"),
+        ("ui", "Next: chakrascope view STUDY"),
+        ("flamegraph", "Next: chakrascope timeline STUDY --host"),
+        ("summry", "did you mean 'summary'?"),
+    ],
+)
+def test_a_word_of_another_tool_leads_to_a_command(word, hint, capsys):
+    assert command_line.run(word, "study") == 2
+    assert f"There is no command '{word}'" in (err := capsys.readouterr().err)
+    assert hint in err
+
+
+def test_each_guessed_word_leads_to_one_command_that_exists():
+    words = [word for line in _GUESSED.values() for word in line.split()]
+    assert len(words) == len(set(words))
+    commands = set(cli.list_commands(click.Context(cli)))
+    assert not commands & set(words)
+    assert {line.split()[0] for line in _GUESSED} <= commands | {"--help"}
+
+
 @pytest.mark.parametrize(("command", "option"), _ELSEWHERE)
 def test_an_option_of_another_command_leads_to_it(capsys, command, option):
-    assert command_line.run(command, option, "1") == 2
+    assert command_line.run(*command.split(), option, "1") == 2
     assert capsys.readouterr().err.endswith(f"Next: {_ELSEWHERE[command, option]}\n")
 
 
@@ -460,3 +485,37 @@ def test_runs_of_a_folder_are_its_studies_and_of_a_study_its_runs(made, capsys):
     assert len(json.loads(answer(capsys, "runs", made, "--format", "json"))) == 2
     assert command_line.run("runs", "--jobs") == 2
     assert "Next: chakrascope runs STUDY --jobs" in capsys.readouterr().err
+
+
+def test_a_report_replaces_no_file_unless_asked_to(made, tmp_path, capsys):
+    file = tmp_path / "report.html"
+    file.write_text("mine")
+    code, _, err = run_and_read(capsys, "report", made, "-o", file)
+    assert (code, file.read_text()) == (2, "mine")
+    assert "add --overwrite" in err
+    assert command_line.run("report", made, "-o", file, "--overwrite") == 0
+    assert "hand-made · run " in file.read_text()
+
+
+def test_the_table_of_collectives_begins_with_a_verdict(made, capsys):
+    line = answer(capsys, "summary", made, "--view", "collectives").splitlines()[1]
+    assert line.startswith("6 collectives take ")
+    assert "The slowest is all_reduce of 6.00 MiB" in line
+
+
+def test_a_bandwidth_that_grows_leaves_latencies(made, capsys):
+    run = answer(capsys, "run", made, "--network", "cpu-cluster-8").split("--run ")[1].split()[0]
+    said = answer(capsys, "what-if", made, "--run", run, "--faster", "bandwidth:0=2")
+    assert "Latencies are unchanged" in said
+    assert "kind:communication=inf" in said
+
+
+def test_traces_without_step_marks_say_that_they_count_as_one_step(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": start, "dur": 50}
+        for name, start in (("aten::mm", 0), ("aten::add", 60))
+    ]
+    trace = tmp_path / "rank0.pt.trace.json"
+    trace.write_text(json.dumps({"traceEvents": events}))
+    assert "counts as one step, even if it is several" in answer(capsys, "summary", trace)

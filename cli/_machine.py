@@ -1,0 +1,289 @@
+"""The option ``--on``: chips with the network and memory around them, under one name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import ConfigError, UsageError, did_you_mean
+from ..support import share_text
+from ..support.documents import read_yaml
+
+if TYPE_CHECKING:
+    from ..converter import Workload
+    from ..runner import NetworkConfig, SystemConfig
+    from ..runner.chips import Chip
+
+_NUMBER_FIRST = re.compile(r"(?P<count>\d{1,7})[^0-9a-z]*(?:x[^0-9a-z]*)?(?P<chip>[a-z][a-z0-9-]*)")
+_NUMBER_LAST = re.compile(r"(?P<chip>[a-z][a-z0-9-]*?)[^0-9a-z]*[x*×:][^0-9a-z]*(?P<count>\d{1,7})")
+_KEYS = ("chip", "network", "memory")
+_CPU = "a CPU"
+
+on_option = click.option(
+    "--on",
+    "machine_name",
+    metavar="MACHINE",
+    help="The cluster in one word: chips with their usual network (64xh100), a network preset "
+    "(hgx-h100-8x8), or a YAML file with chip, network and memory.",
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A cluster as ``--on`` names it; *chip* is None if neither the name nor the links identify one.
+
+    *network_file* is the path of a network that is no preset.
+    """
+
+    name: str
+    chip: Chip | None
+    network: NetworkConfig
+    memory: str | None = None
+    network_file: str = ""
+
+    @property
+    def title(self) -> str:
+        """The number of chips and the network."""
+        if self.chip is None:
+            return self.network.title
+        return f"{self.network.num_ranks:,} x {self.chip.name} ({self.network.title})"
+
+    def system(self, origin: Origin) -> SystemConfig:
+        """Return the default system, with the peaks of the chip for compute times of another chip."""
+        from ..runner import SystemConfig
+
+        system = SystemConfig.preset("default", self.network.dimensions)
+        if not self.scales(origin):
+            return system
+        peak, memory = self._peaks()
+        name = f"roofline-{self.chip.name if self.chip else ''}"
+        return replace(system, roofline_enabled=True, peak_perf=peak, local_mem_bw=memory, name=name)
+
+    def settings(self, origin: Origin) -> dict[str, Any]:
+        """Return the settings of a sweep's point for a workload of this *origin* on this machine."""
+        settings: dict[str, Any] = {"network": self.network_file or self.network.name}
+        if self.memory is not None:
+            settings["memory"] = self.memory
+        if not self.scales(origin):
+            return settings
+        peak, memory = self._peaks()
+        peaks = {"peak-perf": peak, "local-mem-bw": memory, "roofline-enabled": 1}
+        return settings | {f"system.{key}": value for key, value in peaks.items()}
+
+    def _peaks(self) -> tuple[float, float]:
+        """Return the peaks of the chip: TFLOP/s of its usual precision, and GB/s of its memory."""
+        assert self.chip is not None, "a machine without a chip scales nothing"
+        return self.chip.peak(self.chip.precision) / 1e12, self.chip.memory_bytes_per_s / 1e9
+
+    def scales(self, origin: Origin) -> bool:
+        """Return whether the peaks of the chip replace the compute times of a workload of this *origin*."""
+        return self.chip is not None and origin.chip not in ("", self.chip.name) and origin.known_share > 0
+
+    def text(self, origin: Origin) -> str:
+        """Return the first line of an answer: the machine, and the source of the compute times."""
+        how = "predicted for" if origin.is_predicted else "measured on"
+        own = f"as {how} {origin.chip}" if origin.chip else "of the workload, of an unknown chip"
+        if self.scales(origin):
+            assert self.chip is not None, "scaling needs a chip"
+            peaks = f"the {self.chip.precision} peaks of {self.chip.name}"
+            return (
+                f"{self.title}: compute times by {peaks}, a lower bound ({share_text(origin.known_share)} of "
+                f"the compute time {how} {origin.chip} has FLOPs or bytes; the rest takes no time); host "
+                "work as measured"
+            )
+        foreign = self.chip is not None and origin.chip not in ("", self.chip.name)
+        but = f", not {self.chip.name}" if self.chip is not None and foreign else ""
+        return f"{self.title}: compute times {own}{but}"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The *chip* that the compute times of *workload* are from: "" if unknown, ``a CPU`` for CPUs."""
+
+    workload: Workload
+    chip: str
+    is_predicted: bool = False
+
+    @classmethod
+    def of(cls, workload: Workload) -> Origin:
+        """Return the origin that the metadata of *workload* state."""
+        from ..runner.chips import chip_of_device
+
+        metadata: Mapping[str, Any] = workload.metadata
+        if "computed_for" in metadata:
+            return cls(workload, str(metadata["computed_for"]), is_predicted=True)
+        if "chips" not in metadata:
+            return cls(workload, "")
+        devices = dict.fromkeys(map(str, metadata["chips"].values()))
+        known = {device: chip_of_device(device) for device in devices if device}
+        names = dict.fromkeys(chip.name if chip else device for device, chip in known.items())
+        return cls(workload, " and ".join(names) or _CPU)
+
+    @property
+    def is_of_cpus(self) -> bool:
+        """Whether the compute times were measured on CPUs."""
+        return self.chip == _CPU
+
+    @cached_property
+    def known_share(self) -> float:
+        """The share of the compute time in operators with FLOPs or bytes; 0 for predicted times."""
+        if self.is_predicted:
+            return 0.0
+        known = total = 0
+        for graph in self.workload.graphs:
+            nodes = graph.node_columns
+            computes = nodes["kind"] == "compute"
+            costs = computes & ((nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1))
+            total += int(nodes["duration_ns"][computes].sum())
+            known += int(nodes["duration_ns"][costs].sum())
+        return known / total if total else 0.0
+
+
+def foreign_text(workload: Workload, network: NetworkConfig) -> str:
+    """Return a warning if *workload* has the compute times of another chip than *network*, else "".
+
+    Compute times of CPUs have a warning of their own, which every answer repeats.
+    """
+    origin, chip = Origin.of(workload), chip_of_network(network)
+    if chip is None or origin.chip in ("", _CPU, chip.name) or has_links_of(origin.chip, network):
+        return ""
+    how = "predicted for" if origin.is_predicted else "measured on"
+    ranks = network.num_ranks
+    remedy = (
+        f"predict --on {ranks}x{chip.name}" if origin.is_predicted else f"run STUDY --on {ranks}x{chip.name}"
+    )
+    return (
+        f"Compute times were {how} {origin.chip}, but the links are those of {chip.name}: only communication "
+        f"is simulated for that machine. Next: `chakrascope {remedy}`."
+    )
+
+
+def find_machine(name: str) -> Machine:
+    """Return the machine *name*: COUNTxCHIP, a network preset, or a file.
+
+    Raises `UsageError` with the right spelling or the next step.
+    """
+    from ..runner import NetworkConfig, list_presets
+    from ..runner.chips import find_chip, list_chips
+
+    if Path(name).is_file():
+        return _machine_of_file(Path(name))
+    text = name.strip().lower()
+    if is_network_name(text):
+        network = NetworkConfig.preset(text)
+        return Machine(text, chip_of_network(network), network)
+    numbered = _NUMBER_FIRST.fullmatch(text) or _NUMBER_LAST.fullmatch(text)
+    if numbered is not None and _is_chip(numbered["chip"]):
+        wanted = f"{int(numbered['count'])}x{numbered['chip']}"
+        if text != wanted:
+            raise UsageError(f"--on {name}: write {wanted}.")
+        chip = find_chip(numbered["chip"])
+        return Machine(wanted, chip, _usual_network(chip, int(numbered["count"])))
+    if _is_chip(text):
+        raise UsageError(f"--on {name}: the number of chips is missing. Next: --on 8x{text}.")
+    if numbered is not None:
+        chips = did_you_mean(numbered["chip"], list_chips())
+        raise UsageError(f"--on {name}: there is no chip '{numbered['chip']}'{chips}")
+    hint = did_you_mean(text, list_presets("network"), "chakrascope network")
+    raise UsageError(f"--on {name}: there is no network preset or file of this name{hint} Chips are 64xh100.")
+
+
+def is_network_name(name: str) -> bool:
+    """Return whether *name* is that of a network preset."""
+    from ..runner import NetworkConfig
+
+    try:
+        return bool(NetworkConfig.preset(name))
+    except ConfigError:
+        return False
+
+
+def _is_chip(name: str) -> bool:
+    from ..runner.chips import find_chip
+
+    try:
+        find_chip(name)
+    except ConfigError:
+        return False
+    return not Path(name).exists()
+
+
+def _machine_of_file(file: Path) -> Machine:
+    """Return the machine in *file*: one with a chip, or a network."""
+    from ..runner import NetworkConfig
+    from ..runner.chips import find_chip
+
+    data = read_yaml(file, "machine file") if file.suffix in (".yml", ".yaml") else {}
+    if "chip" not in data:
+        network = NetworkConfig.find(file)
+        return Machine(file.name, chip_of_network(network), network, network_file=str(file))
+    for key, value in data.items():
+        if key not in _KEYS:
+            raise ConfigError(f"{file}: unknown key '{key}'{did_you_mean(str(key), _KEYS)}")
+        if not isinstance(value, str):
+            raise ConfigError(f"{file}: '{key}' must be a name or a file, not {value!r}.")
+    if "network" not in data:
+        raise ConfigError(f"{file}: the key 'network' is missing; add the name of a preset, or a file.")
+    chip = find_chip(_next_to(file, data["chip"]))
+    named = _next_to(file, data["network"])
+    network = NetworkConfig.find(named)
+    other = chip_of_network(network)
+    if other is not None and other.name != chip.name and not has_links_of(chip.name, network):
+        raise UsageError(
+            f"{file}: {network.title} has the links of {other.name}, not of {chip.name}. Next: name the "
+            f"network of {chip.name}, or a network file of your own."
+        )
+    memory = data.get("memory")
+    return Machine(file.stem, chip, network, memory and _next_to(file, memory), named)
+
+
+def _next_to(file: Path, name: str) -> str:
+    """Return *name* as a path if it is a file next to *file*, else as it is."""
+    other = file.parent / name
+    return str(other) if other.is_file() else name
+
+
+def _usual_network(chip: Chip, count: int) -> NetworkConfig:
+    """Return the network of *count* chips as they are sold; raises `UsageError` with the next step."""
+    from ..runner.planning import usual_network
+
+    try:
+        return usual_network(chip.name, count)
+    except UsageError as error:
+        text = re.sub(r"--gpus (\d+)", rf"--on \1x{chip.name}", error.message)
+        if "has no default network" in text:
+            text = (
+                f"The chip '{chip.name}' has no usual network. Next: --on FILE, a YAML file with 'chip: "
+                f"{chip.name}' and 'network: PRESET_OR_FILE'."
+            )
+        raise UsageError(text) from None
+
+
+def chip_of_network(network: NetworkConfig) -> Chip | None:
+    """Return the chip that the name or the links of *network* identify, or None."""
+    from ..runner.chips import find_chip, list_chips
+    from ..runner.config import accelerators_of
+
+    for name in list_chips():
+        if f"-{name}-" in f"-{network.title}-":
+            return find_chip(name)
+    names = accelerators_of(network.to_dict(), {})
+    return find_chip(names[0].lower().replace(" ", "-")) if names else None
+
+
+def has_links_of(chip: str, network: NetworkConfig) -> bool:
+    """Return whether *network* has the links of the nodes in which *chip* is sold."""
+    from ..runner.chips import find_chip
+    from ..runner.planning import usual_network
+
+    try:
+        usual = usual_network(find_chip(chip).name, network.num_ranks)
+    except (ConfigError, UsageError):  # of an unknown chip, or one that is not sold in nodes
+        return False
+    return (usual.topology[0], usual.bandwidth[0]) == (network.topology[0], network.bandwidth[0])

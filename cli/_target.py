@@ -1,0 +1,205 @@
+"""The cluster of a simulation: the options that name it, and the experiments on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ..errors import UsageError
+from ..runner import DEFAULT_BACKEND, PACKET
+from ._machine import Machine, Origin, chip_of_network, find_machine, has_links_of, is_network_name, on_option
+from ._options import failed_links, link_defaults, network_changes
+
+if TYPE_CHECKING:
+    from ..converter import Workload
+    from ..runner import Experiment, NetworkConfig, SystemConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
+    """Return the default backend: packets for a packet topology, else the analytical model."""
+    if isinstance(network, str):
+        packets = Path(network).suffix == ".txt"
+    else:
+        packets = network is not None and network.packet is not None and network.packet.topology is not None
+    return (PACKET,) if packets else (DEFAULT_BACKEND,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """The cluster to simulate: a file or preset name each, the backends, and options of `prepare`.
+
+    A *machine* also decides whether compute times are those of the workload or of its chip.
+    """
+
+    system: str
+    network: NetworkConfig | str | None
+    memory: str | None
+    backends: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    machine: Machine | None = None
+
+    def experiments(self, workload: Workload | str | Path, groups: str | None = None) -> Iterator[Experiment]:
+        """Yield the experiment of *workload*, or that with this PREFIX, on each backend."""
+        from ..runner import prepare
+
+        system: SystemConfig | str = self.system
+        origin = None if self.machine is None else _origin_of(workload)
+        if self.machine is not None and origin is not None:
+            system = self.machine.system(origin)
+        for backend in self.backends:
+            made = prepare(workload, system, self.network, self.memory, groups, backend, **self.options)
+            if self.machine is None or origin is None or origin.is_of_cpus:  # these have a warning
+                yield made
+            else:
+                yield replace(made, assumptions=(self.machine.text(origin), *made.assumptions))
+
+    @classmethod
+    def of_options(
+        cls,
+        machine_name: str | None,
+        *,
+        system: str,
+        network: str | None,
+        memory: str | None,
+        logical: str | None,
+        link_default: Sequence[str],
+        failed: Sequence[str],
+        backends: tuple[str, ...],
+        **options: Any,
+    ) -> Target:
+        """Return the target that the options of `target_options` name; without *backends*, the default."""
+        machine = None if machine_name is None else find_machine(machine_name)
+        if machine is None:
+            _refuse_unlike(network, system)
+            cluster = choose_network(network, logical, link_default, failed)
+        else:
+            refuse_with_on(network=network, logical=logical, memory=memory, system=system)
+            cluster = with_failures(machine.network, failed) if failed else machine.network
+        return cls(
+            system=system,
+            network=cluster,
+            memory=memory if machine is None else machine.memory,
+            backends=backends or default_backends(cluster),
+            options=options,
+            machine=machine,
+        )
+
+
+def refuse_with_on(
+    *, network: str | None, memory: str | None, system: str, logical: str | None = None
+) -> None:
+    """Raise `UsageError` for options that name a part of the cluster that ``--on`` names whole."""
+    given = {"--network": network, "--logical-topology": logical, "--memory": memory}
+    given["--system"] = None if system == "default" else system
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(
+                f"--on names chips, network and memory together. Next: leave out {option}, or use --network "
+                "and --system without --on."
+            )
+
+
+def _refuse_unlike(network: str | None, system: str) -> None:
+    """Raise `UsageError` for the preset of a network with the preset peaks of another chip."""
+    from ..runner import NetworkConfig
+
+    chip = system.removeprefix("roofline-")
+    if network is None or chip == system or not is_network_name(network):
+        return
+    found = NetworkConfig.find(network)
+    other = chip_of_network(found)
+    if other is not None and not has_links_of(chip, found):
+        raise UsageError(
+            f"No machine has the network {network} of {other.name} and the peaks of --system {system}. Next: "
+            f"--on {found.num_ranks}x{chip}, or --on {found.num_ranks}x{other.name}."
+        )
+
+
+def _origin_of(workload: Workload | str | Path) -> Origin:
+    """Return the chip that the compute times of *workload*, or of the PREFIX, are from."""
+    from ..converter import Workload, load_workload
+
+    return Origin.of(workload if isinstance(workload, Workload) else load_workload(workload))
+
+
+def target_options(command: Command) -> Command:
+    """Add the options that name the cluster and the backends."""
+    for decorate in (
+        network_changes,
+        click.option(
+            "--backend",
+            "backends",
+            multiple=True,
+            help="Simulator; repeatable. [default: analytical-unaware; packet for a config.txt]",
+        ),
+        click.option(
+            "--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."
+        ),
+        click.option(
+            "--system",
+            "--system-configuration",
+            "system",
+            default="default",
+            show_default=True,
+            help="System JSON file or preset.",
+        ),
+        click.option(
+            "--logical-topology",
+            "--logical-topology-configuration",
+            "logical",
+            help="Logical topology JSON that goes with a config.txt.",
+        ),
+        click.option(
+            "--network",
+            "--network-configuration",
+            "network",
+            help="Network YAML file or preset, an InfraGraph (YAML, JSON, XML of lstopo or NCCL), or "
+            "ASTRA-sim's config.txt for ns-3.",
+        ),
+        on_option,
+    ):
+        command = decorate(command)
+    return command
+
+
+def choose_network(
+    network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
+) -> NetworkConfig | str | None:
+    """Return the objects that the options name; *logical* sets the dimensions of a config.txt."""
+    from ..runner import NetworkConfig
+
+    if failed:
+        return with_failures(choose_network(network, logical, link_default), failed)
+    if link_default:
+        if network is None or logical is not None:
+            raise UsageError("--link-default needs an InfraGraph file as --network.")
+        return NetworkConfig.load(network, link_defaults(link_default))
+    if logical is None:
+        return network
+    if network is None or Path(network).suffix != ".txt":
+        raise UsageError(
+            f"--logical-topology arranges the hosts of ASTRA-sim's config.txt for ns-3, but --network is "
+            f"{network or 'not given'}. Next: add --network config.txt, or leave it out: a network YAML has "
+            "its own dimensions."
+        )
+    return NetworkConfig.load_packet(network, logical)
+
+
+def with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -> NetworkConfig:
+    """Return *network* with the links in *failed* down or slow, in addition to its own failures."""
+    from ..runner import NetworkConfig
+    from ..runner.config import read_failures
+
+    if network is None:
+        raise UsageError("--fail needs a --network with links that can fail.")
+    loaded = network if isinstance(network, NetworkConfig) else NetworkConfig.find(network)
+    written = [*(failure.to_dict() for failure in loaded.failures), *failed_links(failed)]
+    own = [f"{loaded.name}: failures[{number}]" for number in range(len(loaded.failures))]
+    entries = [*own, *(f"--fail {text}" for text in failed)]
+    return replace(loaded, failures=read_failures(written, loaded.devices, "--fail", entries))

@@ -1,0 +1,146 @@
+"""``--on``: one word for chips with their network, in every command that names a cluster."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from command_line import answer, run_and_read
+from studies import make_workload
+
+from chakrascope.runner import Study
+
+MEASURED = {"measured_step_ns": {"0": 4_920_000}, "captured": True}
+
+
+def add(study, name, chips=None, ops=1 << 30, **facts):
+    """Add a workload of two ranks whose compute times were measured on *chips*."""
+    workload = make_workload()
+    graphs = tuple(
+        graph.with_columns(
+            num_ops=np.where(graph.node_columns["kind"] == "compute", ops, 1),
+            tensor_size_bytes=np.where(graph.node_columns["kind"] == "compute", min(ops, 1 << 20), 1),
+        )
+        for graph in workload.graphs
+    )
+    origin = {} if chips is None else {"chips": {"0": chips, "1": chips}}
+    study.add_workload(replace(workload, graphs=graphs, metadata={**MEASURED, **origin, **facts}), name)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    made = Study.create(tmp_path_factory.mktemp("on") / "study")
+    add(made, "gpu", "Tesla V100-SXM2-32GB")
+    # With equal graphs, their runs would be the same.
+    add(made, "cpu", "", ops=1 << 31)
+    add(made, "unsized", "", ops=1)
+    add(made, "predicted", ops=1 << 32, computed_for="h100")
+    add(made, "unknown", ops=1 << 33)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("workload", "machine", "text"),
+    [
+        (
+            "gpu",
+            "8xh100",
+            "by the bf16 peaks of h100, a lower bound (100.0 % of the compute time measured on v100",
+        ),
+        ("gpu", "16xv100", "compute times as measured on v100\n"),
+        ("cpu", "8xh200", "8 x h200 (hgx-h100-8): compute times by the bf16 peaks of h200"),
+        ("cpu", "cpu-cluster-8", "on cpu-cluster-8: compute times as measured on a CPU\n"),
+        ("unsized", "8xh100", "compute times as measured on a CPU, not h100\n"),
+        ("predicted", "8xb200", "compute times as predicted for h100, not b200\n"),
+        ("predicted", "8xh100", "compute times as predicted for h100\n"),
+        ("unknown", "8xh100", "compute times of the workload, of an unknown chip\n"),
+    ],
+)
+def test_the_first_line_names_the_machine_and_where_compute_times_are_from(
+    study, workload, machine, text, capfd
+):
+    printed = answer(capfd, "run", study.path, "--workload", workload, "--on", machine)
+    assert text in printed.splitlines()[0] + "\n"
+    system = study.experiment(study.runs()[-1].id).system
+    assert bool(system.roofline_enabled) == ("peaks" in text)
+
+
+@pytest.mark.parametrize(
+    ("machine", "hint"),
+    [
+        ("16h100", "write 16xh100."),
+        ("h100x16", "write 16xh100."),
+        ("64 x h100", "write 64xh100."),
+        ("64*H100", "write 64xh100."),
+        ("h100", "Next: --on 8xh100."),
+        ("12xh100", "Next: --on 16xh100"),
+        ("8xh10", "did you mean 'h100'?"),
+        ("8xt4", "'chip: t4' and 'network: PRESET_OR_FILE'"),
+        ("hgx-h10-8", "did you mean 'hgx-h100-8'?"),
+    ],
+)
+def test_a_misspelt_machine_gets_the_right_spelling(study, machine, hint, capfd):
+    code, _, err = run_and_read(capfd, "run", study.path, "--on", machine)
+    assert code == 2
+    assert hint in err
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["--on", "8xh100", "--network", "ring-8"], "leave out --network"),
+        (["--on", "8xh100", "--system", "direct"], "leave out --system"),
+        (["--network", "dgx-a100-8", "--system", "roofline-h100"], "Next: --on 8xh100, or --on 8xa100-80."),
+    ],
+)
+def test_pairs_that_cannot_be_are_refused(study, options, hint, capfd):
+    code, _, err = run_and_read(capfd, "run", study.path, *options)
+    assert code == 2
+    assert hint in err
+
+
+def test_a_file_names_chip_and_network(study, tmp_path, capfd):
+    file = tmp_path / "mine.yml"
+    file.write_text("chip: t4\nnetwork: ring-8\n")
+    assert "8 x t4 (ring-8)" in answer(capfd, "run", study.path, "--workload", "cpu", "--on", file)
+    file.write_text("chip: h100\nnetwork: dgx-a100-8\n")
+    assert "has the links of a100-80, not of h100" in run_and_read(capfd, "run", study.path, "--on", file)[2]
+    file.write_text("chip: h100\nnetwrk: ring-8\n")
+    assert "did you mean 'network'?" in run_and_read(capfd, "run", study.path, "--on", file)[2]
+
+
+def test_a_network_alone_warns_of_compute_times_of_another_chip(study, capfd):
+    code, _, err = run_and_read(capfd, "run", study.path, "--workload", "gpu", "--network", "hgx-h100-8")
+    assert code == 0
+    assert "measured on v100, but the links are those of h100" in err
+    assert "run STUDY --on 8xh100" in err
+    for workload, network in (("predicted", "hgx-h100-8"), ("gpu", "dgx-2-16"), ("gpu", "ring-8")):
+        err = run_and_read(capfd, "run", study.path, "--workload", workload, "--network", network)[2]
+        assert "Compute times" not in err
+
+
+def test_a_run_keeps_where_its_compute_times_are_from(study, capfd):
+    said = answer(capfd, "run", study.path, "--workload", "gpu", "--on", "8xh100")
+    run = said.split("--run ")[1].split()[0]
+    qualifiers = json.loads(answer(capfd, "summary", study.path, "--run", run, "--format", "json"))[
+        "qualifiers"
+    ]
+    assert any("bf16 peaks of h100, a lower bound" in line for line in qualifiers)
+
+
+def test_a_sweep_compares_machines_by_their_names(study, capfd):
+    options = ("--workload", "gpu", "--on", "8xh100,16xv100", "--workers", "0")
+    code, out, err = run_and_read(capfd, "sweep", study.path, *options)
+    assert code == 0
+    assert out.index("8xh100") < out.index("16xv100")
+    assert "8 x h100 (hgx-h100-8): compute times by the bf16 peaks" in err
+    assert "16 x v100 (dgx-2-16): compute times as measured on v100" in err
+
+
+def test_a_prediction_takes_the_machine_in_one_word(capfd):
+    options = ("--model", "llama3-8b", "--tp", "8")
+    one = answer(capfd, "predict", *options, "--on", "8xh100", "--format", "json")
+    two = answer(capfd, "predict", *options, "--chip", "h100", "--network", "hgx-h100-8", "--format", "json")
+    assert one == two
+    assert "Next: --on 64xh100" in run_and_read(capfd, "predict", *options, "--chip", "h100")[2]
+    assert "names no chip" in run_and_read(capfd, "predict", *options, "--on", "ring-8")[2]
