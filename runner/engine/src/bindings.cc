@@ -13,11 +13,7 @@
 #include <set>
 
 #include "arrays.h"
-#include "bindings_analysis.h"
 #include "bindings_common.h"
-#include "bindings_emulation.h"
-#include "bindings_fabric.h"
-#include "bindings_gpu.h"
 #include "collective/implementation.h"
 #include "collective/refusals.h"
 #include "fields.h"

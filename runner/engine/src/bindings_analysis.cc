@@ -1,5 +1,3 @@
-#include "bindings_analysis.h"
-
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
@@ -7,7 +5,6 @@
 #include <vector>
 
 #include "analysis/path_walk.h"
-#include "analysis/slack.h"
 #include "arrays.h"
 #include "bindings_common.h"
 

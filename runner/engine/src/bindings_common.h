@@ -1,4 +1,4 @@
-// What all bindings share: decoding of programs, and translation of exceptions.
+// The parts of the Python module, and what they share: decoding of programs, translation of exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "errors.h"
+#include "fabric/fabric.h"
+#include "packet/settings.h"
 #include "simulation/simulation.h"
 #include "workload/loading.h"
 #include "workload/program.h"
@@ -20,6 +22,16 @@
 namespace chakrascope::engine {
 
 namespace nb = nanobind;
+
+// Bind the analyses of results, the fabric models, the GPU model, and emulated ranks with their transports.
+void bind_analysis(nb::module_& module);
+void bind_emulation(nb::module_& module);
+void bind_fabric(nb::module_& module);
+void bind_gpu(nb::module_& module);
+
+// Read a fabric, or the packet settings, from a Python object.
+Fabric fabric_of(nb::handle given);
+packet::Settings packet_settings_of(nb::handle fabric);
 
 // Names come from files and may not be valid UTF-8.
 inline nb::object to_text(const std::string& bytes) {

@@ -1,5 +1,3 @@
-#include "bindings_emulation.h"
-
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

@@ -1,5 +1,3 @@
-#include "bindings_fabric.h"
-
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -11,6 +9,7 @@
 #include <type_traits>
 
 #include "arrays.h"
+#include "bindings_common.h"
 #include "config.h"
 #include "errors.h"
 #include "fabric/report.h"

@@ -1,5 +1,3 @@
-#include "bindings_gpu.h"
-
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>

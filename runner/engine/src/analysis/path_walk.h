@@ -1,4 +1,5 @@
-// The critical path, walked back through the records of the ranks it crosses, one rank at a time.
+// The critical path, walked back through the records of the ranks it crosses, one rank at a time; and the
+// slack of events.
 #pragma once
 
 #include <cstdint>
@@ -57,5 +58,12 @@ class PathWalk {
     bool done_ = false;
     std::vector<PathStep> steps_;
 };
+
+// Lower `room` (the slack of each event, ns) until it is at most the slack of each successor plus the gap
+// to it. The successors of event i are listed from first[i] to first[i + 1]. `order` holds all events in
+// order of time.
+void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
+                std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
+                std::span<const std::int64_t> gap);
 
 }  // namespace chakrascope::engine

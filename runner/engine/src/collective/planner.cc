@@ -21,7 +21,102 @@ std::uint64_t size_after(Kind kind, const Implementation& implementation, std::i
     return size;
 }
 
+CommType type_that_runs(CommType type, const Config& config) {
+    const auto substitute = config.collective_substitutes.find(static_cast<int>(type));
+    return substitute == config.collective_substitutes.end() ? type
+                                                             : static_cast<CommType>(substitute->second);
+}
+
+std::optional<Collective> simulated_kind(CommType type, const Config& config) {
+    switch (type) {
+        case CommType::AllReduce:
+        case CommType::Barrier:
+            return Collective::AllReduce;
+        case CommType::AllGather:
+            return Collective::AllGather;
+        case CommType::AllToAll:
+            return Collective::AllToAll;
+        case CommType::ReduceScatter:
+        case CommType::ReduceScatterBlock:
+            return Collective::ReduceScatter;
+        default:
+            break;
+    }
+    if (!config.native_collectives) return std::nullopt;
+    switch (type) {
+        case CommType::Broadcast:
+            return Collective::Broadcast;
+        case CommType::Reduce:
+            return Collective::Reduce;
+        case CommType::Gather:
+            return Collective::Gather;
+        case CommType::Scatter:
+            return Collective::Scatter;
+        default:
+            return std::nullopt;
+    }
+}
+
+// Loads that differ by less than this fraction of a chunk on the slowest dimension count as equal.
+constexpr double kThreshold = 1.0 / 16;
+
 }  // namespace
+
+std::optional<CollectiveRequest> request_of(const Node& node, const Config& config) {
+    const CommType type = type_that_runs(node.comm_type, config);
+    const auto kind = simulated_kind(type, config);
+    if (!kind) return std::nullopt;
+    CollectiveRequest request;
+    request.node_id = node.id;
+    request.kind = *kind;
+    request.group = node.group;
+    // A barrier is an all-reduce of the smallest possible size.
+    request.size = node.comm_type == CommType::Barrier ? 0 : node.comm_size;
+    request.involved = node.involved_dims;
+    request.priority = node.comm_priority;
+    const auto sends_first = config.sends_first.find(static_cast<int>(type));
+    if (sends_first != config.sends_first.end())
+        request.abreast = static_cast<std::uint64_t>(sends_first->second);
+    return request;
+}
+
+std::vector<std::size_t> DimensionOrder::next(std::uint64_t chunk, const std::vector<std::size_t>& dimensions,
+                                              Collective kind, std::uint64_t size) {
+    std::vector<std::size_t> order = dimensions;
+    if (order.size() < 2) return order;
+    if (config_.inter_dimension_policy == InterDimensionPolicy::RoundRobin) {
+        std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(chunk % order.size()),
+                    order.end());
+        return order;
+    }
+    if (chunk == 0) std::fill(loads_.begin(), loads_.end(), 0.0);
+    const auto less = [this](std::size_t a, std::size_t b) { return loads_[a] < loads_[b]; };
+    const auto [low, high] = std::minmax_element(order.begin(), order.end(), less);
+    double threshold = 0;
+    for (const std::size_t d : order)
+        threshold = std::max(threshold, load(d, kThreshold * static_cast<double>(size)));
+    if (loads_[*high] - loads_[*low] >= threshold) std::stable_sort(order.begin(), order.end(), less);
+    add_loads(order, kind, size);
+    return order;
+}
+
+// The chunk shrinks with every dimension along which it is reduced; a gather meets the same sizes
+// in reverse.
+void DimensionOrder::add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size) {
+    double bytes = static_cast<double>(size);
+    if (kind == Collective::AllGather) {
+        for (const std::size_t d : order) bytes *= config_.npus_count[d];
+    }
+    for (const std::size_t d : order) {
+        loads_[d] += load(d, bytes);
+        bytes /= config_.npus_count[d];
+    }
+}
+
+double DimensionOrder::load(std::size_t dimension, double size) const {
+    const double ranks = config_.npus_count[dimension];
+    return size * (ranks - 1) / ranks / config_.reached_bandwidth(dimension);
+}
 
 Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
              const Implementation& implementation) {

@@ -4,16 +4,63 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "../config.h"
 #include "../workload/groups.h"
-#include "dimension_order.h"
-#include "request.h"
+#include "../workload/program.h"
+#include "implementation.h"
 #include "stream.h"
 
 namespace chakrascope::engine {
+
+struct Blocks;
+
+// A collective as one rank asks for it.
+struct CollectiveRequest {
+    std::uint32_t node = 0;  // index in the rank's program
+    std::uint64_t node_id = 0;
+    Collective kind = Collective::AllReduce;
+    std::int64_t group = 0;
+    std::uint64_t size = 0;
+    std::uint8_t involved = 0xFF;
+    std::int64_t priority = 0;
+    std::int32_t root = -1;          // the root's rank; -1 for the first member
+    const Blocks* blocks = nullptr;  // of an uneven collective
+    // The number of concurrent pieces if ranks send before the request; else 0.
+    std::uint64_t abreast = 0;
+};
+
+// Return the request of a node's collective, without its place and root; nothing if the node takes
+// its recorded time instead.
+std::optional<CollectiveRequest> request_of(const Node& node, const Config& config);
+
+// The order in which a chunk visits the dimensions of the network; ASTRA-sim always ascends.
+//
+// Source of the greedy order: Rashidi et al., Themis: A Network Bandwidth-Aware Collective Scheduling
+// Policy for Distributed Training of DL Models (ISCA 2022).
+class DimensionOrder {
+  public:
+    explicit DimensionOrder(const Config& config) : config_(config), loads_(config.topology.size(), 0.0) {}
+
+    // Whether chunks may visit dimensions in another than ascending order.
+    bool active() const { return config_.inter_dimension_policy != InterDimensionPolicy::Ascending; }
+
+    // Order the dimensions, given in ascending order, for the reduction of a chunk; the gather
+    // visits them in reverse. Chunk 0 of a collective starts with no load.
+    std::vector<std::size_t> next(std::uint64_t chunk, const std::vector<std::size_t>& dimensions,
+                                  Collective kind, std::uint64_t size);
+
+  private:
+    void add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size);
+    // How long a dimension is busy with a reduce-scatter of this many bytes, in arbitrary units.
+    double load(std::size_t dimension, double size) const;
+
+    const Config& config_;
+    std::vector<double> loads_;
+};
 
 // The ring of a rank in one dimension of the network.
 Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,

@@ -5,8 +5,6 @@
 #include <cmath>
 #include <memory>
 
-#include "noise.h"
-
 namespace chakrascope::engine::flow {
 namespace {
 
@@ -44,6 +42,14 @@ void check_message(Route route, std::uint64_t bytes) {
                        std::to_string(route.source) + " to rank " + std::to_string(route.destination) +
                        " cannot be sent: a message needs two different ranks and at least one byte; "
                        "correct the workload's send.");
+}
+
+// A pseudo-random number from -1 to 1, from a hash: the same for the same message.
+double drawn(std::uint64_t order) {
+    std::uint64_t hash = (order + 1) * 0x9E3779B97F4A7C15ULL;
+    hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL;
+    hash ^= hash >> 32;
+    return std::ldexp(static_cast<double>(hash >> 11), -52) - 1;
 }
 
 }  // namespace

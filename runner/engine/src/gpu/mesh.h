@@ -20,8 +20,24 @@ class Mesh {
     // Four directed links leave each router, whether or not it has a neighbour there.
     std::int32_t links() const { return 4 * columns_ * rows_; }
     // The next link on the route between two different routers.
-    std::int32_t next_link(std::int32_t from, std::int32_t to) const;
-    std::int32_t end_of(std::int32_t link) const;
+    std::int32_t next_link(std::int32_t from, std::int32_t to) const {
+        const std::int32_t column = from % columns_, aim = to % columns_;
+        if (column != aim) return 4 * from + (column < aim ? kEast : kWest);
+        return 4 * from + (from < to ? kSouth : kNorth);
+    }
+    std::int32_t end_of(std::int32_t link) const {
+        const std::int32_t router = link / 4;
+        switch (link % 4) {
+            case kEast:
+                return router + 1;
+            case kWest:
+                return router - 1;
+            case kSouth:
+                return router + columns_;
+            default:
+                return router - columns_;
+        }
+    }
     // Call `function` for each link on the route between two routers, in order, like `next_link`
     // repeatedly.
     template <class Function>

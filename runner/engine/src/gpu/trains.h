@@ -1,17 +1,136 @@
 // The fast fabric: the requests of a batch travel together, spread over their links and channels.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <deque>
+#include <functional>
+#include <set>
+#include <tuple>
 #include <vector>
 
 #include "../packet/clock.h"
 #include "fabric.h"
-#include "inlet.h"
 #include "mesh.h"
 #include "server.h"
-#include "ways.h"
 
 namespace chakrascope::gpu {
+
+// Routers as source or destination of lines: line n takes router n, modulo their number.
+using Ends = std::vector<std::int32_t>;
+
+// The routers of a GPU's mesh at which lines start and end, the same for all GPUs.
+struct Ways {
+    std::vector<Ends> units;        // identity: router n at index n
+    std::vector<Ends> ports;        // by peer
+    Ends memory;                    // by channel
+    bool reads_everywhere = false;  // the lines of a wavefront come from every router with channels
+    // Mean hops from the memory to a peer's ports, and from a peer's ports to a router.
+    std::vector<double> memory_to_port;
+    std::vector<std::vector<double>> port_to_unit;  // by router and peer
+
+    Ways(const Machine& machine, const Mesh& mesh) {
+        for (std::int32_t channel = 0; channel < machine.channels; ++channel)
+            memory.push_back(machine.router_of_channel(channel));
+        const auto routers = static_cast<std::int32_t>(std::set(memory.begin(), memory.end()).size());
+        // With up to four routers, their answers arrive over separate sides, and in order.
+        reads_everywhere = routers > 4 && machine.unroll >= routers;
+        for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
+            Ends& own = ports.emplace_back();
+            const std::int32_t first = machine.first_port(peer);
+            for (std::int32_t port = 0; port < machine.ports_to(peer); ++port)
+                own.push_back(machine.router_of_port(first + port));
+            memory_to_port.push_back(mean_hops(mesh, memory, own));
+        }
+        for (std::int32_t router = 0; router < machine.routers(); ++router) {
+            units.push_back({router});
+            auto& hops = port_to_unit.emplace_back();
+            for (const Ends& own : ports) hops.push_back(mean_hops(mesh, own, units.back()));
+        }
+    }
+
+  private:
+    static double mean_hops(const Mesh& mesh, const Ends& from, const Ends& to) {
+        double hops = 0;
+        for (const std::int32_t start : from) {
+            for (const std::int32_t end : to) hops += mesh.hops(start, end);
+        }
+        return hops / static_cast<double>(from.size() * to.size());
+    }
+};
+
+// The link into a compute unit, which answers to many batches share.
+//
+// Answers of the GPU's own memory come from all sides of the mesh, whose routers arbitrate
+// round-robin between the sides. If a wavefront reads from every router of the memory, it is
+// complete only when the answers from the furthest router are there: all waiting answers are then
+// served together, line by line in turn (`join`). Other answers, and those of peers, which the
+// ports have serialised, are served train by train, and before the waiting ones (`pass_by`).
+// `Through` is called for an item, which has a train, when its last line has passed.
+template <class Owner, class Item, void (Owner::*Through)(Item*, Fs)>
+class Inlet {
+  public:
+    Inlet(Owner& owner, packet::Clock& clock, const Server& server)
+        : owner_(&owner), clock_(&clock), server_(server) {}
+
+    void pass_by(Item* item) {
+        server_.serve(item->train, kLineBytes);
+        if (!items_.empty()) turn_ -= work(item) / static_cast<Fs>(items_.size());
+        (owner_->*Through)(item, item->train.tail);
+    }
+
+    void join(Item* item) {
+        share();
+        const Fs first = items_.empty() ? server_.backlog(clock_->now()) : 0;
+        items_.emplace_back(turn_ + first + work(item), ++joined_, item);
+        std::push_heap(items_.begin(), items_.end(), std::greater<>());
+        wait();
+    }
+
+  private:
+    Fs work(const Item* item) const { return server_.line_time(kLineBytes) * item->train.lines; }
+
+    // Share the time since the last call among the waiting items.
+    void share() {
+        const Fs now = clock_->now();
+        if (!items_.empty()) turn_ += (now - looked_) / static_cast<Fs>(items_.size());
+        looked_ = now;
+    }
+
+    // Wake up when the first item could be complete; items that arrive until then only delay it.
+    void wait() {
+        const Fs left = std::max<Fs>(0, std::get<0>(items_.front()) - turn_);
+        const Fs next = clock_->now() + left * static_cast<Fs>(items_.size());
+        if (due_ >= 0 && due_ <= next) return;
+        due_ = next;
+        clock_->post<&Inlet::look>(next - clock_->now(), this);
+    }
+
+    void look() {
+        if (clock_->now() != due_) return;  // superseded by an earlier wake-up
+        due_ = -1;
+        share();
+        // The rounding error of a division is below a femtosecond.
+        while (!items_.empty() && std::get<0>(items_.front()) <= turn_ + 1) {
+            Item* item = std::get<2>(items_.front());
+            std::pop_heap(items_.begin(), items_.end(), std::greater<>());
+            items_.pop_back();
+            const Fs last = item->train.tail + server_.line_time(kLineBytes);
+            (owner_->*Through)(item, std::max(clock_->now(), last));
+        }
+        if (!items_.empty()) wait();
+    }
+
+    Owner* owner_;
+    packet::Clock* clock_;
+    Server server_;
+    Fs turn_ = 0;    // how long an item would have been served if it had waited from the start
+    Fs looked_ = 0;  // when `turn_` was computed
+    Fs due_ = -1;    // the next wake-up; -1: none
+    std::uint64_t joined_ = 0;
+    std::vector<std::tuple<Fs, std::uint64_t, Item*>>
+        items_;  // a heap, by the `turn_` at which they are complete
+};
 
 // A batch is one train from server to server: links of the mesh, ports, memory. If its lines spread
 // over several servers, each gets its share. There is an event wherever a train meets others from

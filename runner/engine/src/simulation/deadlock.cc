@@ -1,5 +1,4 @@
-#include "deadlock.h"
-
+// Finds the cycle of operations that wait for each other in a deadlock.
 #include <algorithm>
 #include <map>
 #include <set>

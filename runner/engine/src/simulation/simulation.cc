@@ -11,7 +11,6 @@
 #include "../network/topology.h"
 #include "../system/gpus.h"
 #include "cluster.h"
-#include "deadlock.h"
 #include "stalls.h"
 
 namespace chakrascope::engine {

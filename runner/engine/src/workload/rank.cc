@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "../collective/library.h"
 #include "../errors.h"
 #include "../simulation/cluster.h"
 #include "../system/gpus.h"
@@ -18,6 +17,26 @@ bool is_compute(const Facts& facts) {
 
 // Kernels need compute units; hosts, copy engines and waiting do not.
 bool is_kernel(const Facts& facts) { return is_compute(facts) && facts.work == Work::Computes; }
+
+// The time by size: linear between the given sizes, constant below the smallest, and extrapolated from the
+// last two beyond the largest. 0 without sizes.
+Time library_time(const Config::Costs& points, std::uint64_t size) {
+    if (points.empty()) return 0;
+    if (size <= points.front().first || points.size() == 1) return points.front().second;
+    auto right = std::find_if(points.begin(), points.end(), [&](const auto& at) { return at.first >= size; });
+    if (right == points.end()) --right;
+    const auto left = right - 1;
+    const double slope = (static_cast<double>(right->second) - static_cast<double>(left->second)) /
+                         static_cast<double>(right->first - left->first);
+    const double time = static_cast<double>(left->second) + slope * static_cast<double>(size - left->first);
+    return truncate(std::max(0.0, time));
+}
+
+// The overhead of a collective's library, in addition to its messages.
+Time library_time(const Config& config, CommType kind, std::uint64_t size) {
+    const auto known = config.collective_costs.find(static_cast<int>(kind));
+    return known == config.collective_costs.end() ? 0 : library_time(known->second, size);
+}
 
 }  // namespace
 
