@@ -187,8 +187,6 @@ class Conversion:
                 by = "optimizer" if opened[0].begins_with.startswith(OPTIMIZER_STEP) else "repetition"
                 kind = f"steps, found by {by} as none is marked"
             facts[STEP_CHOICE] = f"the median of {count} {kind}, by the slowest rank"
-        elif count == 1 and not is_marked:
-            facts[STEP_CHOICE] = UNMARKED
         if len({rank.host for rank in self.ranks}) == 1 and self.ranks[0].host:
             facts |= lateness({one.rank: one.arrivals for one in measured})
         return facts
