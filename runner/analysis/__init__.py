@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from ._collectives import collective_arrivals as collective_arrivals
     from ._collectives import collective_overview as collective_overview
     from ._compare import Comparison as Comparison
+    from ._compare import backend_reasons as backend_reasons
     from ._compare import compare as compare
-    from ._compare_runs import backend_reasons as backend_reasons
-    from ._compare_runs import configuration_table as configuration_table
-    from ._compare_runs import explained_collectives as explained_collectives
-    from ._compare_runs import run_overview as run_overview
-    from ._compare_runs import same_nodes as same_nodes
+    from ._compare import configuration_table as configuration_table
+    from ._compare import explained_collectives as explained_collectives
+    from ._compare import run_overview as run_overview
+    from ._compare import same_nodes as same_nodes
     from ._critical_path import CriticalPath as CriticalPath
     from ._critical_path import critical_path as critical_path
     from ._csv import csv_pieces as csv_pieces
@@ -108,9 +108,6 @@ if TYPE_CHECKING:
     from ._path_tables import nameless_text as nameless_text
     from ._path_tables import paths_table as paths_table
     from ._path_tables import segment_table as segment_table
-    from ._provenance import calibration_table as calibration_table
-    from ._provenance import fitted_network as fitted_network
-    from ._provenance import packet_facts as packet_facts
     from ._rank_table import SlowestRank as SlowestRank
     from ._rank_table import rank_standings as rank_standings
     from ._rank_table import slowest_rank as slowest_rank
@@ -123,6 +120,9 @@ if TYPE_CHECKING:
     from ._search import named_nodes as named_nodes
     from ._search import search_hits as search_hits
     from ._search import search_nodes as search_nodes
+    from ._settings import calibration_table as calibration_table
+    from ._settings import fitted_network as fitted_network
+    from ._settings import packet_facts as packet_facts
     from ._slack import longest_with_slack as longest_with_slack
     from ._slack import slack as slack
     from ._slack import slack_columns as slack_columns

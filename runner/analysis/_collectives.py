@@ -15,7 +15,7 @@ from .._result import Result
 from .._sync_points import arrivals_on_one_clock
 from .._traits import about_backend
 from ._critical_path import CriticalPath
-from ._stood_for import group_members
+from ._equal_ranks import group_members
 
 if TYPE_CHECKING:
     import pandas as pd

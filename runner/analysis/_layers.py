@@ -11,8 +11,8 @@ import pandas as pd
 from ...converter import Workload
 from .._result import Result
 from ._critical_path import CriticalPath
+from ._equal_ranks import ranks_stood_for
 from ._path_facts import NodeFacts
-from ._stood_for import ranks_stood_for
 
 _COLUMNS = ("forward_ns", "backward_ns", "communication_ns", "other_ns")
 _LAYERS = 60

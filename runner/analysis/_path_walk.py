@@ -19,9 +19,9 @@ from ..engine import PathWalk
 
 Steps = dict[str, npt.NDArray[np.int64]]
 """Columns of the path's pieces in order of time: ``rank, node_id, start_ns, end_ns``, node -1 for idle time;
-``origin_rank, origin_node``, whose start began what ended the node; ``own_start_ns``, when it started itself;
-``cause``, the node of the origin's rank whose end let that start, and ``cause_is_dependency``; ``shift_ns``,
-how much later all these times are than those of the rank's nodes in the result."""
+``origin_rank, origin_node``, the node whose start triggered the end; ``own_start_ns``, the node's own start;
+``cause``, the node of the origin's rank whose end let the origin start, and ``cause_is_dependency``;
+``shift_ns``, the difference of these times from those of the rank's nodes in the result."""
 _COLUMNS = {
     "node_id": np.int64,
     "start_ns": np.int64,

@@ -9,19 +9,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...converter import Workload
-from ...support import duration_text, share_text
+from ...support import count_text, duration_text, share_text
 from ...support.table import Columns
 from .._result import Result
 from ._collectives import arrivals_of
+from ._foreign_times import measured_ranks
 from ._host_time import DELAYED, cause_ns
 from ._summary import rank_times
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Ranks of one program whose nodes ran as close to each other as this part of the makespan did the same.
+# Ranks with one program are equal if the times of their nodes differ by at most this share of the makespan.
 _SAME_SHARE = 0.001
-# Each rank is compared with so many different ones of its program; of more, the rest stay apart.
+# Most different ranks of one program that each rank is compared with; further ones equal no other rank.
 _MOST_KINDS = 32
 
 
@@ -50,7 +51,7 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
     Ranks with a unique program are omitted.
     """
     programs = np.asarray(workload.program_of_rank)
-    # A rank whose program no other one runs equals none, whatever it did: nothing of it is read.
+    # A rank with a program of its own equals no other rank, so its nodes need not be read.
     shared = set(np.flatnonzero(np.bincount(programs)[programs] > 1).tolist()) if len(programs) else set()
     kinds: dict[int, list[tuple[int, Columns]]] = {}
     same: dict[int, tuple[int, int]] = {}
@@ -82,7 +83,8 @@ class SlowestRank:
     """The rank that works longest: *work_ns*, its peers' median *median_ns*.
 
     *delayed_ns* of its work are waits for a processor. It arrives last at *last_at* of *collectives*;
-    *waited_ns* is the median rank's total waiting time for it.
+    *waited_ns* is the median rank's total waiting time for it. In a captured job that was scaled out,
+    *copies* other ranks repeat the same measured rank, and are not peers.
     """
 
     rank: int
@@ -93,14 +95,19 @@ class SlowestRank:
     waited_ns: int
     makespan_ns: int
     delayed_ns: int = 0
+    copies: int = 0
 
     @property
     def sentence(self) -> str:
         """The answer to "which rank is slow?" as a sentence."""
         more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
+        others = f"{count_text(self.copies, 'other rank')} repeat{'s' * (self.copies == 1)}"
+        copied = f", of which {others} the times," * bool(self.copies)
+        lead = "Slowest" if more >= 0 else "Latest"  # which does less work, but later
         work = (
-            f"Slowest rank: rank {self.rank} works {duration_text(self.work_ns)}, {share_text(abs(more))} "
-            f"{'less' if more < 0 else 'more'} than the median of its peers ({duration_text(self.median_ns)})"
+            f"{lead} rank: rank {self.rank}{copied} works {duration_text(self.work_ns)}, "
+            f"{share_text(abs(more))} {'less' if more < 0 else 'more'} than the median of its peers "
+            f"({duration_text(self.median_ns)})"
         )
         if self.delayed_ns > _DELAYED_SHARE * self.work_ns:
             work += f"; it waits for a processor for {duration_text(self.delayed_ns)} of that"
@@ -125,7 +132,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
 
     Waits for a processor are those of *workload*. All time but exposed communication is work, on the device
     or on the host. The slowest rank is the one that its peers wait for longest, or else the one with the most
-    work.
+    work. None as well if all ranks repeat one measured rank, and none is waited for.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)
@@ -136,7 +143,16 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     late, last_at, collectives = _lateness(arrived, len(numbers))
     work = ranks["finish_ns"].astype(np.int64) - ranks["exposed_comm_ns"]
     slowest = int(np.argmax(late)) if late.any() else int(np.argmax(work))
-    peers = np.delete(work, slowest)
+    alike = np.zeros(len(numbers), bool)
+    if workload is not None and measured_ranks(workload) < workload.num_ranks:
+        programs = np.asarray(workload.program_of_rank)[numbers]
+        alike = programs == programs[slowest]
+        alike[slowest] = False
+    if alike.sum() == len(numbers) - 1:
+        if not late.any():
+            return None
+        alike[:] = False  # the network alone makes one of them late
+    peers = np.delete(work, np.append(np.flatnonzero(alike), slowest))
     return SlowestRank(
         int(numbers[slowest]),
         int(work[slowest]),
@@ -145,7 +161,8 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
         collectives,
         int(late[slowest]),
         result.makespan_ns,
-        0 if workload is None else cause_ns(workload.graphs[slowest % len(workload.graphs)], DELAYED),
+        0 if workload is None else cause_ns(workload.graph_of(int(numbers[slowest])), DELAYED),
+        int(alike.sum()),
     )
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .._experiment import Experiment
     from ._advice import Simulate
 
-# Of a run that is replayed, up to 14 times. Nodes of programs, whose columns are changed, take over a
-# microsecond each, and events on a network, of which each of many ranks has some, a twentieth of that.
+# Largest run that is replayed, up to 14 times. A replay takes over a microsecond for each node of a program,
+# as it changes the columns of nodes, and a twentieth of that for each event of each rank.
 _MOST_NODES, _MOST_EVENTS = 125_000, 2_000_000
 _MOST_PATH_NODES = 200_000
 

@@ -23,10 +23,10 @@ from ._advice import advise, link_bytes_per_ns
 from ._advised import Advice, Advised, advice_table
 from ._collectives import overview_columns
 from ._critical_path import CriticalPath, critical_path
+from ._equal_ranks import with_replicas_folded
 from ._foreign_times import measured_ranks
 from ._host_calls import CapturedCalls
-from ._last_arrival import with_replicas_folded
-from ._messages import messages_on_path
+from ._links import messages_on_path
 from ._one_rank import RankReader, edges_of_rank, program_of_rank
 from ._path_facts import NodeFacts, said_of
 from ._summary import Summary, deviates, summarize

@@ -1,4 +1,4 @@
-"""The settings of simulations: each with its name, its place in the configurations, and its value."""
+"""The settings of simulations, and a result's provenance on packets and on its network's calibration."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ...support import bandwidth_text, bytes_text, change_text, count_text, duration_text
 from .._result import Result
 from .._traits import about_backend
 
@@ -114,3 +115,142 @@ def _plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_plain(each)}" for key, each in value.items())
     return str(value)
+
+
+def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return sentences on queues, pauses and flows of a packet-level backend; none for other backends."""
+    packets = provenance.get("packets")
+    if not isinstance(packets, Mapping):
+        return []
+    counts = (
+        ("data_packets", "Data packets"),
+        ("pause_frames", "Pause frames"),
+        ("drops", "Dropped packets"),
+        ("marks", "Marked packets"),
+        ("retransmissions", "Retransmissions"),
+        ("timeouts", "Retransmission timeouts"),
+    )
+    facts = [(label, f"{int(packets[key]):,}") for key, label in counts if key in packets]
+    if "paused_ns" in packets:
+        facts.append(("Time paused, all ports", duration_text(int(packets["paused_ns"]))))
+    if "largest_queue_bytes" in packets:
+        facts.append(("Longest queue", bytes_text(int(packets["largest_queue_bytes"]))))
+    flows = packets.get("flow_completion_ns")
+    if isinstance(flows, Mapping):
+        named = (("median", "median"), ("p99", "99th percentile"), ("max", "longest"))
+        parts = [f"{label} {duration_text(float(flows[key]))}" for key, label in named if key in flows]
+        count = count_text(int(flows.get("count", 0)), "flow")
+        facts.append(("Flow completion", f"{count}: {', '.join(parts)}"))
+    return facts
+
+
+def packet_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
+    """Return :func:`packet_facts` as a table: ``figure`` and ``value``."""
+    table: pd.DataFrame = pd.DataFrame(packet_facts(provenance), columns=["figure", "value"])
+    return table
+
+
+_NUMBERS = ("ranks", "size-bytes", "count", "measured-ns", "model-ns", "messages-ns")
+_COLUMNS = ("dimension", "operation", *(name.replace("-", "_") for name in _NUMBERS), "error")
+_HANDSHAKES = {
+    "in-order": "A message waits for its receiver's request, behind messages in the opposite direction"
+}
+
+
+class FittedNetwork(NamedTuple):
+    """A calibration as stored in a network file.
+
+    *facts* are (label, text) pairs, *points* is a table as from `calibration_table`, *undetermined* and
+    *left_out* are sentences.
+    """
+
+    facts: tuple[tuple[str, str], ...]
+    points: pd.DataFrame
+    undetermined: tuple[str, ...]
+    left_out: tuple[str, ...]
+
+
+def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
+    """Return the calibration of a run's network; None without one."""
+    fit = _known(provenance)
+    if not fit:
+        return None
+    points = calibration_table(provenance)
+    return FittedNetwork(
+        tuple(_facts(fit, points)), points, _texts(fit.get("undetermined")), _texts(fit.get("left-out"))
+    )
+
+
+def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row for each measured size of the calibration of a run's network; none without one.
+
+    The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns, messages_ns``
+    and ``error``, the model's relative one. ``messages_ns`` is the time of the network alone, without the
+    library. Invalid rows of the file are omitted.
+    """
+    listed = _known(provenance).get("points")
+    rows = [_row(point) for point in listed if _is_row(point)] if isinstance(listed, Sequence) else []
+    table: pd.DataFrame = pd.DataFrame(rows, columns=list(_COLUMNS))
+    return table
+
+
+def _known(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    network = provenance.get("network")
+    fit = network.get("calibration") if isinstance(network, Mapping) else None
+    return fit if isinstance(fit, Mapping) else {}
+
+
+def _is_row(point: Any) -> bool:
+    """Return whether *point* has the values of a row, as network files may be written by hand."""
+    if not isinstance(point, Mapping) or not {"operation", "size-bytes", "measured-ns", "model-ns"} <= {
+        *point
+    }:
+        return False
+    numbers = [point[name] for name in _NUMBERS if name in point]
+    is_numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in numbers)
+    return is_numeric and point["measured-ns"] > 0 and point["model-ns"] > 0 and point["size-bytes"] > 0
+
+
+def _row(point: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name.replace("-", "_"): round(point.get(name, 0)) for name in _NUMBERS}
+    texts = {name: str(point.get(name, "")) for name in ("dimension", "operation")}
+    numbers["messages_ns"] = numbers["messages_ns"] or numbers["model_ns"]
+    return texts | numbers | {"error": point["model-ns"] / point["measured-ns"] - 1}
+
+
+def _facts(known: Mapping[str, Any], points: pd.DataFrame) -> list[tuple[str, str]]:
+    facts = [(label, str(known[key])) for key, label in _PLAIN if known.get(key)]
+    if isinstance(known.get("transfers"), int):
+        facts.append(("Measurements", count_text(known["transfers"], "transfer")))
+    for dimension in known.get("dimensions", ()) if isinstance(known.get("dimensions"), list) else ():
+        if isinstance(dimension, Mapping):
+            name = f"{dimension.get('name', 'dimension')}, {dimension.get('ranks', '?')} ranks"
+            facts.append(
+                (f"Bandwidth, {name}", _figure(dimension.get("bandwidth-bytes-per-ns"), bandwidth_text))
+            )
+            facts.append((f"Latency, {name}", _figure(dimension.get("latency-ns"), duration_text)))
+    if "message-cost-ns" in known:
+        facts.append(("A message keeps its sender busy", _figure(known["message-cost-ns"], duration_text)))
+    if known.get("handshake") in _HANDSHAKES:
+        facts.append(("Sends and receives", _HANDSHAKES[known["handshake"]]))
+    if len(points):
+        worst = max(points.to_dict("records"), key=lambda row: abs(row["error"]))
+        facts.append(("Largest error of the fit", f"{change_text(worst['error'])} ({worst['operation']})"))
+    return facts
+
+
+_PLAIN = (("fitted-on", "Fitted to"), ("when", "Made"), ("system", "System"))
+
+
+def _figure(figure: Any, text: Any) -> str:
+    """Return a figure with its interval or its source."""
+    if not isinstance(figure, Mapping) or not isinstance(figure.get("value"), (int, float)):
+        return "not known"
+    value, ends = text(figure["value"]), [figure.get("low"), figure.get("high")]
+    if all(isinstance(end, (int, float)) for end in ends):
+        return f"{value} (95 %: {text(ends[0])} to {text(ends[1])})"
+    return f"{value} ({figure.get('known', 'not measured')})"
+
+
+def _texts(listed: Any) -> tuple[str, ...]:
+    return tuple(str(text) for text in listed) if isinstance(listed, (list, tuple)) else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -279,17 +279,19 @@ def _took(makespan_ns: int, workload: Workload) -> str:
 def _contributor(path: CriticalPath, advised: Advised) -> str:
     """Return the largest contributor to the path as text: its name, its share, and its place in the code.
 
-    If a sum of many short pieces is larger, it is the largest single cause.
+    If a sum of many short pieces is larger, that sum comes first, and then the largest single contributor.
     """
     top = advised.contributor
     if top is None:
         return "nothing on it can be changed"
-    segments, largest_ns = path.columns, _largest_ns(advised.causes)
-    pieces = f" in {top.pieces:,} segments" if top.pieces > 1 else ""
-    share = share_text(top.path_ns / max(1, path.makespan_ns))
-    what = lowered(top.what) if top.kind not in ("compute", "communication") or top.cause else top.what
-    which = "contributor" if top.path_ns >= largest_ns else "single cause"
-    text = f"the largest {which} is {what} ({duration_text(top.path_ns)}{pieces}, {share})"
+    segments = path.columns
+    # Late ranks are not a part of the path.
+    causes = [one for one in advised.causes if not one.key.startswith("skew:")]
+    largest = max(causes, key=lambda one: one.path_ns, default=top)
+    text = f"the largest contributor is {_part_text(top, path)}"
+    if largest.path_ns > top.path_ns:
+        text = f"the largest contributor is {_part_text(largest, path)}, the largest single one "
+        text += _part_text(top, path)
     if top.node_id < 0:
         return text
     row = int(np.flatnonzero((segments["rank"] == top.rank) & (segments["node_id"] == top.node_id))[0])
@@ -297,9 +299,12 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
     return text + (f"; its largest piece: {lowered(path.reason(row))}" if top.kind == "communication" else "")
 
 
-def _largest_ns(causes: Sequence[Cause]) -> int:
-    """Return the path's time of the largest of *causes* except late ranks, which are not a part of it."""
-    return max((one.path_ns for one in causes if not one.key.startswith("skew:")), default=0)
+def _part_text(one: Cause, path: CriticalPath) -> str:
+    """Return a cause as text: its name, time, segments and share of the path."""
+    pieces = f" in {one.pieces:,} segments" if one.pieces > 1 else ""
+    share = share_text(one.path_ns / max(1, path.makespan_ns))
+    what = lowered(one.what) if one.kind not in ("compute", "communication") or one.cause else one.what
+    return f"{what} ({duration_text(one.path_ns)}{pieces}, {share})"
 
 
 def _place(segments: CodedColumns, row: int) -> str:

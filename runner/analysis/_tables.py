@@ -12,14 +12,14 @@ from ...converter.checks import step_rows
 from ...support import spreadsheet_text
 from ._attribution import difference_of_runs
 from ._choices import RUN_BREAKDOWNS
-from ._compare_runs import configuration_table, explained_collectives, run_kinds, run_overview
+from ._compare import configuration_table, explained_collectives, run_kinds, run_overview
 from ._differences import error_distribution, node_differences, rank_differences
 from ._host_stacks import host_stack_table
 from ._links import TRAFFIC, link_dimensions, link_table, load_table, traffic_table
 from ._operators import operator_table
 from ._path_tables import paths_table, segment_table
-from ._provenance import calibration_table, packet_table
 from ._run import RunAnalysis
+from ._settings import calibration_table, packet_table
 from ._slack import slack_table
 from ._streams import stream_table
 

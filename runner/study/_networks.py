@@ -106,8 +106,7 @@ def _refuse_paths(data: Mapping[str, Any], name: str) -> None:
     ):
         if found:
             raise ConfigError(
-                f"{name} names another file ('{where}'), which files from a browser may not do; leave it "
-                "out, "
-                "write the network out with `chakrascope network FILE --as yaml -o FOLDER`, or put the file "
-                "into the study's folder 'networks' yourself."
+                f"{name} names another file ('{where}'), which files from a browser may not do. Next: leave "
+                "it out, write the network out with `chakrascope network FILE --as yaml -o FOLDER`, or put "
+                "the file into the study's folder 'networks'."
             )

@@ -378,8 +378,7 @@ class Study(StudyLayout):
                 f"The run {run_id} of {kept.created[:10]} took {kept.makespan_ns:,} ns, and the same "
                 f"experiment now takes {result.makespan_ns:,}: '{kept.backend}' gives another answer than "
                 f"before. Delete the old answer with 'chakrascope runs {self.path} --delete {run_id}', or "
-                "use "
-                "another study."
+                "use another study."
             )
 
     def _new_info(

@@ -86,10 +86,7 @@ def point_label(settings: Mapping[str, Any]) -> str:
 
 
 def objectives(points: pd.DataFrame) -> list[str]:
-    """Return the columns that can be objectives next to the makespan: costs with more than one value.
-
-    Costs with more than one value.
-    """
+    """Return the columns that can be objectives next to the makespan: costs with more than one value."""
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
     columns = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
     return [name for name in dict.fromkeys(columns) if points[name].nunique() > 1]

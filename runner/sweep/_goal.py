@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 FIGURES = (
     "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks", "cost",
 )  # fmt: skip
-"""The figures that can be compared; ``rank_time_ns`` is the makespan times the ranks, the accelerator time
-of a step, and
-``cost`` its price, where prices are given."""
+"""The figures that can be compared. ``rank_time_ns`` is the makespan times the ranks: the accelerator time of
+a step. ``cost`` is its price, if prices are given."""
 
 
 @dataclass(frozen=True)

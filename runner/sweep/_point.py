@@ -20,9 +20,8 @@ from ..study import Study
 from ._settings import Base, Builder
 
 MEASURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
-"""The figures of a result in the table: the makespan, the most exposed communication of a rank, and means
-over
-the ranks. All in ns."""
+"""The figures of a result in the table, in ns: the makespan, the exposed communication of the rank with most,
+and the means over ranks of the others."""
 
 Answer = Mapping[str, Any]
 """Columns of a point's row: its state, and its figures or its error."""

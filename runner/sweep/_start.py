@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError, StudyError
 from ...support import write_file, writing
-from .._checksums import CHECKSUMS_FILE, refuse_damaged
+from .._checksums import refuse_damaged
 from .._experiment import Experiment
 from .._simulate import load_memory
 from ..config import MemoryConfig, NetworkConfig, SystemConfig, list_presets
@@ -23,7 +23,8 @@ _UNFINISHED = "unfinished"
 def write_start(folder: Path, base: Base, points: int) -> None:
     """Write the base of the sweep in *folder*; presets by name, all else in full.
 
-    Until :func:`finish_start`, it records the expected number of *points*.
+    Until :func:`finish_start`, it records the expected number of *points*. Raises `StudyError` if the folder
+    has points of another base, with which the new ones would share a table.
     """
     system, network = base.system, base.network
     if not isinstance(system, SystemConfig) and system not in list_presets("system"):
@@ -38,10 +39,24 @@ def write_start(folder: Path, base: Base, points: int) -> None:
         "options": dict(base.options),
         _UNFINISHED: points,
     }
+    _refuse_other_base(folder, json.loads(json.dumps(start)))
     with writing(f"The sweep {folder}", StudyError):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CHECKSUMS_FILE).unlink(missing_ok=True)
         write_file(folder / _NAME, json.dumps(start, indent=2) + "\n")
+
+
+def _refuse_other_base(folder: Path, start: dict[str, Any]) -> None:
+    """Raise `StudyError` if the sweep in *folder* started from another base than *start*."""
+    try:
+        before = json.loads((folder / _NAME).read_text(encoding="utf-8"))
+        differing = [key for key in start if key != _UNFINISHED and before[key] != start[key]]
+    except (OSError, ValueError, KeyError, TypeError):  # none, or reported when a point is repeated
+        return
+    if differing:
+        raise StudyError(
+            f"The sweep '{folder.name}' has points of another {differing[0].replace('_', ' ')}, and a table "
+            f"holds points of one base. Next: choose another --name, or delete the folder {folder}."
+        )
 
 
 def finish_start(folder: Path) -> None:

@@ -13,7 +13,6 @@ import pandas as pd
 
 from ...errors import ChakrascopeError, ConfigError, StudyError, did_you_mean
 from ...support import count_text, duration_text
-from .._checksums import write_checksums
 from .._experiment import Experiment
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
@@ -149,7 +148,6 @@ def run_sweep(
         finish_start(folder)
         kept = run.keep_best(table, keep)
         ranked = table.frame(run.points, goal)
-    write_checksums(folder)
     return Sweep(folder.name, table.path, ranked, run.simulated, len(points) - run.fresh, kept)
 
 

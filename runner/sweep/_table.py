@@ -15,7 +15,7 @@ import pandas as pd
 from ...errors import ChakrascopeError, StudyError
 from ...support import new_file, writing
 from ...support.table import ParquetFile, frame_bytes
-from .._checksums import CHECKSUMS_FILE, refuse_damaged
+from .._checksums import CHECKSUMS_FILE, refuse_damaged, write_checksums
 from ..study import Study
 from ._goal import Goal
 from ._point import MEASURES, Answer
@@ -38,8 +38,8 @@ class PointTable:
     """The rows of the sweep in *folder*, by settings; a context manager that locks the folder.
 
     *cost*, if given, computes the price of a step from a point's settings, ranks and makespan. Rows are kept
-    in memory and written at most about once a second (`save`), and at the end. Raises `StudyError` if the
-    file is damaged or another process works on the same sweep.
+    in memory and written at most about once a second (`save`), and at the end, then with checksums of the
+    folder's files. Raises `StudyError` if the file is damaged or another process works on the same sweep.
     """
 
     def __init__(self, folder: Path, cost: Callable[[Settings, int, int], float] | None = None) -> None:
@@ -68,6 +68,7 @@ class PointTable:
         except ChakrascopeError:
             self._lock.close()
             raise
+        (self.path.parent / CHECKSUMS_FILE).unlink(missing_ok=True)  # until the files no longer change
         return self
 
     def _load(self) -> None:
@@ -87,6 +88,7 @@ class PointTable:
     ) -> None:
         try:
             self.save(now=True)
+            write_checksums(self.path.parent)
         finally:
             self._lock.close()
 
@@ -120,7 +122,6 @@ class PointTable:
         started = time.monotonic()
         if not self._changed or (not now and started - self._saved_at < self._pause_s):
             return
-        (self.path.parent / CHECKSUMS_FILE).unlink(missing_ok=True)  # of the table before
         # Lost rows of a running sweep are simulated again.
         with new_file(self.path, sync=now) as temporary:
             temporary.write_bytes(frame_bytes(self.frame()))

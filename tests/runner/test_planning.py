@@ -281,6 +281,7 @@ def test_what_was_found_is_a_sweep(tmp_path):
     made = search_plans(replace(REQUEST, only={"zero": (1,)}), study=study, most=12)
     sweep = read_sweep(study, made.name)
     assert len(sweep.points) == 12
+    assert "points.parquet" in (study.sweep_dir(made.name) / "SHA256SUMS").read_text()
     assert sweep.points["makespan_ns"].iloc[0] == made.table["step_ns"].iloc[0]
     assert sweep.points["memory_bytes"].max() <= H100.chip.memory_bytes
     assert len(front_table(sweep.points, "memory_bytes")) > 1

@@ -286,10 +286,24 @@ def test_equal_experiments_are_simulated_once_and_runs_are_reused(study):
 
 def test_a_changed_workload_is_simulated_again(study):
     first = run_grid(study, name="mine")
-    study.add_workload(workload(*[[comp(0, 900)]] * 4), "job")
+    study.add_workload(workload(*[[comp(0, 900)]] * 4), "job", replace_other=True)
     second = run_grid(study, name="mine")
     assert second.simulated == 6
     assert set(first.points["id"]).isdisjoint(second.points["id"])
+
+
+def test_one_table_holds_points_of_one_base(study):
+    run_sweep(study, {"network.latency": [1, 2]}, network="ring-4", name="mine", workers=0)
+    with pytest.raises(StudyError, match="has points of another network"):
+        run_sweep(study, {"network.latency": [3]}, network="switch-4", name="mine", workers=0)
+    study.add_workload(workload(*[[comp(0, 900)]] * 4), "other")
+    with pytest.raises(StudyError, match=r"of another workload, .* choose another --name"):
+        run_sweep(study, {"network.latency": [3]}, network="ring-4", name="mine", workers=0)
+    more = run_sweep(
+        study, {"network.latency": [3]}, network="ring-4", name="mine", workers=0, workload="job"
+    )
+    assert len(read_sweep(study, "mine").points) == 3
+    assert (more.path.parent / "SHA256SUMS").is_file()
 
 
 def test_a_failed_point_is_a_row_and_tried_again(study):

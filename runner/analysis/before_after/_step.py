@@ -16,7 +16,7 @@ from ..._result import Result
 from .._choices import PARTS
 from .._collectives import operation_name
 from .._critical_path import CriticalPath, critical_path
-from .._stood_for import group_members, ranks_stood_for
+from .._equal_ranks import group_members, ranks_stood_for
 from .._streams import busy_kinds, exclusive_ns
 from .._summary import rank_times
 

@@ -15,7 +15,7 @@ LEAST_SLOWER = 0.15
 """How much longer computations must last for a host to be named."""
 _TIMES = 16  # intervals, of which a host that is always slow is slow in most
 _TIMES_OF_STOPS = 64  # more, as an interval with a stop and one without must both occur
-_FEW = 1  # computations in a interval
+_FEW = 1  # computations in an interval
 _DRAWS = 1000
 _MOST_PERMUTED = 1_000_000  # intervals of hosts in all draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01

@@ -198,7 +198,7 @@ def test_a_pause_of_everything_is_no_link():
     found = run.diagnosis()
     assert len(hit) > 6
     assert found.anomalies == ()
-    (remark,) = (remark for remark in found.remarks if "everything paused" in remark)
+    (remark,) = (remark for remark in found.remarks if "the whole machine paused" in remark)
     late = float(re.search(r"late by ([\d.]+) ms", remark)[1])
     assert late == pytest.approx(50, rel=0.2)
 

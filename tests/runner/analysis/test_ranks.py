@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from workloads import coll, comp, workload
 
-from chakrascope.converter import convert_files
+from chakrascope.converter import Workload, convert_files
 from chakrascope.runner import Study, get_backend, prepare
 from chakrascope.runner.analysis import (
     analyse_run,
@@ -17,6 +17,7 @@ from chakrascope.runner.analysis import (
 )
 
 MS = 1_000_000
+DELAYED = "descheduled"
 
 
 class Recorded:
@@ -73,6 +74,22 @@ def test_measured_ranks_are_waited_for_on_one_clock(run):
 def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
     found = slowest_rank(Recorded([8_000, 9_000] * 2 + [8_000], [[10, 300, 10, 300, 10]]))
     assert (found.rank, found.last_at, found.waited_ns) == (1, 1, 290)
+
+
+def scaled(*programs):
+    """Return a job of two measured ranks that was scaled out to the ranks that run *programs*."""
+    graphs = tuple(workload([comp(0, 5, cause=cause, kind="host")]).graphs[0] for cause in ("", DELAYED))
+    return Workload(graphs, np.array(programs), {}, {"scaled_from_ranks": 2})
+
+
+def test_copies_of_a_measured_rank_are_no_peers():
+    recorded = Recorded([8_000, 8_000, 9_000, 9_000], [[10, 10, 300, 300]])
+    found = slowest_rank(recorded, scaled(0, 0, 1, 1))
+    assert (found.rank, found.copies, found.median_ns, found.delayed_ns) == (2, 1, 8_000, 5)
+    assert "rank 2, of which 1 other rank repeats the times, works 9.00 µs, 12.5 % more" in found.sentence
+    assert slowest_rank(Recorded([8_000] * 4, [[10] * 4]), scaled(0, 0, 0, 0)) is None
+    alone = slowest_rank(Recorded([8_000] * 4, [[10, 10, 10, 300]]), scaled(0, 0, 0, 0))
+    assert (alone.rank, alone.copies) == (3, 0)
 
 
 def test_a_slow_rank_that_nobody_waits_for_does_not_matter():

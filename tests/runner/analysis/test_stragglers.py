@@ -15,8 +15,8 @@ from chakrascope.converter.readers import read_operation_table
 from chakrascope.errors import TraceError
 from chakrascope.runner.analysis import STRAGGLER_TABLES, find_stragglers
 from chakrascope.runner.analysis.stragglers import _replay
+from chakrascope.runner.analysis.stragglers._causes import HostDelay
 from chakrascope.runner.analysis.stragglers._dependencies import dependencies
-from chakrascope.runner.analysis.stragglers._host import HostDelay
 from chakrascope.runner.analysis.stragglers._layout import Operation, lay_out
 from chakrascope.runner.analysis.stragglers._series import pattern_text
 from chakrascope.runner.analysis.stragglers._slowdowns import mask
