@@ -22,11 +22,11 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from backward_causes import BACKWARD_CAUSES
 from causes import CAUSES, Cause
 from followed import FOLLOWED
+from more_causes import MORE_CAUSES
 
-JOBS = CAUSES | BACKWARD_CAUSES | FOLLOWED
+JOBS = CAUSES | MORE_CAUSES | FOLLOWED
 
 
 class Net(nn.Module):

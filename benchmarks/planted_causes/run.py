@@ -82,6 +82,9 @@ JOBS = {
     "anomaly_detection": Expected("Anomaly detection"),
     "python_gradient": Expected(r"Python between operators in PairwiseLoss\.backward"),
     "recomputation": Expected("Recomputing"),
+    "gradient_penalty": Expected(r"GradientPenalty\.penalize"),
+    "barriers": Expected("barriers in", ranks=2),
+    "edit_distance": Expected(r"Python between operators in EditDistance\.compare"),
 }
 # Jobs of followed.py, how their advice is to be recognised, and what was done.
 FOLLOWED = {

@@ -403,8 +403,28 @@ def _builder(
         causes=causes,
         computes=computes.tolist(),
         buffers=[*buffers_of(ops), ""],
-        places=causes.places((pieces.start_ns + pieces.end_ns) // 2),
+        places=_places(ops, pieces, causes),
     )
+
+
+def _places(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
+    """Return the place of each piece; a gradient has that of the marked call whose operator it is of."""
+    places = causes.places((pieces.start_ns + pieces.end_ns) // 2)
+    called, sequences = causes.call_places(ops.start_ns), ops.trace.events.sequence[ops.event].tolist()
+    is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
+    owners = {
+        sequence: place
+        for sequence, place, is_gradient in zip(sequences, called, is_engine, strict=True)
+        if sequence >= 0 and place and not is_gradient
+    }
+    if not owners:
+        return places
+    of_ops: list[str] = []
+    for sequence, parent, is_gradient in zip(sequences, ops.parent.tolist(), is_engine, strict=True):
+        around = of_ops[parent] if parent >= 0 else ""
+        of_ops.append(owners.get(sequence, "") if is_gradient else around)
+    of_pieces = [of_ops[op] if op >= 0 else "" for op in pieces.op.tolist()]
+    return [owner or place for owner, place in zip(of_pieces, places, strict=True)]
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:

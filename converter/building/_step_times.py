@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from math import comb
+from itertools import pairwise
+from math import comb, sqrt
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any, NamedTuple
@@ -33,6 +34,11 @@ _REGULAR = 0.8
 _TIMES, _SEVERAL = 3, 2
 # A period is one if steps that are long at random are at any of those tried less often than that.
 _BY_CHANCE = 0.02
+# Long steps follow each other if they form so many standard deviations fewer groups than at random.
+_IN_A_ROW = -1.64
+# Phases with such a share of a step are longer alike if each is by at least such a part of what the step is.
+_PHASES = ("loader_ns", "forward_ns", "backward_ns", "optimizer_ns")
+_PHASE_SHARE, _ALIKE = 0.1, 0.5
 # Causes that are counted for each step, in addition to what the samples in it show.
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
 # Causes of scattered long steps that the machine, or another rank, may be the reason of.
@@ -126,6 +132,8 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
     if len(slowest) < _FEWEST:
         return {}
     times, long = _times(slowest)
+    if not times.every and _follow_each_other(long, sorted(slowest)) and _alike(long, slowest, evidence):
+        times, long = StepTimes(*times[:5]), set()  # the machine was slower for a while
     if times.matters:
         working = _slowest(evidence, working=True)
         times = _explained(times, long, {index: working[index] for index in slowest}, evidence)
@@ -189,6 +197,36 @@ def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
     long_ns = round(mean(taken[index] for index in long))
     gain_ns = round(_mean_excess(taken, long))
     return spread._replace(long_count=len(long), every=every, long_ns=long_ns, gain_ns=gain_ns), long
+
+
+def _follow_each_other(long: Collection[int], steps: Sequence[int]) -> bool:
+    """Return whether the *long* ones of *steps* form far fewer groups than long steps at random would."""
+    few, count = len(long), len(steps)
+    if few < _TIMES or few >= count:
+        return False
+    groups = sum(step in long and before not in long for before, step in pairwise([-1, *steps]))
+    usual = few * (count - few + 1) / count
+    variance = usual * (few - 1) * (count - few) / (count * (count - 1))
+    return groups - usual < _IN_A_ROW * sqrt(variance)
+
+
+def _alike(long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]) -> bool:
+    """Return whether all phases of the *long* steps are longer about as much as these steps are.
+
+    What a script does in addition makes one phase longer.
+    """
+    columns = {rank: [getattr(own.steps, name) for name in _PHASES] for rank, own in evidence.items()}
+    if any(not column for own in columns.values() for column in own):
+        return False  # a capture without phases
+    spent: dict[bool, list[list[int]]] = {True: [], False: []}
+    for index, step in steps.items():
+        phases = [column[step.end] - column[step.begin] for column in columns[step.rank]]
+        spent[index in long].append([step.took_ns, *phases])
+    longer, usual = ([mean(column) for column in zip(*spent[side], strict=True)] for side in (True, False))
+    excess, *of_phases = [
+        one / other - 1 for one, other in zip(longer, usual, strict=True) if other >= _PHASE_SHARE * usual[0]
+    ]
+    return len(of_phases) > 1 and min(of_phases) >= _ALIKE * excess
 
 
 def _mean_excess(values: Mapping[int, int], long: Collection[int]) -> float:

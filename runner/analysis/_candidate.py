@@ -80,17 +80,20 @@ def largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
 
 
 def training_functions(segments: CodedColumns) -> set[str]:
-    """Return the functions of a script that call the optimizer, or a rank's last backward pass.
+    """Return the functions of a script that call the optimizer, or the backward pass of the parameters.
 
-    Another function with a backward pass has one of its own, such as the gradient of a penalty.
+    If no operator accumulates gradients, that is each rank's last backward pass. Another function with a
+    backward pass has one of its own, such as the gradient of a penalty.
     """
     places, phases = segments["place"], segments["phase"]
-    found = {function_of(place) for place in set(places[phases == "optimizer"].tolist())}
-    backward = np.flatnonzero((phases == "backward") & (places != ""))
+    is_placed = places != ""
+    accumulating = is_placed & segments["operator"].passes(lambda name: name.endswith("AccumulateGrad"))
+    found = {function_of(place) for place in set(places[accumulating].tolist())}
+    backward = np.flatnonzero(is_placed & (phases == "backward"))
     backward = backward[np.argsort(segments["start_ns"][backward], kind="stable")]
-    for _, own in grouped(backward, segments["rank"][backward]):
+    for _, own in grouped(backward, segments["rank"][backward]) if not found else ():
         found.add(function_of(str(places[own[-1]])))
-    return found - {""}
+    return (found | {function_of(place) for place in set(places[phases == "optimizer"].tolist())}) - {""}
 
 
 def is_forward(function: str) -> bool:

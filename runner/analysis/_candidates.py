@@ -36,14 +36,13 @@ from ._candidate import (
     where,
 )
 from ._critical_path import CriticalPath
-from ._fusion import FUSIBLE, chains_of_nodes
 from ._host_candidates import barriers, collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
+from ._memory_traffic import FUSIBLE, REPEATED, chains_of_nodes, copies_of_nodes
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
-from ._repeated import REPEATED, copies_of_nodes
 from ._what_if import Excess, Target, late_ranks
 
 _LEAST_FUNCTION = 0.1  # of the step, that the operators of a function take

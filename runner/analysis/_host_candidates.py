@@ -122,7 +122,8 @@ def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]:
     """Return barriers among the communications *rows* by place, and the other rows.
 
-    If a place does little but wait in barriers, all of its time belongs to them.
+    If a place does little but wait in barriers, all of its time belongs to them. What comes before the first
+    of a step may be other work, for which a rank is late.
     """
     operators = segments["operator"]
     is_barrier = operators[rows].passes(_is_barrier)
@@ -133,6 +134,7 @@ def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]
         every = everywhere[segments["place"][everywhere] == place]
         target = Target("operator", str(operators[own[0]]))
         gaps = at_place[_is_gap(segments, at_place) | (segments["cause"][at_place] == DELAYED)]
+        gaps = gaps[(gaps > every[0]) & (gaps < every[-1])]
         if place and sum_ns(segments, np.union1d(every, gaps)) >= _ALL_OF_IT * sum_ns(segments, at_place):
             every, target = at_place, Target("place", place)
         path_ns = sum_ns(segments, every)

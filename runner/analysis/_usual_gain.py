@@ -66,8 +66,9 @@ def _in_the_median_step(
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
-    overhead = profiler_overhead(workload.metadata)
-    own_delays_ns, step_ns = 0, 0 if overhead is None else overhead.usual_ns * steps
+    overhead, times = profiler_overhead(workload.metadata), step_times(workload.metadata)
+    usual_step_ns = (overhead.usual_ns if overhead else 0) or (times.median_ns if times else 0)
+    own_delays_ns, step_ns = 0, usual_step_ns * steps
     if delays is not None:
         usual_ns, shown_ns = max(1, delays[0]), max(1, delays[1])
         waited_ns = min(usual_ns, round(one.path_ns * usual_ns / shown_ns))

@@ -109,6 +109,32 @@ def test_steps_that_wait_for_a_processor_longer_than_others_are_the_machines(tmp
     assert times.text == ""
 
 
+@pytest.mark.parametrize(
+    ("long", "phases", "long_count"),
+    [
+        (range(9, 14), (1, 1, 1), 0),
+        (range(9, 14), (0, 1, 0), 5),  # the script may do more in one phase
+        ((5, 9, 16, 22, 23), (1, 1, 1), 5),  # batches may be larger
+    ],
+)
+def test_steps_in_a_row_that_are_longer_in_all_phases_are_the_machines(tmp_path, long, phases, long_count):
+    evidence, time, spent = EvidenceFile(), START, [0, 0, 0]
+    evidence.step(0, time)
+    for number in range(30):
+        for place, is_longer in enumerate(phases):
+            own = 30_000 if number in long and is_longer else 10_000
+            spent[place] += own
+            time += own
+        named = dict(zip(("forward", "backward", "loader"), spent, strict=True))
+        evidence.step(number + 1, time, **named)
+    thread = Thread(0)
+    thread.op("aten::mm", START, START + 9_000, 1)
+    entry = thread.write(tmp_path, [(START, START + 10_000)]) | {"process_groups": []}
+    evidence.write(tmp_path / "rank0.evidence.json.gz")
+    write_trace_set(tmp_path, [entry | {"evidence": "rank0.evidence.json.gz"}])
+    assert step_times(convert(tmp_path).metadata).long_count == long_count
+
+
 def test_validation_is_placed_at_the_function_that_validates(tmp_path):
     durations = [300_000 if number % 4 == 3 else 30_000 for number in range(24)]
     times = run(tmp_path, durations, lambda number: VALIDATE if number % 4 == 3 else (TRAIN,))

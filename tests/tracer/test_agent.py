@@ -17,7 +17,7 @@ from chakrascope import tracer
 from chakrascope.tracer._agent import peers, phases
 from chakrascope.tracer._agent.forwards import ForwardCounter
 from chakrascope.tracer._agent.install import INSTALLATIONS
-from chakrascope.tracer._agent.optimizers import OptimizerOrder
+from chakrascope.tracer._agent.optimizers import OptimizerOrder, Owners
 from chakrascope.tracer._agent.process import write_or_overwrite
 from chakrascope.tracer._agent.sources import SourceFiles
 
@@ -213,3 +213,25 @@ def test_an_interrupt_while_the_process_ends_does_not_cost_the_capture():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("saved\n", "")
+
+
+@pytest.mark.parametrize(("trained", "is_noted"), [(1, True), (2, False), (0, False)])
+def test_gradients_that_no_optimizer_uses_are_noted(trained, is_noted):
+    """Unless it has none of them: it may work on copies."""
+    import torch
+
+    from chakrascope.tracer._agent.modules import ModuleRanges
+
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    copies = [torch.nn.Parameter(torch.ones(1))]
+    own = [one for layer in layers[2 - trained :] for one in layer.parameters()] if trained else copies
+    ranges, owners = ModuleRanges(), Owners()
+    optimizer = torch.optim.SGD(own)
+    owners.add(optimizer)
+    assert ranges.enable()
+    layers(torch.ones(2, 4)).sum().backward()
+    ranges.disable()
+    note = owners.note(ranges.with_gradients())
+    expected = "gradients of 2 parameters (7.63e-05 MiB, such as 0.weight) that no optimizer uses"
+    assert (expected in note) == is_noted
+    assert bool(note) == is_noted

@@ -15,7 +15,7 @@ from typing import Any
 from . import peers
 from .abrupt_end import SaveAtThreadEnd, SaveOnAbruptEnd
 from .observation import Observation
-from .optimizers import OptimizerOrder
+from .optimizers import OptimizerOrder, Owners
 from .options import launch_options
 from .own_profile import OwnProfile
 from .process import at_process_end, signals_deferred, without_chatter, write_or_overwrite
@@ -98,6 +98,7 @@ class Agent:
         self._marked_at: int | None = -1
         self._nesting = threading.local()
         self._order = OptimizerOrder()
+        self._owners = Owners()
         self.all_threads = False
         self._threads: set[int] = set()
         self._other_thread_trained = False
@@ -121,6 +122,8 @@ class Agent:
             yield
         finally:
             self._nesting.inside = not outermost
+        if outermost and not self.finished:
+            self._owners.add(optimizer)
         if outermost and self.trigger != "manual" and self._counts():
             self._stepped(id(optimizer))
 
@@ -244,6 +247,10 @@ class Agent:
                 self._own.open_step(self.steps_seen)
         elif self.recorder is not None:
             self.recorder.close_step(ended_ns)
+            if not self.recorder.timed_steps:
+                with contextlib.suppress(Exception):  # the traces count without the note
+                    unused = self._owners.note(self.recorder.with_gradients())
+                    self.notes += [unused] if unused else []
             if len(self.recorder.timed_steps) >= self.steps:
                 self.close()
             else:

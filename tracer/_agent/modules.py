@@ -84,6 +84,14 @@ class ModuleRanges:
             return []
         return [self._range(f"chakrascope::call {script_place(own)}")]
 
+    def with_gradients(self) -> Iterator[tuple[str, Any]]:
+        """Yield the name and each parameter with a gradient of the modules that ran."""
+        for module in self._kept:
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter.grad is not None:
+                    path = self._names[id(module)].removeprefix("chakrascope::module ")
+                    yield f"{path}.{name}", parameter
+
     @contextlib.contextmanager
     def gradient_range(self, frame: FrameType | None) -> Iterator[None]:
         """Mark a call of ``torch.autograd.grad`` at *frame*, unless a range of a call is around it."""

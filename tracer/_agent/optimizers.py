@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -66,3 +67,33 @@ class OptimizerOrder:
         elif optimizer == self._order[0]:
             self._known = True
         return self._known and optimizer == self._order[-1]
+
+
+class Owners:
+    """The optimizers that have stepped, which tell the parameters that are trained."""
+
+    def __init__(self) -> None:
+        self._optimizers: dict[int, weakref.ref[Any]] = {}
+
+    def add(self, optimizer: Any) -> None:
+        """Add an *optimizer* that steps."""
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known() is not optimizer:
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+
+    def note(self, with_gradients: Iterable[tuple[str, Any]]) -> str:
+        """Return a note on parameters with gradients that no optimizer has; "" if it has all or none of them.
+
+        An optimizer that has none works on copies, of which nothing is known.
+        """
+        known = [optimizer for one in self._optimizers.values() if (optimizer := one()) is not None]
+        owned = {id(one) for own in known for group in own.param_groups for one in group["params"]}
+        named = {id(parameter): (name, parameter) for name, parameter in with_gradients}
+        unused = [pair for key, pair in named.items() if key not in owned]
+        if not unused or len(unused) == len(named):
+            return ""
+        first, mib = unused[0][0], sum(one.numel() * one.element_size() for _, one in unused) / 2**20
+        return (
+            f"the backward pass computes gradients of {len(unused)} parameters ({mib:.3g} MiB, such as "
+            f"{first}) that no optimizer uses: requires_grad_(False) on frozen parameters leaves them out"
+        )

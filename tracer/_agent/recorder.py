@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,10 @@ class Recorder:
             self._unmark_modules()
         else:
             self.timed_steps.append(times)
+
+    def with_gradients(self) -> Iterable[tuple[str, Any]]:
+        """Return the parameters with gradients in the first step, by name; none if modules are not marked."""
+        return () if self._ranges is None else self._ranges.with_gradients()
 
     def finish(self) -> None:
         """Stop recording and write this rank's files, each under its final name only when whole.

@@ -17,11 +17,10 @@ from ....errors import UsageError, did_you_mean
 from ..._sync_points import SyncPoints
 from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
-from .._fusion import FUSIBLE, Accesses, accesses, fusible_chains
 from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of, within
+from .._memory_traffic import FUSIBLE, REPEATED, Accesses, accesses, fusible_chains, repeated_copies
 from .._path_facts import collective_label, copy_direction
-from .._repeated import REPEATED, repeated_copies
 from ._target import COMMUNICATION, Target
 
 _LINK = re.compile(r"(\d{1,18})-(\d{1,18})")

@@ -807,6 +807,15 @@ def test_usual_run_delays_have_their_share_of_the_median_step(tmp_path):
     assert [(item.gain_ns, item.share) for item in items if item.cause == "descheduled"] == [(20 * MS, 2 / 3)]
 
 
+def test_the_share_of_run_delays_is_that_of_the_median_step_though_steps_scatter(tmp_path):
+    stated = {"steps": [4], "run_delay_ns": {"4": 4 * MS, "median": 20 * MS}}
+    times = StepTimes(24, MS, 40 * MS, 60 * MS, 80 * MS)._asdict()
+    nodes = waiting_for_a_processor(4 * MS, 8 * MS)[:2]
+    metadata = stated | unprofiled(40 * MS, 20 * MS) | {"step_times": times}
+    items = analysed(tmp_path, workload(nodes, metadata=metadata)).advices()
+    assert [(item.gain_ns, item.share) for item in items if item.cause == "descheduled"] == [(20 * MS, 0.5)]
+
+
 USUAL = {"rank_delays_ns": {"0": 5 * MS, "1": 6 * MS}}
 
 
@@ -884,18 +893,22 @@ def test_collectives_one_by_one_are_one_entry_with_what_is_around_them(tmp_path,
     assert all(item.how == REMEDIES["latency"] and item is advices[0] for item in found)
 
 
-@pytest.mark.parametrize(("other_ms", "key"), [(0, "place:wait (a.py:7)"), (4, "operator:c10d::barrier")])
-def test_barriers_are_one_entry_apart_from_the_collectives(tmp_path, other_ms, key):
-    """They are all-reduces of a number; what else a place does is no part of them."""
+@pytest.mark.parametrize(
+    ("other_ms", "first_ms", "key"),
+    [(0, 0, "place:wait (a.py:7)"), (4, 0, "operator:c10d::barrier"), (0, 2, "operator:c10d::barrier")],
+)
+def test_barriers_are_one_entry_apart_from_the_collectives(tmp_path, other_ms, first_ms, key):
+    """They are all-reduces of a number; what else a place does, also before them, is no part of them."""
     facts = {"operator": "c10d::barrier", "phase": "forward", "place": "wait (a.py:7)"}
     nodes = [comp(0, 2 * MS), coll(1, 1 << 20, (0,), duration_ns=2 * MS, operator="c10d::allreduce_")]
     for number in range(2, 8, 2):
-        nodes.append(host(number, MS, (number - 1,), cause="python", place="wait (a.py:7)"))
-        nodes.append(coll(number + 1, 64, (number,), duration_ns=MS, **facts))
+        own_ms = first_ms if number == 2 else 1
+        nodes.append(host(number, own_ms * MS, (number - 1,), cause="python", place="wait (a.py:7)"))
+        nodes.append(coll(number + 1, 64, (number,), duration_ns=3 * MS, **facts))
     nodes.append(comp(8, other_ms * MS, (7,), operator="aten::sort", place="wait (a.py:7)"))
     first, *others = analysed(tmp_path, workload(nodes, nodes)).advices()
     assert (first.what, first.key) == ("3 barriers in wait (a.py:7)", f"{key}=inf")
-    assert first.gain_ns == (3 if other_ms else 6) * MS
+    assert first.gain_ns == (11 if key.startswith("place") else 9) * MS
     assert any(item.what.startswith("all_reduce of 1.00 MiB") for item in others)
 
 

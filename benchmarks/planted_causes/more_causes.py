@@ -1,10 +1,11 @@
-"""Causes in the code that autograd runs."""
+"""Causes in autograd, in functions of several lines, and in barriers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from causes import Cause
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -95,8 +96,81 @@ class Recomputation(Cause):
         return super().model(nn.Sequential(model, *stacks))
 
 
-BACKWARD_CAUSES: dict[str, type[Cause]] = {
+class GradientPenalty(Cause):
+    """The norm of the gradient by the input is trained, too."""
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """Keep the model."""
+        self.net = model
+        return super().model(model)
+
+    def before_forward(
+        self, _step: int, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute the gradients of the penalty."""
+        if self.slow:
+            for _ in range(4):
+                self.penalize(inputs)
+        return inputs, labels
+
+    def penalize(self, inputs: torch.Tensor) -> None:
+        """Differentiate twice."""
+        inputs = inputs.detach().requires_grad_()
+        (slopes,) = torch.autograd.grad(self.net(inputs).sum(), inputs, create_graph=True)
+        parameters = [*self.net.parameters()]
+        self.penalties = torch.autograd.grad(slopes.norm(), parameters, allow_unused=True)
+
+
+class Barriers(Cause):
+    """The ranks wait for each other over and over, although collectives do that, too."""
+
+    def after_step(self, step: int, model: nn.Module, loss: torch.Tensor) -> None:
+        """Wait for the other rank."""
+        if self.slow:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait in a hundred barriers."""
+        for _ in range(100):
+            dist.barrier()
+
+
+class EditDistance(Cause):
+    """A metric of texts is computed in Python, on several lines of one function."""
+
+    def start(self) -> None:
+        """Make the texts."""
+        self.texts = [
+            "the quick brown fox jumps over the lazy dog " * 3,
+            "a slow fox walks around a dog " * 4,
+        ]
+
+    def after_step(self, step: int, model: nn.Module, loss: torch.Tensor) -> None:
+        """Compare the texts."""
+        if self.slow:
+            for _ in range(5):
+                self.distance = self.compare(*self.texts)
+
+    def compare(self, one: str, other: str) -> int:
+        """Return the number of edits from one text to the other."""
+        row = list(range(len(other) + 1))
+        for place, letter in enumerate(one, 1):
+            previous, row = row, [place]
+            for number, rival in enumerate(other):
+                if letter == rival:
+                    row.append(previous[number])
+                    continue
+                best = min(previous[number], previous[number + 1])
+                best = min(best, row[number])
+                row.append(best + 1)
+        return row[-1]
+
+
+MORE_CAUSES: dict[str, type[Cause]] = {
     "anomaly_detection": AnomalyDetection,
     "python_gradient": PythonGradient,
     "recomputation": Recomputation,
+    "gradient_penalty": GradientPenalty,
+    "barriers": Barriers,
+    "edit_distance": EditDistance,
 }

@@ -1,4 +1,4 @@
-"""Chains of memory-bound operators that one kernel could do: the bytes and the time that this saves."""
+"""Memory traffic that a step could do without: chains of operators for one kernel, and repeated copies."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from ...converter.chakra import DEVICE_LANE
 from ._host_time import DELAYED, texts_where
 from ._operator_rates import written_bytes
 
+Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"
 """The name of all chains as a `Target` of ``fusion``."""
+REPEATED = "copies"
+"""The name of all repeated copies as a `Target` of ``repeated``."""
 # On a host, what moves no more converts scalars, allocates, or calls the operator that works.
 _SCALAR_BYTES = 64
 _WORK = ("compute", "communication", "copy")
@@ -139,7 +142,7 @@ def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
     return size_bytes
 
 
-def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
     """Return the bytes that each node moves, those that it writes (0 unless it can be fused), and copies."""
     moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
     operator = graph.node_columns["operator"]
@@ -153,3 +156,29 @@ def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, npt.NDArray[np.
             own = rows[moved[rows] == size_bytes]
             written[own], is_copy[own] = amount, kind == "copy"
     return moved, written, is_copy
+
+
+def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
+    """Return the nodes of *graph* that cast or copy data again, by the *metadata* of its workload."""
+    repeated: Flags = np.isin(np.asarray(graph.node_columns["node_id"]), _recorded(metadata, graph.rank))
+    return repeated
+
+
+def copies_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> Flags:
+    """Return which nodes, each of a program of *workload*, repeat a cast or copy of the step."""
+    repeated: Flags = np.zeros(len(node_ids), bool)
+    for program in np.unique(programs).tolist():
+        own = programs == program
+        recorded = _recorded(workload.metadata, workload.graphs[program].rank)
+        repeated[own] = np.isin(node_ids[own], recorded)
+    return repeated
+
+
+def _recorded(metadata: Mapping[str, Any], rank: int) -> Ints:
+    """Return the ids of repeated copies in *metadata* for a *rank*; unexpected values count as absent."""
+    listed = metadata.get("repeated")
+    try:
+        nodes = msgspec.convert(listed.get(str(rank), []) if isinstance(listed, dict) else [], list[int])
+    except msgspec.ValidationError:
+        nodes = []
+    return np.array(nodes, dtype=np.int64)
