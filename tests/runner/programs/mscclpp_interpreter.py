@@ -58,9 +58,8 @@ class Machine:
         # Of a chunk, so that two threads or more have a part in what a group shares.
         self.units = PIPELINE_UNITS * self.turns if pipelines else 2 * groups
         self.scratch_units = PIPELINE_UNITS * max(starts, default=0) if self.reuse else self.units
-        self.threads = max(2, *(len(op.get("channel_ids", ())) for op in every),
-                           *(len(op.get("semaphore_ids", ())) for op in every),
-                           *(len(op.get("dst_buff", ())) for op in every))  # fmt: skip
+        lists = ("channel_ids", "semaphore_ids", "dst_buff")
+        self.threads = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
         self.double = bool(plan.get("use_double_scratch_buffer"))
         self.memory = [self.buffers(rank, gpu) for rank, gpu in enumerate(self.gpus)]
         self.channels = [self.ends(rank, gpu) for rank, gpu in enumerate(self.gpus)]
