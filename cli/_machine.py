@@ -251,10 +251,10 @@ def _next_to(file: Path, name: str) -> str:
 
 def _usual_network(chip: Chip, count: int) -> NetworkConfig:
     """Return the network of *count* chips as they are sold; raises `UsageError` with the next step."""
-    from ..runner.planning import usual_network
+    from ..runner.prediction import usual_network
 
     try:
-        return usual_network(chip.name, count)
+        return usual_network(chip, count)
     except UsageError as error:
         text = re.sub(r"--gpus (\d+)", rf"--on \1x{chip.name}", error.message)
         if "has no default network" in text:
@@ -280,10 +280,10 @@ def chip_of_network(network: NetworkConfig) -> Chip | None:
 def has_links_of(chip: str, network: NetworkConfig) -> bool:
     """Return whether *network* has the links of the nodes in which *chip* is sold."""
     from ..runner.chips import find_chip
-    from ..runner.planning import usual_network
+    from ..runner.prediction import usual_network
 
     try:
-        usual = usual_network(find_chip(chip).name, network.num_ranks)
+        usual = usual_network(find_chip(chip), network.num_ranks)
     except (ConfigError, UsageError):  # of an unknown chip, or one that is not sold in nodes
         return False
     return (usual.topology[0], usual.bandwidth[0]) == (network.topology[0], network.bandwidth[0])

@@ -192,7 +192,7 @@ def collectives_text(table: pd.DataFrame) -> str:
     total = skew + transfer
     if not total:
         return f"{count_text(len(table), 'collective')} take no time."
-    slowest = table.loc[(table["skew_ns"] + table["transfer_ns"]).idxmax()]
+    slowest = table.iloc[int((table["skew_ns"] + table["transfer_ns"]).to_numpy().argmax())]
     rate = slowest["bus_bytes_per_ns"]
     speed = f" at {rate:.3g} GB/s of bus bandwidth" if rate > 0 else ""
     cause = (

@@ -98,7 +98,7 @@ def contributors_bar(
     """
     shown = breakdown.head(15)
     names = [(labels or {}).get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
-    labels = [short(name, 30 if narrow else 48) or "(none)" for name in names]
+    texts = [short(name, 30 if narrow else 48) or "(none)" for name in names]
     figure = go.Figure(
         go.Bar(
             x=shown["share"],
@@ -121,7 +121,7 @@ def contributors_bar(
     )
     figure.update_yaxes(
         tickvals=list(range(len(shown))),
-        ticktext=[literal(t) for t in labels],
+        ticktext=[literal(t) for t in texts],
         autorange="reversed",
         automargin=True,
     )

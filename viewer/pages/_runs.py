@@ -203,7 +203,8 @@ def _register_editor(app: Dash, view: StudyView) -> None:
 def _rows(view: StudyView) -> pd.DataFrame:
     """Return the table of runs, with a column that marks the default run."""
     rows = run_table(view.runs())
-    return rows.assign(default=rows["id"] == view.resolve(""))
+    marked: pd.DataFrame = rows.assign(default=rows["id"] == view.resolve(""))
+    return marked
 
 
 def _register_deletion(app: Dash, view: StudyView) -> None:
