@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_SETTINGS = 5
-"""Simulate all combinations of at most five settings (32 simulations). Other settings count as one setting."""
+"""At most five settings are combined in all ways (32 simulations). Other settings count as one setting."""
 _MACHINE = ("options", "machine")
 _PROGRAMS = ("programs",)
 _MOST_NAMES = 4
