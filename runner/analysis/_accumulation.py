@@ -76,7 +76,7 @@ def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
 def _micro_batches(graph: Graph) -> tuple[Ints, int, np.ndarray]:
     """Return the micro-batch of each node, their number, and which nodes are in or after a backward pass.
 
-    A micro-batch ends where a module computes after a backward pass.
+    A micro-batch ends when a module computes after a backward pass.
     """
     nodes = graph.node_columns
     computes = np.asarray(nodes["type"]) < NodeType.COMM_SEND

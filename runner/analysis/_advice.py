@@ -65,12 +65,12 @@ def advise(
     """Return advice for the step of *result*, with gains of replays or, without *simulate*, upper bounds.
 
     *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension, 0 if unknown. Smaller messages
-    do not help a collective or a message whose rate is far below the link bandwidth. *messages* are the
+    do not help a collective or a message with a rate far below the link bandwidth. *messages* are the
     messages on the path (see `messages_on_path`).
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
-    # Time lost to other processes does not reduce the share of a cause in the script.
+    # The threshold for a gain excludes time lost to other processes, which no cause in the script explains.
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delays_on(path))
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
@@ -325,7 +325,7 @@ def advice(
 def _slow(
     collectives: Columns, messages: Columns | None, link_bytes_per_ns: float, metadata: Mapping[str, Any]
 ) -> set[str]:
-    """Return the names of communications on the path whose rate is far below the network's bandwidth.
+    """Return the names of communications on the path with a rate far below the network's bandwidth.
 
     The rate of the fastest communication replaces the bandwidth of an unknown network.
     """

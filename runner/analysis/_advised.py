@@ -18,10 +18,10 @@ class Advice:
     """One cause of step time and a remedy that shortens the step.
 
     *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
-    is the gain as a fraction of the step. With *is_bound*, nothing was replayed, and the gain is an upper
-    bound. Work without a known best time is removed entirely, and *half_ns* is the gain of halving the work,
-    else 0. The gain of moving work to free cores is limited by the free cores, and *whole_ns* is the gain of
-    removing the work, else 0. Advice on recurring long steps has no key, and its gain is measured. Advice on
+    is the gain as a fraction of the step. With *is_bound*, the gain is an upper bound without a replay. Work
+    without a known best time is removed entirely, and *half_ns* is the gain of halving the work, else 0. The
+    gain of moving work to free cores is limited by the free cores, and *whole_ns* is the gain of removing
+    the work, else 0. Advice on recurring long steps has no key, and its gain is measured. Advice on
     a cause with another mean time in the run has no key and a measured gain. If *what* names the median
     unprofiled step, the gain of the replay is scaled to that step. *then* names the kind of work that bounds
     the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id* identify the
@@ -100,7 +100,7 @@ class Advised:
 
 
 def gain_text(item: Advice) -> str:
-    """Return the gain of *item* such as ``12 ms``, or ``at most 12 ms`` if nothing was replayed."""
+    """Return the gain of *item*, such as ``12 ms``, or ``at most 12 ms`` for an upper bound."""
     return f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
 
 

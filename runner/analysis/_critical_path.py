@@ -101,7 +101,7 @@ class CriticalPath:
 
     @property
     def causes(self) -> npt.NDArray[np.int64]:
-        """The node of the same rank whose end let each segment begin; -1 if unknown."""
+        """The node of the same rank with the end that allowed each segment to begin, -1 if unknown."""
         if self.walk is None:
             return np.full(self.table.num_rows, -1, np.int64)
         return np.where(_is_other(self.steps), -1, self.steps["cause"])
@@ -197,10 +197,10 @@ def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
 def critical_path(result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, a simulation or replay of *workload*.
 
-    The walk goes back in time from the node that ends last until time 0. The walk alternates between two
-    steps: from a node's end to the node whose start triggered the end (in a collective, the straggler's
-    node), and from a node's start to the node whose end allowed the start. Raises `BackendError` if the
-    result has no nodes or its records contradict each other.
+    The walk goes back in time from the node that ends last until time 0. From the end of a node, the walk
+    goes to the start that triggered the end. In a collective, this start belongs to the straggler. From a
+    start, the walk goes to the end of the node that allowed the start. Raises `BackendError` if the result
+    has no nodes or its records contradict each other.
     """
     if not result.num_nodes:
         raise BackendError(

@@ -96,7 +96,7 @@ def collective_differences(base: Result, other: Result, described: pd.DataFrame)
 
 
 def flow_differences(base: Result, other: Result) -> pd.DataFrame:
-    """Return the common messages of both results, the largest difference of completion time first.
+    """Return the messages common to both results, the largest difference of completion time first.
 
     Two messages correspond if they have the same source, destination, size and ``turn``. ``turn`` is the
     order of a message among messages with the same source, destination and size. Backends that do not

@@ -19,7 +19,7 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
 
     *network* and *system* have the keys of their configuration files.
     """
-    from ..config import accelerators_of  # noqa: PLC0415 - all of networks, and few runs ask for it
+    from ..config import accelerators_of  # noqa: PLC0415 - imports all of networks, which few runs need
 
     chips = accelerators_of(network, system)
     if not chips:

@@ -50,7 +50,7 @@ def phase_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -
 
 
 def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -> Groups:
-    """Return the executed *nodes* of one rank grouped by the lane they run on; see :func:`module_groups`."""
+    """Return the executed *nodes* of one rank grouped by lane; see :func:`module_groups`."""
     keys = pd.DataFrame(
         {
             "rank": nodes["rank"],

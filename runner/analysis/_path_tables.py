@@ -92,7 +92,7 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
 
 
 def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
-    """Return a sentence on where the two critical paths diverge, and how each continues."""
+    """Describe the place at which two critical paths diverge, and the next node of each path."""
     point = divergence(base, other)
     if point.same:
         return f"Both critical paths go through the same {point.segments:,} segments."

@@ -85,7 +85,7 @@ class _SavedRecords:
         self._piece = lru_cache(_KEPT_PIECES)(self._read)
 
     def last(self) -> tuple[int, int]:
-        """Return the node that ends last, as `_Records.last` does."""
+        """Return the rank and id of the node that ends last (see `_Records.last`)."""
         ends = self._saved.bounds("end_ns") or []
         latest = max(most for _, most in ends)
         first = next(piece for piece, (_, most) in enumerate(ends) if most == latest)
@@ -113,7 +113,7 @@ def _records(result: Result) -> _Records | _SavedRecords:
 
 
 def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | None, bool]:
-    """Return the points where ranks of a measured *result* waited for each other, and if its step repeats.
+    """Return the points at which ranks of a measured *result* waited, and whether the step repeats.
 
     The points are None for a single rank, and for a result that records the waits.
     """

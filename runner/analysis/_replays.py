@@ -29,7 +29,7 @@ def replays_of(result: Result, workload: Workload, experiment: Callable[[], Expe
     nodes = sum(graph.num_nodes for graph in workload.graphs)
     if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS or nodes > _MOST_NODES:
         return None
-    from .._experiment import Detail  # noqa: PLC0415 - what simulates; the answers to large runs do without
+    from .._experiment import Detail  # noqa: PLC0415 - analyses of large runs do not need the simulator
     from ._what_if import what_if  # noqa: PLC0415
 
     detail = Detail.EVERYTHING if result.num_nodes <= _MOST_PATH_NODES else Detail.TOTALS

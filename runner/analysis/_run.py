@@ -148,7 +148,7 @@ class RunAnalysis:
         return program_of_rank(self.workload, rank)
 
     def facts_of(self, ranks: Ints, node_ids: Ints, *names: str) -> Columns:
-        """Return numeric columns of some nodes from the workload."""
+        """Return the numeric workload columns *names* of the given nodes."""
         facts = NodeFacts(self.workload, ranks, node_ids)
         return {name: facts.numbers(name) for name in names}
 
@@ -405,7 +405,7 @@ class RunAnalysis:
         return self.experiment().programs.programs if self.has_programs else {}
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
-        """Return one executed node as a dict, or None if the run has no such node."""
+        """Return one executed node as a dict, or None if the run lacks the node."""
         if self.is_large:
             nodes = self.nodes_of(rank)
             row = int(nodes["node_id"].searchsorted(node_id))
@@ -415,7 +415,7 @@ class RunAnalysis:
         return None if row < 0 else {str(key): value for key, value in nodes.iloc[row].items()}
 
     def row(self, rank: int, node_id: int) -> int:
-        """Return the row of a node in :attr:`nodes`, or -1 if the run has no such node."""
+        """Return the row of a node in :attr:`nodes`, or -1 if the run lacks the node."""
         nodes = self.nodes
         rows = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
         return int(rows[0]) if len(rows) else -1
@@ -447,7 +447,7 @@ class RunAnalysis:
 def analyse_run(study: Study, run_id: str | None = None) -> RunAnalysis:
     """Return the analysis of the run *run_id* of *study*, by default of the newest run.
 
-    Raises `StudyError` if there is no such run.
+    Raises `StudyError` for an unknown run.
     """
     info = study.run_info(run_id)
     return RunAnalysis(study, info, study.result(info.id), study.run_workload(info.id))

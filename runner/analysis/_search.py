@@ -23,7 +23,7 @@ _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 
 @dataclass(frozen=True)
 class Words:
-    """The distinct texts of some columns of a table, and the text of each row."""
+    """The distinct names, operators and modules of nodes, and the index of each node's texts."""
 
     texts: tuple[pd.Series, ...]
     codes: tuple[npt.NDArray[np.int32], ...]

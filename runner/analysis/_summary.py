@@ -199,7 +199,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
 
 
 def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
-    """Return a note on traces without step marks, whose iterations may count as one step."""
+    """Return a note on traces without step marks, in which several iterations may count as one step."""
     if UNMARKED not in metadata.get("assumptions", ()):
         return ""
     return (

@@ -62,8 +62,8 @@ def _in_the_median_step(
     """Return advice with its gain in the median unprofiled step, if well known and different.
 
     The gain for a late rank is its usual lateness. The gain for a busy machine is the usual run delay of the
-    thread. Other host causes are assumed to take the same share of the work in each step, and run delays to
-    grow with the work. Sleep takes no processor, and work of a device takes the same time in each step.
+    thread. Other host causes are assumed to take the same share of the work in each step. Run delays are
+    assumed to grow with the work. Sleep takes no processor, and device work takes the same time in each step.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None

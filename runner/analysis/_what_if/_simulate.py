@@ -63,7 +63,7 @@ class _Unchanged:
 
 @functools.lru_cache(maxsize=2)
 def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
-    """Return the points where ranks of a replay wait for each other, and the step time (ns) with the waits.
+    """Return the points at which ranks of a replay wait, and the step time (ns) with these waits.
 
     The points are None for one rank and for equal ranks. The time is 0 if it is far from the measured time.
     """

@@ -150,7 +150,7 @@ def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Gra
 
 
 def _cut(durations: Ints, total_ns: int) -> Ints:
-    """Return *durations* capped at a common maximum such that they sum to *total_ns*, up to rounding.
+    """Return *durations* capped at a common maximum, with a sum of *total_ns* up to rounding.
 
     If all durations are about equal, the cap shortens all of them.
     """

@@ -139,7 +139,7 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
 
 
 def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
-    """Return the rates of *messages*; for too few messages, None with the reason added to *remarks*."""
+    """Return the rates of *messages*, or None and a new entry in *remarks* for too few messages."""
     if len(messages) == 0:
         remarks.append(
             "The run has no records of messages between hosts, so slow NICs, links and stalls cannot be "

@@ -23,7 +23,7 @@ _LESS = 0.5  # weight of messages that began during a stall or directly after
 
 @dataclass(frozen=True, eq=False)
 class Stall:
-    """A *suspect* that carried nothing for about *lasted_ns*, between *begin_ns* and *end_ns*.
+    """A *suspect* that carried no data for about *lasted_ns*, between *begin_ns* and *end_ns*.
 
     *shortest_ns* and *longest_ns* are the smallest and largest loss of the suspect's messages. *chance* is
     the probability that the latest of equally many messages is as late without a cause.
@@ -94,7 +94,7 @@ def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
 
 
 def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, tuple[int, int]]:
-    """Return the messages that were late together with *worst*, and the time with all of them in flight."""
+    """Return the messages late at the same time as *worst*, and the time with all messages in flight."""
     least = _SUPPORT * late[worst]
     window = (int(begun[worst]), int(end[worst]))
     order = np.argsort(-late)

@@ -41,7 +41,7 @@ class Suspect:
 def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
     """Return all suspects of the paths *ways* (n, 2) of *messages*.
 
-    A suspect on the path of all messages is excluded, because there is nothing to compare it with. Among
+    A suspect on the path of all messages is excluded, because no other messages exist for a comparison. Among
     suspects with the same messages, the first suspect is kept and lists the names of the others.
     """
     src, dst = ways[:, 0], ways[:, 1]

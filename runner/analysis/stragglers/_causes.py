@@ -296,7 +296,7 @@ def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
 
 
 _MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
-_LEAST_EXCESS = 0.03  # of the ideal step, in some step
+_LEAST_EXCESS = 0.03  # least excess in any step, as a share of the ideal step
 _MOST_PLACES = 16
 
 

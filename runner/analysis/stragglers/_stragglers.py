@@ -134,7 +134,7 @@ class Stragglers:
 
 
 def operations_of(target: Path) -> OperationTable | None:
-    """Return the operations of many steps at *target*, or None if *target* has no such operations.
+    """Return the operations of many steps at *target*, or None if *target* has no timed operations.
 
     *target* is a table, a trace set of `trace --steps 0`, or a study with one of these. The newest trace set
     of a study is read. Raises `TraceError` for an unfinished recording, and the errors of
