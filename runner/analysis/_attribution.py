@@ -127,7 +127,7 @@ def shapley_values(count: int, value: Callable[[int], int]) -> list[int]:
     """
     everyone = (1 << count) - 1
     orders = factorial(count)
-    sums = [0] * count  # times the number of orders
+    sums = [0] * count  # Shapley values multiplied by the number of orders
     for coalition in range(everyone):
         size = coalition.bit_count()
         weight = factorial(size) * factorial(count - size - 1)
@@ -217,7 +217,7 @@ def _differing(base: Experiment, other: Experiment) -> list[Setting]:
     for keys, setting in (ours | theirs).items():
         if keys in ours and keys in theirs and ours[keys].value == theirs[keys].value:
             continue
-        # A machine's name only labels its figures. A machine on one side only belongs to the backend setting.
+        # A machine's name only labels its figures. If only one side has a machine, the backend implies it.
         named = keys == (*_MACHINE, "name") or (keys == ("backend",) and both_machines)
         if not named and not (one_machine and keys[:2] == _MACHINE):
             rows.append(setting)

@@ -125,7 +125,7 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
         what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
         if top != operator and top_ns >= MOST_OF_IT * ns:
             if everywhere_ns > ns:
-                continue  # a kernel of several operators
+                continue  # a kernel of several operators is a separate candidate
             what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:

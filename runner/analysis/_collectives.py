@@ -129,7 +129,7 @@ def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, in
 
 def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
     """Return the ``module`` of each node from *nodes*."""
-    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
     joined = asked.merge(
@@ -182,7 +182,7 @@ def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
     ``late_ns`` is the time since the first rank's arrival (see `arrivals_on_one_clock`). *nodes* has the
     module of each node. Collectives of a single rank are omitted.
     """
-    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     calls = result.collectives[
         ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]

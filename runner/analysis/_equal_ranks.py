@@ -89,7 +89,7 @@ def ranks_stood_for(result: Result) -> pd.Series:
     A result with very many nodes, or of a workload with one rank of each kind, has only the nodes of the
     simulated ranks.
     """
-    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     ranks = result.ranks
     alone = pd.Series(1, index=ranks["rank"])

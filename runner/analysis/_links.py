@@ -233,7 +233,7 @@ def messages_on_path(nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
     arrived, if the arrival is recorded. ``transfer_ns`` is the remaining time of the calls. ``bytes_per_ns``
     is the rate of the fastest call.
     """
-    import pandas as pd  # noqa: PLC0415 - of few runs messages are on the path
+    import pandas as pd  # noqa: PLC0415 - few runs have messages on the path
 
     facts = nodes.loc[
         nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]), [*_KEYS, "comm_size_bytes"]

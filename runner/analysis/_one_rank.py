@@ -54,7 +54,7 @@ def edges_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
 
 
 def _frame(columns: dict[str, Any]) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415 - the answers that tell of no single rank do without
+    import pandas as pd  # noqa: PLC0415 - analyses of all ranks do not need pandas
 
     table: pd.DataFrame = pd.DataFrame(columns)
     return table
@@ -77,7 +77,7 @@ def _said(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> 
 
 def _texts(column: TextColumn, *, coded: bool) -> Any:
     if coded and len(set(column.texts)) == len(column.texts):
-        import pandas as pd  # noqa: PLC0415 - as above
+        import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
         codes: Any = column.numbers
         return pd.Categorical.from_codes(codes, categories=pd.Index(column.texts))

@@ -155,14 +155,14 @@ class RunAnalysis:
     @property
     def arrivals(self) -> pd.DataFrame:
         """Return the arrival times of ranks at every collective (see `collective_arrivals`)."""
-        from ._collectives import collective_arrivals  # noqa: PLC0415 - as below
+        from ._collectives import collective_arrivals  # noqa: PLC0415 - few analyses need arrivals
 
         calls = self.result.collectives[["rank", "node_id"]]
         return collective_arrivals(self.result, said_of(self.workload, calls, "module"))
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
         """Yield the run as a Chrome trace in pieces; a large run is read rank by rank from *ranks*."""
-        from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - as below
+        from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - few analyses need traces
         from ._lanes import Lanes  # noqa: PLC0415
 
         if not self.is_large:
@@ -182,14 +182,14 @@ class RunAnalysis:
         if not deviates(self.result, self.workload):
             return ""
         # The replay has the workload's times, from which the profiler's overhead may be removed.
-        from ._measured import deviation_text  # noqa: PLC0415 - as below
+        from ._measured import deviation_text  # noqa: PLC0415 - few runs deviate
 
         return deviation_text(self.result, self.workload, self.collectives)
 
     @ComputedOnce
     def _advised(self) -> Advised:
         """Return the advice for the run from a cache file next to the run, because advice needs replays."""
-        from ._kept import advised_beside  # noqa: PLC0415 - as below
+        from ._kept import advised_beside  # noqa: PLC0415 - few analyses need the cache
         from ._replays import replays_of  # noqa: PLC0415
 
         def make() -> Advised:
@@ -215,7 +215,7 @@ class RunAnalysis:
         """Return the critical path of the run, for a large run from a cache file next to the run."""
         if not self.is_large:
             return critical_path(self.result, self.workload)
-        from ._kept import path_beside  # noqa: PLC0415 - as below
+        from ._kept import path_beside  # noqa: PLC0415 - only large runs need the cache
 
         file = self.study.kept_file(self.info.id, "critical-path.parquet")
         return path_beside(file, self._made_of, self.result, self.workload)
@@ -225,7 +225,7 @@ class RunAnalysis:
 
         The breakdown by links is empty if :func:`why_no_links` returns a reason.
         """
-        from ._network_path import link_breakdown, network_breakdown  # noqa: PLC0415 - few answers need it
+        from ._network_path import link_breakdown, network_breakdown  # noqa: PLC0415 - few breakdowns use it
 
         if by == "network":
             network = self.result.provenance.get("network", {})
@@ -259,7 +259,7 @@ class RunAnalysis:
 
         if not self.is_large:
             return make()
-        from ._kept import table_beside  # noqa: PLC0415 - as below
+        from ._kept import table_beside  # noqa: PLC0415 - only large runs need the cache
 
         return table_beside(self.study.kept_file(self.info.id, "collectives.parquet"), self._made_of, make)
 
@@ -341,7 +341,7 @@ class RunAnalysis:
 
         if not self.is_large:
             return layer_table(self.result, self.workload, self.path)
-        from ._kept import table_beside  # noqa: PLC0415 - as below
+        from ._kept import table_beside  # noqa: PLC0415 - only large runs need the cache
 
         def make() -> Columns:
             made = layer_table(self.result, self.workload, self.path)

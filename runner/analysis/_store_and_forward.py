@@ -17,7 +17,7 @@ from ._collectives import operation_name
 _LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
 _SWITCH = "Switch"
 _HOPS = 2
-_MATTERS = 0.1  # of the makespan
+_MATTERS = 0.1  # least share of the makespan to report store and forward
 
 
 def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, ranks: int) -> int | None:

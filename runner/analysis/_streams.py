@@ -71,7 +71,7 @@ def _length_before(covered: tuple[Ints, Ints], times: Ints) -> Ints:
 
 _NODES = ("type", "kind", "is_cpu_op", "stream", "start_ns", "end_ns")
 _KEYS = ["comm", "stream"]
-_TIMES = ("compute_ns", "comm_ns", "copy_ns")  # of `BUSY_KINDS`
+_TIMES = ("compute_ns", "comm_ns", "copy_ns")  # columns for the times of `BUSY_KINDS`
 _COLUMNS = (
     "rank",
     "device",

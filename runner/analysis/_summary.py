@@ -57,7 +57,7 @@ _PHRASES = {
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
-DEVIATES = 0.1  # share of the measured step
+DEVIATES = 0.1  # share of the measured step above which the difference to a simulated step is reported
 _BUSY = 0.9  # share of the step in which a device must be busy to bound a step that cannot be replayed
 _CONTRADICTED = 0.5  # share of the gain expected from the path, below which a what-if contradicts the path
 

@@ -101,8 +101,9 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
     """Return the ns of the median unprofiled step and of the shown step without run delays, and a text.
 
     If unprofiled steps scatter for no reason in the script, and the shown step is outside their quartiles,
-    the upper quartile replaces the median. If the shown step is within the quartiles, the shown step replaces
-    the median. The first value is 0 if the host does not compute the step.
+    the upper quartile replaces the median. If the scatter has a reason in the script, or the shown step is
+    within the quartiles, the shown step replaces the median. The first value is 0 if the host does not
+    compute the step, or if no profiler overhead is known.
     """
     overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
     if overhead is None:

@@ -85,7 +85,10 @@ class Replay:
         return float(self.makespan_ns - first.max(initial=0.0) + ended.max(initial=0.0))
 
     def _ends(self, took_ns: Floats, original: Floats | None) -> Floats:
-        """Return the end of each message and computation; *original* are the recorded ends, if computed."""
+        """Return the end (ns) of each message and computation.
+
+        *original* has the recorded ends; None computes the recorded ends.
+        """
         ended = np.zeros(len(took_ns))
         reached = [0] * len(self.events)
         latest = [0.0] * len(self.events)
@@ -123,7 +126,7 @@ def _before(flows: pd.DataFrame) -> Ints:
 
 
 def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
-    """Return the cost of a slow NIC or link, from a replay with every message at a healthy NIC's rate."""
+    """Return the cost of a slow NIC or link, from a replay with message rates without the slowdown."""
     rest = [(suspect, factor) for suspect, factor in rates.applied if suspect is not part.suspect]
 
     def without(factor: float) -> float:

@@ -104,7 +104,7 @@ class Replay:
 
         No operation explains a delay: the host was late, or work ran that is not in the table. For
         communication, only the delay of the last member counts, because the other members wait for the last
-        member. A receive has no delay until the previous computation ends.
+        member. The delay of a receive counts only from the end of the previous computation.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
