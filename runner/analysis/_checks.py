@@ -50,7 +50,7 @@ class Communication:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the workload."""
         return self.source.num_ranks
 
     def collectives(self, num_ranks: int, apart: frozenset[int] = frozenset()) -> list[engine.Collective]:
@@ -64,8 +64,9 @@ class Communication:
     def on(self, num_ranks: int) -> Communication:
         """Return this communication in a simulation of *num_ranks* ranks.
 
-        For a repeated workload, the communication of the first repetition represents all repetitions. Its
-        groups may span all repetitions. Raises `WorkloadError` for a workload that cannot be repeated.
+        For a repeated workload, the communication of the first repetition represents all repetitions. The
+        groups of ranks may span all repetitions. Raises `WorkloadError` for a workload that cannot be
+        repeated.
         """
         if num_ranks <= self.num_ranks or not self.repeats or num_ranks % self.num_ranks:
             return self

@@ -105,7 +105,7 @@ class Comparison:
 
     @property
     def num_nodes(self) -> int:
-        """The number of rows of :attr:`nodes`."""
+        """The number of rows of :attr:`nodes`, over all compared results."""
         return sum(map(len, self._nodes))
 
     def first_nodes(self, count: int) -> pd.DataFrame:
@@ -247,7 +247,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _joined(parts: Sequence[npt.NDArray[Any] | TextColumn]) -> npt.NDArray[Any] | TextColumn:
-    """Return the concatenated columns."""
+    """Concatenate the columns in *parts*, which are all numbers or all texts."""
     if len(parts) == 1:
         return parts[0]
     texts = [part for part in parts if isinstance(part, TextColumn)]

@@ -24,7 +24,8 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
     """Make each last arrival in *result* refer to one rank, regardless of the replica that was recorded.
 
     Replicas run the same program and arrive together, so each replica is a last arrival. A replica's node
-    refers to the replica as its last arrival. Other nodes refer to the lowest replica. No time changes.
+    refers to the replica as its last arrival. Other nodes refer to the lowest replica as the last arrival.
+    The times of nodes do not change.
     """
     programs = np.asarray(workload.program_of_rank)
     table, calls = result.table("nodes"), result.table("collectives").distinct.columns()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 
 HOST_STACKS = ("rank", "thread", "depth", "name", "calls", "total_ns", "self_ns", "on_path_ns")
-"""Columns of a table of call stacks."""
+"""The columns of a table of host call stacks."""
 
 
 def host_stack_table(

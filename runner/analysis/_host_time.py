@@ -16,7 +16,7 @@ from ...support import duration_text
 Flags = npt.NDArray[np.bool_]
 
 DIFFUSE_CAUSES = ("", "dispatch", "python")
-"""Causes of the many short pieces of host work. A long piece with such a cause is a stall."""
+"""Causes of the many short pieces of host work. A long piece of host work with such a cause is a stall."""
 DELAYED = "descheduled"
 """The cause of time in which a thread had no processor, regardless of the work it was doing."""
 INSIDE_CALLS = "communication_call"

@@ -13,7 +13,7 @@ import pandas as pd
 Ints = npt.NDArray[np.int64]
 Names = Any  # an index or an array of texts
 SLICES = "slice"
-"""The level of a lane that holds nodes. The lanes above have the level phase, module or operator."""
+"""The level of a lane that holds nodes. The lanes above such a lane are phases, modules and operators."""
 CALLS = "call"
 """The level of a lane that holds calls on a host thread."""
 _MOST_TRACKS = 8

@@ -27,7 +27,7 @@ _MATRIX_CELLS = 64
 
 @dataclass(frozen=True)
 class Matrix:
-    """Values with labels of rows and columns."""
+    """A matrix of values with labels for its rows and columns."""
 
     rows: list[str]
     columns: list[str]

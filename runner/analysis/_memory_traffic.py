@@ -18,9 +18,9 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"
-"""The name of all chains as a `Target` of ``fusion``."""
+"""The name of the `Target` of ``fusion`` that selects all fusible chains."""
 REPEATED = "copies"
-"""The name of all repeated copies as a `Target` of ``repeated``."""
+"""The name of the `Target` of ``repeated`` that selects all repeated copies."""
 # A host operator that moves at most 64 bytes converts scalars, allocates memory, or calls another operator.
 _SCALAR_BYTES = 64
 _WORK = ("compute", "communication", "copy")

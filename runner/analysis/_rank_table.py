@@ -131,10 +131,10 @@ class SlowestRank:
 def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRank | None:
     """Return the rank of *result* that works longest before it waits for others; None for a single rank.
 
-    Waits for a processor come from *workload*. All time except exposed communication counts as work, on the
-    device or on the host. The slowest rank is the rank that its peers wait for longest. If no rank is waited
-    for, the slowest rank is the rank with the most work. The result is also None if all ranks repeat one
-    measured rank and no rank is waited for.
+    The waits for a processor come from *workload*. All time except exposed communication counts as work, on
+    the device or on the host. The slowest rank is the rank that its peers wait for longest. If no rank is
+    waited for, the slowest rank is the rank with the most work. The result is also None if all ranks repeat
+    one measured rank and no rank is waited for.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)

@@ -360,7 +360,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def words(self) -> Words:
-        """Return the words by which :attr:`nodes` can be searched."""
+        """Return the search index over the names, operators and modules of :attr:`nodes`."""
         from ._search import Words  # noqa: PLC0415
 
         return Words.of(self.nodes)

@@ -27,11 +27,11 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
     """Return ``rank, node_id, slack_ns``, the time by which a node can end later without delaying the step.
 
     The table has a row per executed node of *result*, a simulation or replay of *workload*, in the order of
-    the result. Durations and orders are unchanged. A node that depends on a delayed node, or follows a
-    delayed node on its lane, is delayed by the part that gaps do not absorb. A collective ends after the same
-    time from its last needed arrival, and other ranks may arrive until the last needed arrival. In a measured
-    result, no rank may take longer than the longest rank. Nodes on the critical path have a slack of 0.
-    Raises `BackendError` if the result has no nodes, or nodes that the workload lacks.
+    the result. The durations and the order of nodes are unchanged. A node that depends on a delayed node, or
+    follows a delayed node on its lane, is delayed by the part that gaps do not absorb. A collective ends
+    after the same time from its last needed arrival, and other ranks may arrive until the last needed
+    arrival. In a measured result, no rank may take longer than the longest rank. Nodes on the critical path
+    have a slack of 0. Raises `BackendError` if the result has no nodes, or nodes that the workload lacks.
     """
     values = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])
@@ -95,7 +95,7 @@ class _Events:
         self._pieces.clear()
 
     def starts(self, rows: Ints) -> Ints:
-        """Return the event at the start of each row."""
+        """Return the event at the start of each node in *rows*."""
         times: Ints = self.end[rows] - self.apart[rows]
         return times
 

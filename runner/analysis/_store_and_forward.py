@@ -41,7 +41,7 @@ def store_and_forward(result: Result) -> str:
     """Return a sentence if store and forward may take 10 % of the makespan or more; else "".
 
     The time is an upper bound: the rank with the most traffic sends all bytes over one more hop. Computation
-    may hide a part of this time.
+    may hide a part of the store-and-forward time.
     """
     if about_backend(result.backend).hops < _HOPS or not result.makespan_ns:
         return ""

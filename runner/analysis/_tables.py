@@ -71,7 +71,7 @@ COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = 
     "paths": lambda base, other: paths_table(base.path, other.path),
     "error-distribution": lambda base, other: error_distribution(_nodes(base, other), "kind"),
 }
-"""Functions that make the tables of a run compared with a base run, by table name. The base comes first."""
+"""Functions that make the tables of a run compared with a base run (first argument), by table name."""
 OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
     "overview": run_overview,
     "kinds": run_kinds,

@@ -65,7 +65,8 @@ class _Unchanged:
 def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
     """Return the points at which ranks of a replay wait, and the step time (ns) with these waits.
 
-    The points are None for one rank and for equal ranks. The time is 0 if it is far from the measured time.
+    The points are None for one rank and for equal ranks. The step time is 0 if it is far from the measured
+    step time.
     """
     experiment, progress = asked.experiment, asked.progress
     source = experiment.workload

@@ -46,7 +46,7 @@ def late_ranks(workload: Workload) -> list[Excess]:
     """Return the ranks with more work than the median of their peers in most steps, largest excess first.
 
     Only the lowest rank of each program is listed. The list is empty if all ranks have the same program, or
-    if the workload is too large. Shorter work offsets longer work.
+    if the workload is too large. Work that is shorter than on the peers offsets longer work.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
         return []
@@ -67,8 +67,8 @@ def late_ranks(workload: Workload) -> list[Excess]:
 def without_skew(workload: Workload, rank: int) -> Workload:
     """Return *workload* with the excess work of *rank* shortened to the median of the rank's peers.
 
-    Ranks that run the same program change in the same way. Raises `UsageError` for a rank that is absent or
-    has no peers.
+    Other ranks with the same program are shortened by the same amount. Raises `UsageError` for a rank that is
+    absent or has no peers.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")

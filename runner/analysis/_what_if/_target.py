@@ -70,7 +70,7 @@ class Target:
     * ``fusion`` "elementwise" is all chains of elementwise operators. Fused chains do not store intermediate
       results.
     * ``repeated`` "copies" is all casts and copies of data that the step has already cast or copied.
-    * ``skew`` is a rank. The rank's work then takes as long as the work of its peers.
+    * ``skew`` shortens the work of a late rank to the work of the rank's peers.
 
     Other targets:
 

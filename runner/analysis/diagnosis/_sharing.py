@@ -18,7 +18,7 @@ _CELLS = 4_000_000  # most entries of an array of situations by paths that is co
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """The messages in flight over time.
+    """The numbers of messages in flight on each path over time.
 
     *way_of* is the index of each message's pair of NICs in *ways* (n, 2). Each message was in flight from
     instant *first* to instant *last*. *situation* is the row of *counts* (n, ways) with the numbers of

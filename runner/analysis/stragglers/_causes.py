@@ -40,7 +40,7 @@ _STANDS_OUT = 2
 
 @dataclass(frozen=True)
 class StragglerCause:
-    """A cause of slow steps.
+    """A cause of slow steps, with its place, its cost and the evidence.
 
     *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
     ``host``. *steps* are the steps that the cause makes slow. *slowdown* is the mean slowdown of the ideal

@@ -31,8 +31,8 @@ def level_change(
 ) -> Change | None:
     """Return the step at which the level of *values* changes by at least the factor *least*, or None.
 
-    The level may rise or fall. Pettitt's test decides whether the level changes. The step of the change comes
-    from least squares with the values clipped to the 5 % and 95 % quantiles.
+    The change of the level may be a rise or a fall. Pettitt's test decides whether the level changes. The
+    step of the change comes from least squares with the values clipped to the 5 % and 95 % quantiles.
     """
     if len(values) < 2:
         return None
@@ -78,8 +78,8 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
 def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
     """Describe the pattern of the *slow* steps: since a step, until a step, or a period; "" without any.
 
-    Each side of the step may have few exceptions. If the total exceptions exceed the limit for the shorter
-    side, Pettitt's test must confirm the change.
+    At most 20 % of the steps on each side of the change may be exceptions. If the total number of exceptions
+    exceeds 20 % of the shorter side, Pettitt's test must confirm the change.
     """
     for word, other in (("since", slow), ("until", ~slow)):
         before, after = np.cumsum(other)[:-1], np.cumsum(~other[::-1])[::-1][1:]

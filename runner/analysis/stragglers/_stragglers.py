@@ -136,8 +136,8 @@ class Stragglers:
 def operations_of(target: Path) -> OperationTable | None:
     """Return the operations of many steps at *target*, or None if *target* has no timed operations.
 
-    *target* is a table, a trace set of `trace --steps 0`, or a study with one of these. The newest trace set
-    of a study is read. Raises `TraceError` for an unfinished recording, and the errors of
+    *target* is a table, a trace set of `trace --steps 0`, or a study with one of these. If *target* is a
+    study, its newest trace set is read. Raises `TraceError` for an unfinished recording, and the errors of
     `read_operation_table`, `recorded_operations` and `check_operations`.
     """
     if is_operation_table(target):
