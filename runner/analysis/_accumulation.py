@@ -1,4 +1,4 @@
-"""Communication that is repeated in each micro-batch, although a step only needs the gradients' sum."""
+"""Find communication that every micro-batch repeats, although a step needs only the sum of gradients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _TYPES = (*_REDUCTIONS, int(CollectiveType.ALL_GATHER))
 
 
 def accumulation(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield the reductions of gradients, and gathers of parameters, that all micro-batches repeat, as one.
+    """Yield one candidate for the gradient reductions and parameter gathers that every micro-batch repeats.
 
-    *rows* are the communication of the path. The communication is necessary once per step.
+    *rows* are the communication segments of the critical path. The step needs the repeated communication
+    only once.
     """
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]]
@@ -45,10 +46,10 @@ def _candidate(segments: CodedColumns, own: Ints, batches: int) -> Candidate:
 
 
 def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
-    """Return the number of micro-batches of *graph*, and the ids of the collectives that each one repeats.
+    """Return the number of micro-batches of *graph* and the node ids of collectives that all repeat.
 
-    A group reduces gradients if most of its reductions are in backward passes: those of tensor parallelism
-    are in forward passes as often.
+    A group of ranks reduces gradients if most of its reductions are in backward passes. Reductions of tensor
+    parallelism are equally frequent in forward and backward passes.
     """
     nodes = graph.node_columns
     batch, batches, is_backward = _micro_batches(graph)
@@ -75,7 +76,7 @@ def _repeated_nodes(graph: Graph) -> tuple[int, Ints]:
 def _micro_batches(graph: Graph) -> tuple[Ints, int, np.ndarray]:
     """Return the micro-batch of each node, their number, and which nodes are in or after a backward pass.
 
-    A micro-batch ends where a module computes after a backward pass.
+    A micro-batch ends when a module computes after a backward pass.
     """
     nodes = graph.node_columns
     computes = np.asarray(nodes["type"]) < NodeType.COMM_SEND

@@ -1,4 +1,4 @@
-"""Advice: the causes of time, each with the gain of a replay of the step without it."""
+"""Find the causes of step time, and the time that a replay of the step without each cause gains."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
-"""Simulates the step with each target so many times as fast; infinitely fast takes no time."""
+"""Simulate the step with each target sped up by its factor. An infinitely fast target takes no time."""
 
 _LEAST_SHARE = 0.01
 _MOST_REPLAYED = 6
 _MOST_ADVICE = 4
-_MOST_PATH_NODES = 200_000  # of a larger replay the path is not walked for what bounds it then
-_SLOW = 0.1  # of what the network carries: below, something else than its bandwidth takes the time
-_LEAST_RATE = 0.125  # bytes/ns: an Ethernet of 1 Gb/s, where nothing else is known of the network
+_MOST_PATH_NODES = 200_000  # the critical path of a replay with more nodes is not computed
+_SLOW = 0.1  # share of the network's bandwidth; slower communication is not limited by bandwidth
+_LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least bandwidth assumed for an unknown network
 _COVERED = 0.5
-_NEAR = 0.1  # of a sum of gains: another value does not differ from it
+_NEAR = 0.1  # share of the sum of gains; a smaller difference from the sum is ignored
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
-_FREE = 0.5  # of a core: with less, no more threads are advised
+_FREE = 0.5  # cores; with fewer free cores, more threads are not advised
 
 
 def advise(
@@ -62,14 +62,15 @@ def advise(
     messages: Columns | None = None,
     simulate: Simulate | None = None,
 ) -> Advised:
-    """Return advice for the step of *result*; gains are replays if *simulate* is given, else upper bounds.
+    """Return advice for the step of *result*, with gains of replays or, without *simulate*, upper bounds.
 
     *link_bytes_per_ns* is the bandwidth of a link of the slowest dimension, 0 if unknown. Smaller messages
-    do not help a collective, or one of *messages* (see `messages_on_path`), that is far below it.
+    do not help a collective or a message with a rate far below the link bandwidth. *messages* are the
+    messages on the path (see `messages_on_path`).
     """
     slow = _slow(collectives, messages, link_bytes_per_ns, workload.metadata)
     found = candidates(path, result, workload, slow.__contains__)
-    # Other processes make no cause of the script smaller.
+    # The threshold for a gain excludes time lost to other processes, which no cause in the script explains.
     least_ns = _LEAST_SHARE * max(1, path.makespan_ns - delays_on(path))
     machines = (DELAYED,) if contention(workload, path.makespan_ns) else ()
     mattering = [
@@ -102,7 +103,7 @@ def advise(
 
 
 def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simulate: Simulate | None) -> int:
-    """Return the gain of all advice at once, 0 unless it is clearly less than the sum of the gains."""
+    """Return the gain in ns of all advice together, 0 if the gain is close to the sum of single gains."""
     keys = [(one.target, float(item.key.rpartition("=")[2])) for one, item in shown]
     after = _replayed(simulate, *keys) if len(shown) > 1 else None
     if after is None:
@@ -112,7 +113,7 @@ def _together_ns(shown: Sequence[tuple[Candidate, Advice]], result: Result, simu
 
 
 def _ordered(items: Sequence[Advice]) -> list[Advice]:
-    """Return advice by expected gain; advice on a busy machine follows larger causes in the script."""
+    """Sort advice by expected gain, with advice on a busy machine after larger causes in the script."""
     ordered = sorted(items, key=lambda item: -item._likely_ns)
     for item in [item for item in ordered if item.cause == DELAYED and item.key]:
         ordered.remove(item)
@@ -128,7 +129,7 @@ def _cause(one: Candidate, path: CriticalPath) -> Cause:
 
 
 def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
-    """Return the candidates without those with the segments of a larger one of their kind."""
+    """Drop candidates that have the same path segments as a larger candidate of their kind."""
     kept: list[Candidate] = []
     for one in found:
         alike = (other for other in kept if other.kind == one.kind and one.remedy != "skew" != other.remedy)
@@ -142,7 +143,7 @@ def _distinct(found: Sequence[Candidate]) -> list[Candidate]:
 def _advice_of(
     one: Candidate, path: CriticalPath, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return the advice on a candidate, by a replay if it can be simulated."""
+    """Return the advice on a candidate, with the gain of a replay if the change can be simulated."""
     gain_ns, is_bound, then = one.bound_ns, True, ""
     after = _replayed(simulate, (one.target, one.times))
     if after is not None:
@@ -164,9 +165,10 @@ def _advice_of(
 def _of_the_whole(
     one: Candidate, item: Advice, result: Result, workload: Workload, simulate: Simulate | None
 ) -> Advice:
-    """Return advice on halving or moving a candidate with the gain of removing it, of a replay if possible.
+    """Add the gain of removing a candidate to advice on halving or moving the candidate's time.
 
-    A function of the script can be removed entirely, so without a replay its time is the bound.
+    The gain comes from a replay if the removal can be simulated. A function of the script can be removed
+    entirely, so without a replay the function's time on the path is the upper bound.
     """
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
@@ -188,15 +190,15 @@ def _of_the_whole(
 
 
 def _step_times(result: Result, workload: Workload) -> StepTimes | None:
-    """Return the steps of the run that *result* replays; None of a simulated network."""
+    """Return the times of the steps that *result* replays; None for a simulated network."""
     return None if about_backend(result.backend).network else step_times(workload.metadata)
 
 
 def _recurring(result: Result, workload: Workload) -> list[Advice]:
-    """Return the advice on steps of the run that are longer than the others, if they matter; else none.
+    """Return the advice on steps that are longer than the others because of the script, or an empty list.
 
-    Its gain is measured: the mean of all unprofiled steps minus the mean of those that are not long. It has
-    no key, as the step that is simulated does not contain the cause.
+    The gain is measured: the mean time of all unprofiled steps minus the mean time of the steps that are not
+    long. The advice has no key, because the simulated step does not contain the cause.
     """
     times = _step_times(result, workload)
     if times is None or not times.is_the_scripts:
@@ -213,7 +215,7 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
-    """Return the kind that bounds a replay and its share of the step; nothing if the replay has no path."""
+    """Return the kind of work that bounds a replay, and its share of the step; "" without a path."""
     if not 0 < after.num_nodes <= _MOST_PATH_NODES:
         return ""
     kinds = breakdown_columns(critical_path(after, workload), "kind")
@@ -224,7 +226,7 @@ def _bound_by(after: Result, workload: Workload) -> str:
 
 
 def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
-    """Return rank, node and place of the longest piece of a candidate."""
+    """Return the rank, node id and source location of the longest path segment of a candidate."""
     segments = path.columns
     rows = one.rows[segments["node_id"][one.rows] >= 0]
     if not len(rows):
@@ -236,9 +238,10 @@ def _longest(path: CriticalPath, one: Candidate) -> tuple[int, int, str]:
 def _without_covered(
     items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 ) -> list[tuple[Candidate, Advice]]:
-    """Return the advice without faster kernels for time that better advice already covers.
+    """Drop advice on faster kernels for time that better advice already covers.
 
-    A function that calls an operator for most of its time is better advice than the operator.
+    Advice on a function is better than advice on an operator that the function calls for most of the
+    operator's time.
     """
     kept: list[tuple[Candidate, Advice]] = []
     functions = [other for other, _ in items if other.remedy == "function"]
@@ -252,14 +255,14 @@ def _without_covered(
 
 
 def _shared(one: Candidate, other: Candidate, path: CriticalPath) -> float:
-    """Return the common share of the time of the shorter of the two."""
+    """Return the path time that two candidates share, as a fraction of the shorter candidate's time."""
     durations = path.columns["duration_ns"]
     shorter_ns = min(durations[one.rows].sum(), durations[other.rows].sum())
     return _common_ns(one, other, path) / max(1, int(shorter_ns))
 
 
 def _is_called_by(functions: Sequence[Candidate], one: Candidate, path: CriticalPath) -> bool:
-    """Return whether one of *functions* calls *one* more than half of the time."""
+    """Return whether a function in *functions* shares more than half of the path time of candidate *one*."""
     return any(2 * _common_ns(one, other, path) > one.path_ns for other in functions)
 
 
@@ -275,7 +278,7 @@ def _with_overlaps(items: Sequence[tuple[Candidate, Advice]], path: CriticalPath
 
 
 def _contributor(found: Sequence[Candidate]) -> Candidate | None:
-    """Return the largest candidate with a name, or the largest of all if the named ones are far smaller."""
+    """Return the largest named candidate, or the largest candidate if every named one is far smaller."""
     ordered = sorted((one for one in found if one.remedy != "skew"), key=lambda one: -one.path_ns)
     for one in ordered:
         if one.is_named and one.path_ns >= _NAMED_SHARE * ordered[0].path_ns:
@@ -284,7 +287,7 @@ def _contributor(found: Sequence[Candidate]) -> Candidate | None:
 
 
 def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> dict[str, int]:
-    """Return the gain of halving computation and each of the two kinds with most of the path."""
+    """Return the gain in ns of halving computation and the two kinds of work with most path time."""
     kinds = [str(key) for key in breakdown_columns(path, "kind")["key"][:2]]
     chosen = [kind for kind in dict.fromkeys([*kinds, "compute"]) if kind not in ("idle", "wait")]
     halved = {kind: _replayed(simulate, (Target("kind", kind), 2.0)) for kind in chosen}
@@ -294,7 +297,7 @@ def _halves(path: CriticalPath, simulate: Simulate | None, result: Result) -> di
 
 
 def _replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Result | None:
-    """Return a replay; None if there is none, or nothing to change."""
+    """Replay the step with *changes*; None without *simulate* or if the simulation fails."""
     try:
         return None if simulate is None else simulate(changes)
     except ChakrascopeError:
@@ -309,9 +312,9 @@ def advice(
     *,
     link_bytes_per_ns: float = 0.0,
 ) -> list[Advice]:
-    """Return advice for the step of *result*, each with an upper bound of its gain.
+    """Return advice for the step of *result*, with an upper bound for the gain of each item.
 
-    The gains are bounds; those of a run of a study (`RunAnalysis.advices`) are replays.
+    `RunAnalysis.advices` instead replays the step of a study's run to compute the gains.
     """
     found = advise(
         path, result, workload, Table.of(collectives).columns(), link_bytes_per_ns=link_bytes_per_ns
@@ -322,9 +325,9 @@ def advice(
 def _slow(
     collectives: Columns, messages: Columns | None, link_bytes_per_ns: float, metadata: Mapping[str, Any]
 ) -> set[str]:
-    """Return the communications, as the path names them, that are far from using the network's bandwidth.
+    """Return the names of communications on the path with a rate far below the network's bandwidth.
 
-    If the network is unknown, its bandwidth is that of the fastest of them.
+    The rate of the fastest communication replaces the bandwidth of an unknown network.
     """
     keys = [collectives[name] for name in ("operation", "size_bytes", "group")]
     fastest = {
@@ -338,7 +341,7 @@ def _slow(
 
 
 def _largest(values: npt.NDArray[np.float64], *keys: npt.NDArray[Any]) -> dict[Any, float]:
-    """Return the largest of *values*, none of them negative, for each key (see `coded`)."""
+    """Return the maximum of the non-negative *values* for each key (see `coded`)."""
     numbers, names = coded(*keys)
     largest = np.zeros(len(names))
     np.maximum.at(largest, numbers, values)
@@ -346,6 +349,6 @@ def _largest(values: npt.NDArray[np.float64], *keys: npt.NDArray[Any]) -> dict[A
 
 
 def link_bytes_per_ns(network: Mapping[str, Any] | None) -> float:
-    """Return the bytes per ns of a link of the slowest dimension of *network*, 0 if unknown."""
+    """Return the bandwidth in bytes/ns of a link of the slowest dimension of *network*, 0 if unknown."""
     rates = (network or {}).get("bandwidth") or [0.0]
     return float(min(rates)) * 2**30 / 10**9

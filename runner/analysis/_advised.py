@@ -1,4 +1,4 @@
-"""Pieces of advice: what they say as text, as a table and as JSON."""
+"""Represent advice as text, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Advice:
-    """One cause of time and how to shrink it.
+    """One cause of step time and a remedy that shortens the step.
 
     *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
-    its part of the step. With *is_bound*, nothing was replayed, and the gain is an upper bound. Work
-    without a known best time is removed entirely, and *half_ns* is the gain of halving it, else 0. Work that
-    is moved to free cores gains as much as they allow, and *whole_ns* if it is removed, else 0.
-    Advice on recurring long steps, and on causes with another mean time in the run, has no key; its gain is
-    measured. If *what* names the median unprofiled step, the gain of the replay is scaled to that step.
-    *then* is the bound of the replay, *overlaps* other advice for the same time. *rank* and *node_id* are
-    the longest piece, -1 if it has no node; *place* its function, file and line.
+    is the gain as a fraction of the step. With *is_bound*, the gain is an upper bound without a replay. Work
+    without a known best time is removed entirely, and *half_ns* is the gain of halving the work, else 0. The
+    gain of moving work to free cores is limited by the free cores, and *whole_ns* is the gain of removing
+    the work, else 0. Advice on recurring long steps has no key, and its gain is measured. Advice on
+    a cause with another mean time in the run has no key and a measured gain. If *what* names the median
+    unprofiled step, the gain of the replay is scaled to that step. *then* names the kind of work that bounds
+    the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id* identify the
+    longest segment, -1 if the segment has no node. *place* is the segment's function, file and line.
     """
 
     what: str
@@ -46,13 +47,13 @@ class Advice:
 
     @property
     def _likely_ns(self) -> int:
-        """The gain to expect, by which advice is ordered: of necessary work, half."""
+        """The expected gain that orders advice: for necessary work, the gain of halving the work."""
         return self.half_ns or self.gain_ns
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A contributor to the critical path: *path_ns* in *pieces* segments, and its *key* for ``what-if``."""
+    """A contributor to the critical path, with *path_ns* in *pieces* segments and a *key* for ``what-if``."""
 
     what: str
     kind: str
@@ -67,12 +68,12 @@ class Cause:
 
 @dataclass(frozen=True)
 class Advised:
-    """The result of `advise`: *advice*, by gain, and the largest single *contributor*.
+    """The result of `advise`: *advice* by gain, and the largest *contributor* to the critical path.
 
-    *contributor* is the largest of the candidates that has a name, and *causes* are the largest candidates.
-    *half_kinds_ns* is the gain of halving all time of a kind, if it was replayed. *together_ns* is the gain
-    of all advice in one replay if it is clearly less than the sum of the gains. It is 0 otherwise, and if a
-    gain is that of other steps of the run.
+    *contributor* is the largest candidate that has a name, and *causes* are the largest candidates.
+    *half_kinds_ns* is the gain of halving all time of a kind of work, if the change was replayed.
+    *together_ns* is the gain of all advice in one replay if this gain is clearly less than the sum of the
+    single gains. *together_ns* is 0 otherwise, and if a gain was measured in other steps of the run.
     """
 
     advice: tuple[Advice, ...]
@@ -82,12 +83,12 @@ class Advised:
     together_ns: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON, which `from_json` reads."""
+        """Return the advice as plain JSON, which `from_json` reads."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Advised:
-        """Return what `to_json` was made of; raises `KeyError` or `TypeError` for anything else."""
+        """Restore advice from the JSON of `to_json`; raises `KeyError` or `TypeError` for other JSON."""
         contributor = data["contributor"]
         return cls(
             tuple(Advice(**item) for item in data["advice"]),
@@ -99,18 +100,18 @@ class Advised:
 
 
 def gain_text(item: Advice) -> str:
-    """Return the gain of *item* such as ``12 ms``, or ``at most 12 ms`` where nothing was replayed."""
+    """Return the gain of *item*, such as ``12 ms``, or ``at most 12 ms`` for an upper bound."""
     return f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
 
 
 def together_text(together_ns: int) -> str:
-    """Return the gain of all advice at once as a sentence, "" for none."""
+    """Return a sentence with the gain of applying all advice together, "" for a gain of 0."""
     gain = duration_text(together_ns)
     return f"Together they gain {gain}, less than the sum of their gains." if together_ns else ""
 
 
 def advice_text(item: Advice) -> str:
-    """Return how to shrink the cause of *item*, and what bounds its replay."""
+    """Return the remedy of *item* as text, with overlapping advice and the bound of the replay."""
     half = f"{'at most ' * item.is_bound}{duration_text(item.half_ns)} if " * (item.half_ns > 0)
     parts = [f"{half}{item.how}"]
     if item.whole_ns:

@@ -1,4 +1,4 @@
-"""The contribution of each differing setting to the difference of two simulations."""
+"""Attribute the difference between two simulations to the settings that differ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_SETTINGS = 5
-"""Settings of which every combination is simulated: 32 simulations. The others are one setting together."""
+"""At most five settings are combined in all ways (32 simulations). Other settings count as one setting."""
 _MACHINE = ("options", "machine")
 _PROGRAMS = ("programs",)
 _MOST_NAMES = 4
@@ -36,9 +36,9 @@ def difference_of_runs(
     progress: Callable[[int, int], None] | None = None,
     goes_on: Callable[[], bool] | None = None,
 ) -> pd.DataFrame:
-    """Return `difference_by_setting` of two runs of a study.
+    """Return the contribution of each setting to the difference of two runs (see `difference_by_setting`).
 
-    Raises `UsageError` for measurements, and for runs that give another makespan when simulated again.
+    Raises `UsageError` for measurements, and for runs with a different makespan when simulated again.
     """
     table = difference_by_setting(base.experiment(), other.experiment(), progress, goes_on)
     noted = other.result.makespan_ns - base.result.makespan_ns
@@ -53,7 +53,7 @@ def difference_of_runs(
 
 
 class _Change(NamedTuple):
-    """Settings that change together, under one name."""
+    """A named group of settings that change together."""
 
     name: str
     settings: tuple[Setting, ...]
@@ -69,10 +69,11 @@ def difference_by_setting(
 
     One row per setting: ``setting, base, other, delta_ns, share, alone_ns``, largest first. ``delta_ns`` is
     the Shapley value: the mean change of the makespan by this setting over all orders of changes, rounded
-    so that the rows add up exactly. ``alone_ns`` is the change of *base* if only this setting is *other*'s.
-    Of more than five settings, the four with the largest ``alone_ns`` have separate rows. Settings that
-    cannot be mixed count as one. *progress* receives the number of finished simulations and the maximum;
-    *goes_on* ends the simulation in progress by returning False.
+    so that the rows add up exactly. ``alone_ns`` is the change of the makespan if only this setting of *base*
+    takes the value of *other*. If more than five settings differ, only the four with the largest
+    ``alone_ns`` have separate rows. Settings that cannot be mixed count as one setting. *progress* receives
+    the number of finished simulations and the maximum number. *goes_on* ends the simulation in progress by
+    returning False.
 
     Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled`.
     """
@@ -97,7 +98,7 @@ def difference_by_setting(
             chosen, values, alone = _attributed(base, other, changes, progress, goes_on)
             break
         except ConfigError:
-            continue  # half of the one and half of the other is no configuration: they change together
+            continue  # the mixed settings are not a valid configuration, so larger groups change together
     else:
         chosen, values, alone = _attributed(base, other, every, progress, goes_on)
     total = sum(values)
@@ -121,11 +122,12 @@ def attributable(backend: str) -> bool:
 def shapley_values(count: int, value: Callable[[int], int]) -> list[int]:
     """Return the Shapley values of *count* players, rounded to integers that sum to value(all) - value(none).
 
-    *value* takes the players of a coalition as a bit mask. Largest remainders are rounded up.
+    *value* takes the players of a coalition as a bit mask. The values with the largest remainders are rounded
+    up.
     """
     everyone = (1 << count) - 1
     orders = factorial(count)
-    sums = [0] * count  # times the number of orders
+    sums = [0] * count  # Shapley values multiplied by the number of orders
     for coalition in range(everyone):
         size = coalition.bit_count()
         weight = factorial(size) * factorial(count - size - 1)
@@ -147,7 +149,7 @@ def _attributed(
     progress: Callable[[int, int], None] | None,
     goes_on: Callable[[], bool] | None,
 ) -> tuple[Sequence[_Change], list[int], list[int]]:
-    """Return the changes, merged if there are too many, with their Shapley values and single effects."""
+    """Return *changes*, the smallest merged if there are too many, with Shapley values and single effects."""
     makespans: dict[frozenset[str], int] = {}
     within = (lambda _ns, _ranks: goes_on()) if goes_on is not None else None
     settings = sum(len(change.settings) for change in changes)
@@ -189,7 +191,7 @@ def _joined_name(part: str, settings: Sequence[Setting]) -> str:
 
 
 def _part(setting: Setting) -> str:
-    """Return settings that must change together, because they cannot be mixed."""
+    """Return the name of the part of the configuration that must change together with *setting*."""
     part = str(setting.keys[0])
     return {"groups": "workload", "network": "network and system", "system": "network and system"}.get(
         part, part
@@ -197,7 +199,7 @@ def _part(setting: Setting) -> str:
 
 
 def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, str]:
-    """Return the values of *change* on both sides; "" for several settings, which the name lists."""
+    """Return the values of *change* in both experiments, "" if the change has several settings."""
     if len(change.settings) > 1:
         return {"base": "", "other": ""}
     keys = change.settings[0].keys
@@ -207,7 +209,7 @@ def _texts(change: _Change, base: Experiment, other: Experiment) -> dict[str, st
 
 
 def _differing(base: Experiment, other: Experiment) -> list[Setting]:
-    """Return the settings of *other* that differ from *base*, and those that only *base* has."""
+    """Return the settings of *other* that differ from *base*, and the settings that only *base* has."""
     ours, theirs = _by_keys(base), _by_keys(other)
     both_machines = base.gpu_machine is not None and other.gpu_machine is not None
     one_machine = (base.gpu_machine is None) is not (other.gpu_machine is None)
@@ -215,7 +217,7 @@ def _differing(base: Experiment, other: Experiment) -> list[Setting]:
     for keys, setting in (ours | theirs).items():
         if keys in ours and keys in theirs and ours[keys].value == theirs[keys].value:
             continue
-        # The name of a machine is that of its figures; the machine of one side alone is that of its backend.
+        # A machine's name only labels its figures. If only one side has a machine, the backend implies it.
         named = keys == (*_MACHINE, "name") or (keys == ("backend",) and both_machines)
         if not named and not (one_machine and keys[:2] == _MACHINE):
             rows.append(setting)
@@ -241,7 +243,7 @@ def _names_file(keys: tuple[str | int, ...]) -> bool:
 
 
 def _mixed(base: Experiment, other: Experiment, settings: Sequence[Setting]) -> Experiment:
-    """Return *base* with *other*'s values of *settings*; raises `ConfigError` if they do not fit."""
+    """Return *base* with the values of *settings* from *other*; raises `ConfigError` for an invalid mix."""
     if not settings:
         return base
     plain, others = _plain(base), _plain(other)
@@ -272,14 +274,14 @@ def _mixed(base: Experiment, other: Experiment, settings: Sequence[Setting]) -> 
 
 
 def _plain(experiment: Experiment) -> dict[str, Any]:
-    """Return everything that determines the result of *experiment*, by part."""
+    """Return all settings that determine the result of *experiment*, by part of the configuration."""
     programs = {use: digest[:8] for use, digest in digests(experiment.system).items()}
     hashed = {"workload": experiment.workload.content_hash, "programs": programs}
     return copy.deepcopy(experiment.describe() | hashed | {"system": experiment.system.to_dict()})
 
 
 def _copy(target: dict[str, Any], source: Mapping[str, Any], keys: Sequence[str | int]) -> None:
-    """Set the value at *keys* in *target* to that of *source*, which may have none."""
+    """Copy the value at *keys* from *source* to *target*, and remove a value that *source* lacks."""
     inside: Any = target
     given: Any = source
     for key in keys[:-1]:

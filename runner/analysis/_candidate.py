@@ -1,4 +1,4 @@
-"""One thing that may bound a step, and the sums over rows of the critical path that describe it."""
+"""Describe a candidate that may bound a step, by sums over rows of the critical path."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ._what_if import Target
 Ints = npt.NDArray[np.int64]
 
 HALF, GONE = 2.0, math.inf
-"""How many times as fast: necessary work where no evidence tells how fast it could be, and any other time."""
+"""Speed-up factors: `HALF` for necessary work without a known best time, `GONE` for avoidable time."""
 MOST_OF_IT = 2 / 3
 CALLED_PHASES = ("backward", "optimizer")
-"""Phases in which a script has one line for all operators."""
+"""Phases that a single line of the script calls for all operators."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A possible bound of the step: *what* in words, a *target* to simulate *times* as fast.
+    """A possible bound of the step: *what* in words, and a *target* to simulate *times* as fast.
 
-    *remedy* is a key of `REMEDIES`; *how* replaces its sentence. *rows* are its segments of the critical
-    path, *path_ns* their time, and *bound_ns* the most that the change can gain. *is_named* distinguishes a
-    single cause from a sum of many. If *is_advised* is false, no remedy is known. *is_moved*: as much work
-    remains, and free processor cores do it.
+    *remedy* is a key of `REMEDIES`, and *how* replaces the sentence of the remedy. *rows* are the candidate's
+    segments of the critical path. *path_ns* is the time of these segments, and *bound_ns* is the upper bound
+    of the gain. *is_named* distinguishes a single cause from a sum of many causes. If *is_advised* is false,
+    no remedy is known. If *is_moved* is true, free processor cores do the same work.
     """
 
     what: str
@@ -64,7 +64,7 @@ def grouped(rows: Ints, labels: npt.NDArray[Any]) -> Iterator[tuple[str, Ints]]:
 
 
 def scaled(segments: Columns, what: str, kind: str, target: Target, rows: Ints, **more: Any) -> Candidate:
-    """Return the candidate that takes half of its time."""
+    """Return a candidate for halving the time of *rows*."""
     path_ns = sum_ns(segments, rows)
     facts: dict[str, Any] = {"cause": "", "remedy": kind} | more
     bound_ns = round(path_ns * (1 - 1 / HALF))
@@ -80,10 +80,10 @@ def largest(segments: Columns, rows: Ints, column: str) -> tuple[str, int]:
 
 
 def training_functions(segments: CodedColumns) -> set[str]:
-    """Return the functions of a script that call the optimizer, or the backward pass of the parameters.
+    """Return the functions of a script that call the optimizer or the backward pass of the parameters.
 
-    If no operator accumulates gradients, that is each rank's last backward pass. Another function with a
-    backward pass has one of its own, such as the gradient of a penalty.
+    If no operator accumulates gradients, the last backward pass of each rank is the backward pass of the
+    parameters. An earlier backward pass may compute another gradient, such as the gradient of a penalty.
     """
     places, phases = segments["place"], segments["phase"]
     is_placed = places != ""
@@ -102,13 +102,13 @@ def is_forward(function: str) -> bool:
 
 
 def where(segments: Columns, rows: Ints) -> str:
-    """Return where most of the *rows* lie: function, file and line, or the operator or annotation."""
+    """Return the source location of most of the *rows*, or their main operator or annotation."""
     name, _ = largest(segments, rows, "operator")
     return in_place(segments, rows) or (f": {name}" if name else "")
 
 
 def in_place(segments: Columns, rows: Ints) -> str:
-    """Return the function that most of the *rows* lie in with its line that takes most; "" if none is."""
+    """Return the function and line that take most time of *rows*; "" if no function takes over half."""
     times = sums_by(segments["duration_ns"][rows], segments["place"][rows])
     times.pop("", None)
     functions: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The contributors to the time of a step: one collective over its sizes, one operator over its shapes."""
+"""Find contributors to the step time, such as a collective over all sizes or an operator over all shapes."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from ._path_facts import copy_direction
 from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
 from ._what_if import Excess, Target, late_ranks
 
-_LEAST_FUNCTION = 0.1  # of the step, that the operators of a function take
+_LEAST_FUNCTION = 0.1  # least share of the step for a candidate function
 _ALL_OF_IT = 0.9
 _LATE_RANKS = 2
-# A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass;
-# operators on whole tensors read two and write one each.
+# A fused optimizer reads parameter, gradient and two moments, and writes all but the gradient, in one pass.
+# An operator on whole tensors reads two tensors and writes one tensor.
 _FUSED_STREAMS, _OPERATOR_STREAMS, _MOST_FUSED = 7, 3, 10.0
-# The place of an optimizer that the script implements, and how it becomes one pass over the data.
+# The source location of an optimizer that the script implements, and the remedies that fuse its passes.
 _OWN_STEP = re.compile(r"\.step \(")
 _OWN_OPTIMIZER = "torch.compile of its step, an optimizer of torch.optim (fused=True), or lower precision"
-# Operators that only wait for others, whatever a trace takes them for.
+# Operators that only wait for other work, even if the trace records computation.
 _WAITING = re.compile(r"^(c10d|gloo|nccl)(::|:)|synchronize|\bwait\b", re.IGNORECASE)
 _DIRECTIONS = {
     "HtoD": "from host to device", "DtoH": "from device to host", "DtoD": "within devices",
@@ -65,9 +65,10 @@ _DIRECTIONS = {
 def candidates(
     path: CriticalPath, result: Result, workload: Workload, is_slow: Callable[[str], bool]
 ) -> list[Candidate]:
-    """Return the possible bounds of the step, the largest first.
+    """Return the candidates that may bound the step, the largest first.
 
-    *is_slow* says whether a communication, as the path names it, is far from the network's bandwidth.
+    *is_slow* takes the name of a communication on the path and returns whether its rate is far below the
+    network's bandwidth.
     """
     segments = path.columns
     if not len(segments["rank"]):
@@ -76,7 +77,7 @@ def candidates(
     nothing = np.zeros(0, np.int64)
     late = late_ranks(workload)
     computed, hosted = (rows_of.get(kind, nothing) for kind in ("compute", "host"))
-    # Operators of a host are slowed by too much else, such as page faults, to compare them.
+    # Host operators are slowed by other effects, such as page faults, so their rates are not comparable.
     rates = [] if computed_on_host(workload) else operator_rates(workload.metadata)
     reaches = reaches_of(joined_rates(rates)) if rates else {}
     calls = hosted[segments["cause"][hosted] == INSIDE_CALLS]
@@ -90,7 +91,7 @@ def candidates(
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
         *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
-        *(_module(segments, computed, hosted) if not rates else ()),  # their operators say more
+        *(_module(segments, computed, hosted) if not rates else ()),  # operator rates are more specific
         *_functions(segments, _outside(in_loops, segments)),
         *_optimizer(segments, computed, hosted),
         *(loop(segments, place, own) for place, own in of_loops.items()),
@@ -108,12 +109,12 @@ def candidates(
 
 
 def _union(one: Ints, other: Ints) -> Ints:
-    """Return the ascending rows of both, which have none in common."""
+    """Return the rows of two disjoint sets in ascending order."""
     return np.sort(np.concatenate([one, other]), kind="stable")
 
 
 def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[Candidate]:
-    """Yield operators over all of their shapes; a kernel where it takes most of its operators' time."""
+    """Yield a candidate per operator over all shapes, and a candidate per kernel of several operators."""
     names, operators = segments["name"], segments["operator"]
     kernels = dict(grouped(rows, names[rows]))
     for operator, own in grouped(rows, operators[rows]):
@@ -124,7 +125,7 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
         what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
         if top != operator and top_ns >= MOST_OF_IT * ns:
             if everywhere_ns > ns:
-                continue  # a kernel of several operators
+                continue  # a kernel of several operators is a separate candidate
             what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:
@@ -142,9 +143,9 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
 def _with_evidence(
     one: Candidate, rates: Sequence[OperatorRate], reaches: Mapping[str, Reach], segments: Columns
 ) -> Candidate:
-    """Return computation with the evidence of its operator's rate.
+    """Add the evidence of an operator's rate to a candidate of computation.
 
-    If the rates of operators are known and none of similar size is faster, there is no advice on it.
+    If the operator's rate is known and no operator of similar size is faster, the candidate is not advised.
     """
     operators = set(segments["operator"][one.rows].tolist())
     if one.remedy != "compute" or operators.isdisjoint(rate.operator for rate in rates):
@@ -157,7 +158,7 @@ def _with_evidence(
 
 
 def _fusible(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield the chains of operators that could be fused, as one: torch.compile fuses them all."""
+    """Yield one candidate for all fusible chains of operators, as torch.compile fuses all chains."""
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
     places, chained = chains_of_nodes(workload, programs, segments["node_id"][rows])
@@ -175,7 +176,7 @@ def _fusible(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
 
 
 def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield the casts and copies of data that the step has already cast or copied, as one."""
+    """Yield one candidate for casts and copies of data that the step has already cast or copied."""
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
     own = rows[copies_of_nodes(workload, programs, segments["node_id"][rows])]
@@ -188,9 +189,9 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
 
 
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
-    """Yield the innermost module with most of the computation, if most modules that compute are not in it.
+    """Yield the innermost module with most computation that holds at most half of the computing modules.
 
-    Without one, the modules whose names differ in numbers alone count as one.
+    If no such module exists, modules with names that differ only in numbers count as one module.
     """
     times = sums_by(segments["duration_ns"][computed], segments["module"][computed])
     times.pop("", None)
@@ -205,7 +206,10 @@ def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Ca
 
 
 def _modules_with(times: Mapping[Any, int], least_ns: float, named: Callable[[str], str] = str) -> list[str]:
-    """Return the modules, as *named*, that take *least_ns* and hold at most half of those of *times*."""
+    """Return the modules that take at least *least_ns* and hold at most half of the modules of *times*.
+
+    *named* maps a module's name to the name that groups modules.
+    """
     inside: dict[str, list[int]] = {}
     for module, own_ns in times.items():
         for outer in accumulate(named(str(module)).split("."), "{}.{}".format):
@@ -214,7 +218,7 @@ def _modules_with(times: Mapping[Any, int], least_ns: float, named: Callable[[st
 
 
 def _outside(loops: Ints, segments: CodedColumns) -> Ints:
-    """Return what functions of a script do outside of *loops*: computation, messages and work of the host."""
+    """Return the rows of computation, communication and host work outside of *loops*."""
     mine = segments["kind"].passes(("compute", "communication", "host").__contains__)
     mine &= ~segments["cause"].passes((DELAYED, "optimizer").__contains__)
     mine[loops] = False
@@ -222,14 +226,15 @@ def _outside(loops: Ints, segments: CodedColumns) -> Ints:
 
 
 def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
-    """Yield a function of the script that takes much of a training step, unless one thing in it takes most.
+    """Yield each function of the script that takes much of a training step without a single main cause.
 
-    Of the function that calls the backward pass only operators count, and have to take most of the step. It
-    cannot leave the step, and its place includes the backward pass, so that it is not advised.
+    In a function that calls the backward pass, only operators count, and the operators must take most of the
+    step. The function that calls the backward pass is not advised, because the step cannot run without the
+    function and its source location includes the backward pass.
     """
     training = training_functions(segments)
     if not training:
-        return  # without training, or where its place is unknown, one function may well do everything
+        return  # without a known training function, one function may do all work of the step
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
     worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
@@ -242,7 +247,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
         path_ns = sum_ns(segments, own)
         if path_ns <= least * worked_ns or not function or is_forward(function):
             continue
-        # Less work waits less for a processor.
+        # A function with less work also waits less for a processor.
         delayed = np.flatnonzero(~worked & (functions == function) & (function not in training))
         caused = hosted[segments["cause"][hosted] != "dispatch"]
         if own is everything and sum_ns(segments, caused) >= MOST_OF_IT * path_ns:
@@ -270,7 +275,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -> Iterator[Candidate]:
-    """Yield a *function* that does little but host work of several causes, none of which takes most."""
+    """Yield a *function* with mostly host work of several causes, if no cause takes most of the time."""
     path_ns = sum_ns(segments, rows)
     times = sums_by(segments["duration_ns"][caused], segments["cause"][caused])
     first, *others = sorted(times, key=times.__getitem__, reverse=True)
@@ -281,11 +286,14 @@ def _host_function(segments: Columns, function: str, rows: Ints, caused: Ints) -
 
 
 def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
-    """Yield the optimizer as one: its operators, unless one is most of it, and the host work between them."""
+    """Yield one candidate for the optimizer: its operators and the host work between the operators.
+
+    The operators are omitted if one operator takes most of the optimizer's time.
+    """
     own = computed[segments["phase"][computed] == "optimizer"]
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
     if kernel_ns >= MOST_OF_IT * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
-        own = own[:0]  # that operator has a candidate of its own
+        own = own[:0]  # the main operator of the optimizer is a separate candidate
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return
@@ -313,8 +321,9 @@ def _communications(
 ) -> Iterator[Candidate]:
     """Yield collectives over all sizes and groups, sends with receives, and kernels of unknown messages.
 
-    Copies to and from the buffers of a collective are proportional to its bytes, and part of the cause, as
-    is the host's time inside the operators that issue it, those of *calls*.
+    Copies to and from the buffers of a collective are proportional to the collective's bytes and belong to
+    the same candidate. The host time in *calls* of operators that issue a collective also belongs to the
+    collective's candidate.
     """
     labels = segments["collective"]
     types = labels[rows].mapped(_type_of)
@@ -339,7 +348,7 @@ def _communications(
             target = _slowest_dimension(result) or target
         remedy = "latency" if slow else "communication"
         copies = computed[segments["place"][computed] == BUFFERS.get(name, name)]
-        # Those of messages may wait for the peer, and are no part of the target.
+        # Operators that issue messages may wait for the peer, so the target excludes their time.
         issuing = set(segments["operator"][own].tolist()) - {""} if name != "send_recv" else set()
         inside = calls[segments["operator"][calls].passes(issuing.__contains__)]
         what += f", with the copies of {'parameters' if name == 'all_gather' else 'gradients'}" * bool(
@@ -350,7 +359,7 @@ def _communications(
 
 
 def _type_of(label: str) -> str:
-    """Return the type of a communication, one for sends and receives."""
+    """Return the type of a communication, ``send_recv`` for sends and receives."""
     kind = label.partition(" of ")[0]
     return "send_recv" if kind in ("send", "recv") else kind
 
@@ -378,12 +387,12 @@ def _remote_memory(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _uncomputed_ns(result: Result) -> int:
-    """Return the time in which the rank with most computation does not compute: a bound of its gain."""
+    """Return the ns without computation on the rank with most computation, an upper bound of a gain."""
     return max(0, result.makespan_ns - int(result.columns("ranks")["compute_ns"].max(initial=0)))
 
 
 def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> Candidate:
-    """Return a candidate that names its rank, if it is most of the rank's additional time over its peers."""
+    """Add the late rank to the name of a candidate that causes most of the rank's additional time."""
     if not late:
         return one
     segments = path.columns
@@ -399,7 +408,7 @@ def _on_its_rank(one: Candidate, path: CriticalPath, late: Sequence[Excess]) -> 
 
 
 def _late_ranks(path: CriticalPath, found: Sequence[Excess]) -> Iterator[Candidate]:
-    """Yield ranks that take longer than their peers, with the work that differs most."""
+    """Yield a candidate per late rank, with the work that differs most from the rank's peers."""
     segments = path.columns
     for late in found:
         kind, cause, name = late.largest

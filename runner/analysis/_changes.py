@@ -11,9 +11,9 @@ _LINKS, _EDGES, _CONTRIBUTORS = 5, 12, 40
 
 
 def changes(run: RunAnalysis) -> list[Target]:
-    """Return the targets of *run*: the path's contributors, the network and, if known, its links.
+    """Return the what-if targets of *run*: contributors to the path, the network and the busiest links.
 
-    Operators, modules and collectives are limited to the 40 largest each.
+    Operators, modules and collectives are each limited to the 40 largest.
     """
     network = run.result.provenance.get("network", {})
     targets = run.faster_targets(_CONTRIBUTORS)
@@ -26,7 +26,7 @@ def changes(run: RunAnalysis) -> list[Target]:
 
 
 def drops(run: RunAnalysis, rank: int, node_id: int) -> list[Target]:
-    """Return the incoming edges of a node of *run* as targets; none for an unknown node."""
+    """Return the incoming edges of a node of *run* as what-if targets; an empty list for an unknown node."""
     if run.node(rank, node_id) is None:
         return []
     edges = run.edges_of(rank)

@@ -32,8 +32,9 @@ from ._foreign_times import cpu_times, has_cpu_times
 class Communication:
     """The communication of a workload: its programs, its *groups* of ranks, and whether it was *captured*.
 
-    A workload that *repeats* is repeated on a larger network and never cut, unlike foreign files. *on_cpu*:
-    CPUs computed it; *stand_ins*: the ranks of the job that represent others.
+    A workload that *repeats* is repeated on a larger network and never cut, unlike foreign files. *on_cpu*
+    is true if the compute times were measured on CPUs. *stand_ins* describes the ranks of the job that
+    represent other ranks.
     """
 
     source: WorkloadSource
@@ -49,11 +50,11 @@ class Communication:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the workload."""
         return self.source.num_ranks
 
     def collectives(self, num_ranks: int, apart: frozenset[int] = frozenset()) -> list[engine.Collective]:
-        """Return the distinct collectives of the first *num_ranks* ranks; nodes in *apart* are all listed."""
+        """Return the distinct collectives of the first *num_ranks* ranks, and every node in *apart*."""
         used = frozenset(self.source.program_of_rank[:num_ranks].tolist())
         if (used, apart) not in self._known:
             programs = [self.source.programs[number] for number in sorted(used)]
@@ -63,8 +64,9 @@ class Communication:
     def on(self, num_ranks: int) -> Communication:
         """Return this communication in a simulation of *num_ranks* ranks.
 
-        For a repeated workload, it is that of the first repetition, with groups that may span all; it
-        represents the others. Raises `WorkloadError` for a workload that cannot be repeated.
+        For a repeated workload, the communication of the first repetition represents all repetitions. The
+        groups of ranks may span all repetitions. Raises `WorkloadError` for a workload that cannot be
+        repeated.
         """
         if num_ranks <= self.num_ranks or not self.repeats or num_ranks % self.num_ranks:
             return self
@@ -80,7 +82,7 @@ class Communication:
 def communication_of(workload: Workload | str | Path) -> Communication:
     """Return the communication of *workload*, a model or the PREFIX of files.
 
-    Recent results are cached while the workload does not change. Raises `WorkloadError` for a workload that
+    Recent results are cached until the workload's files change. Raises `WorkloadError` for a workload that
     cannot be read.
     """
     if isinstance(workload, Workload):
@@ -115,7 +117,7 @@ def _communication(prefix: Path, _changed: tuple[int, ...]) -> Communication:
 def check_setup(
     network: NetworkConfig, system: SystemConfig, workload: Communication, backends: Sequence[str]
 ) -> list[Finding]:
-    """Return the errors and then the warnings for simulating *workload* on *backends*."""
+    """Check the simulation of *workload* on *backends*, and return errors first, then warnings."""
     findings = [_ranks(network, workload), *_bandwidths(network), *_linkless(network, backends)]
     findings += _buffers(network, backends)
     if not backends:
@@ -150,7 +152,7 @@ def _ranks(network: NetworkConfig, workload: Communication) -> Finding:
 
 
 def _origin(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
-    """Yield warnings that the captured programs are of another machine, or not of all ranks."""
+    """Yield warnings about programs that were captured on another machine or on only some ranks."""
     times = cpu_times(network.to_dict(), system.to_dict()) if workload.on_cpu else None
     if times is not None:
         yield times
@@ -160,7 +162,7 @@ def _origin(network: NetworkConfig, system: SystemConfig, workload: Communicatio
 
 
 def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communication) -> Iterator[Finding]:
-    """Yield collectives that the engine refuses, by kind and size, with the reason for the first."""
+    """Yield an error per type and size of collective that the engine refuses, with the first reason."""
     ranks = network.num_ranks
     workload = workload.on(ranks)
     groups = dict(workload.groups)
@@ -191,7 +193,7 @@ def _refusals(network: NetworkConfig, system: SystemConfig, workload: Communicat
 def _misfits(
     system: SystemConfig, groups: Mapping[int, Sequence[int]], ranks: int, asked: Sequence[engine.Collective]
 ) -> Iterator[Finding]:
-    """Yield the reasons why no program of *system* runs a collective, and mistakes in programs."""
+    """Yield errors for collectives that no program of *system* can run, and for invalid programs."""
     demands = [
         Demand.of(each.comm_type, len(groups.get(each.group, ())) or ranks, each.size_bytes) for each in asked
     ]

@@ -1,4 +1,4 @@
-"""The choices of commands and pages about runs, importable without other libraries."""
+"""List the choices that commands and pages offer for runs, importable without other libraries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 BREAKDOWNS = ("kind", "cause", "operator", "module", "collective", "rank", "phase")
 """The breakdowns of a critical path, the most frequent question first."""
 RUN_BREAKDOWNS = (*BREAKDOWNS, "network", "link")
-"""The breakdowns of a run's critical path: those of a path, and the parts of the network."""
+"""The breakdowns of a run's critical path, including the breakdowns by network and by link."""
 PARTS = ("part", "kind", "class", "operator", "module", "collective", "phase", "rank")
 """The breakdowns of the difference of two steps; ``part`` is the most specific name of each piece."""
 FEW_HOPS, MOST_HOPS = 2, 8
@@ -18,4 +18,4 @@ FOLDS: Mapping[str, str] = {
     "streams": "streams",
     "ranks": "ranks",
 }
-"""Fold of the graph -> its label."""
+"""Map each fold of the graph to the label of the fold."""

@@ -17,14 +17,14 @@ _BATCH = 5_000
 def chrome_trace(nodes: pd.DataFrame, lanes: Lanes, path: CriticalPath) -> Iterator[str]:
     """Yield the pieces of one JSON document: a process per rank, a thread per lane, and the critical path.
 
-    *nodes* are the run's nodes, *lanes* their lanes. Times are in µs, as in the format, with three
-    decimals, so that no nanosecond is lost.
+    *nodes* are the run's nodes, and *lanes* are the lanes of these nodes. The Chrome trace format uses times
+    in µs, written here with three decimals to keep every nanosecond.
     """
     yield from chrome_traces([(nodes, lanes)], path)
 
 
 def chrome_traces(parts: Iterable[tuple[pd.DataFrame, Lanes]], path: CriticalPath) -> Iterator[str]:
-    """Yield the same as `chrome_trace`, for nodes and lanes in *parts* of whole ranks."""
+    """Yield the JSON of `chrome_trace` for nodes and lanes that arrive in *parts* of whole ranks."""
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
     before, number, first_lane = "", 0, 0
     for nodes, lanes in parts:

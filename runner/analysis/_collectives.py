@@ -1,4 +1,4 @@
-"""Collectives: bytes, bandwidth, and the arrival time of every rank."""
+"""Compute the bytes and bandwidth of collectives, and the arrival time of every rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def arrivals_of(result: Result, calls: Columns) -> Ints:
-    """Return when each of *calls*, collectives of *result*, started; in a replay on a clock of all ranks."""
+    """Return the start time in ns of each collective call in *calls*; for a replay, on one clock."""
     if about_backend(result.backend).network:
         starts: Ints = calls["start_ns"].astype(np.int64)
         return starts
@@ -42,7 +42,7 @@ _PASSES = {int(kind): kind.ring_passes for kind in CollectiveType}
 
 
 def operation_name(comm_type: int) -> str:
-    """Return e.g. ``all_reduce`` for the number of a collective type, or "" for none."""
+    """Return the name of a collective type by number, such as ``all_reduce``, or "" for no collective."""
     kind = CollectiveType.of(comm_type)
     return "" if kind is None else kind.operation
 
@@ -50,11 +50,12 @@ def operation_name(comm_type: int) -> str:
 def collective_overview(result: Result, nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
     """Return a row per collective in order of start; *nodes* has the ``module`` of ``rank, node_id``.
 
-    ``skew_ns`` is the time from the first rank's arrival to the last one's (see `arrivals_on_one_clock`),
-    ``transfer_ns`` the longest time of any rank in it after all ranks that it needed had arrived.
-    ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation over that time. The bus bandwidth
-    scales it by the traffic per link of a ring of the same size, for comparison with hardware figures.
-    ``on_path_ns`` is its part of the critical path. ``rank`` and ``node_id`` are the last arrival's.
+    ``skew_ns`` is the time between the first and the last rank's arrival (see `arrivals_on_one_clock`).
+    ``transfer_ns`` is the longest time that a rank spends in the collective after all required ranks have
+    arrived. ``algorithm_bytes_per_ns`` (GB/s) is the bytes of the whole operation divided by
+    ``transfer_ns``. ``bus_bytes_per_ns`` scales the algorithm bandwidth by the traffic per link of a ring of
+    the same size, for comparison with hardware figures. ``on_path_ns`` is the collective's time on the
+    critical path. ``rank`` and ``node_id`` identify the last arrival.
     """
     return frame_of(overview_columns(result, path, lambda ranks, ids: _modules(nodes, ranks, ids)))
 
@@ -65,9 +66,9 @@ def overview_columns(
     modules_of: Callable[[Ints, Ints], TextColumn],
     group_sizes: Mapping[int, int] | None = None,
 ) -> CodedColumns:
-    """Return the columns of `collective_overview`; *modules_of* maps rank and id of nodes to modules.
+    """Return the columns of `collective_overview`; *modules_of* maps the ranks and ids of nodes to modules.
 
-    *group_sizes* are the ranks of groups of which not all were measured.
+    *group_sizes* gives the number of ranks of each group that was measured only in part.
     """
     calls, sizes = _calls(result)
     rows = np.lexsort([calls[name] for name in ("rank", *reversed(_KEYS))])
@@ -105,9 +106,9 @@ def overview_columns(
 
 
 def _calls(result: Result) -> tuple[Columns, Ints]:
-    """Return the calls of one rank of each class of equal ranks, and the size of each rank's class.
+    """Return the collective calls of one rank per class of equal ranks, and the size of each class.
 
-    In a replay, with clocks from the median of all ranks, each rank is a class.
+    In a replay, the clocks depend on the median of all ranks, so each rank is a separate class.
     """
     table = result.table("collectives")
     distinct = table.distinct if about_backend(result.backend).network else table
@@ -119,7 +120,7 @@ def _calls(result: Result) -> tuple[Columns, Ints]:
 
 
 def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, int]) -> Ints:
-    """Return the number of ranks of each of *groups*: *stated*, or *recorded* if its members are unknown."""
+    """Return the size of each group of ranks: *stated*, else by known members, else *recorded*."""
     numbers, different = coded(groups)
     members = (stated.get(int(group), 0) or len(group_members(result, group) or ()) for group in different)
     sizes = np.array([*members], np.int64)[numbers]
@@ -128,7 +129,7 @@ def _sizes(result: Result, groups: Ints, recorded: Ints, stated: Mapping[int, in
 
 def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
     """Return the ``module`` of each node from *nodes*."""
-    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     asked = pd.DataFrame({"rank": ranks, "node_id": node_ids})
     joined = asked.merge(
@@ -138,14 +139,14 @@ def _modules(nodes: pd.DataFrame, ranks: Ints, node_ids: Ints) -> TextColumn:
 
 
 def _last_arrivals(calls: Columns) -> Ints:
-    """Return for each collective, in ascending order, the row of its last arrival (of the lowest rank)."""
+    """Return the row of the last arrival (of the lowest such rank) per collective, in ascending order."""
     rows = np.lexsort([calls["rank"], -calls["arrival_ns"], calls["collective"]])
     last: Ints = rows[changed_rows([calls["collective"][rows]])]
     return last
 
 
 def _on_path(calls: Columns, path: CriticalPath) -> Ints:
-    """Return the time of each collective on the critical path; *calls* are in order of collectives."""
+    """Return the ns of each collective on the critical path; *calls* are sorted by collective."""
     pieces = path.columns
     chosen = pieces["collective"] != ""
     places, duration_ns = (
@@ -175,13 +176,13 @@ def _bus_factor(table: Columns, ranks: Ints) -> npt.NDArray[np.float64]:
 
 
 def collective_arrivals(result: Result, nodes: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per collective and rank, in order, with the rank's arrival time.
+    """Return a row per collective and rank with the rank's arrival time, sorted by collective and rank.
 
-    Columns ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``; ``late_ns`` is
-    the time from the first rank's arrival (see `arrivals_on_one_clock`), *nodes* has the modules. Collectives
-    of one rank are left out.
+    The columns are ``collective, operation, module, rank, node_id, start_ns, late_ns`` and ``end_ns``.
+    ``late_ns`` is the time since the first rank's arrival (see `arrivals_on_one_clock`). *nodes* has the
+    module of each node. Collectives of a single rank are omitted.
     """
-    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     calls = result.collectives[
         ["collective", "comm_type", "rank", "node_id", "start_ns", "end_ns"]

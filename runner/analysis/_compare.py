@@ -1,4 +1,4 @@
-"""Compare results of one workload with the first of them, and totals of any runs."""
+"""Compare results of one workload with the first result, and compare totals of arbitrary runs."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _MEANS = ("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "overlap_ns", "cop
 
 
 class Comparison:
-    """Results compared with the first one, the base; each table is computed at its first use.
+    """Results compared with the first result (the base), with each table computed at first use.
 
-    Times are ns; the column ``result`` names the result that a row compares with the base.
+    Times are in ns. The column ``result`` names the result that a row compares with the base.
     """
 
     def __init__(self, results: Sequence[Result], workload: Workload, labels: Sequence[str]) -> None:
@@ -56,7 +56,7 @@ class Comparison:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on incomparable parts, and on communication that is the same on every network."""
+        """Notes on parts that are not comparable, and on communication that no network changes."""
         base, *others = self.results
         unsized = unsized_communication(self._workload)
         texts = [unsized.text if unsized else "", *(why_not_comparable(base, other) for other in others)]
@@ -65,12 +65,12 @@ class Comparison:
 
     @cached_property
     def settings(self) -> pd.DataFrame:
-        """The settings of the results, those that differ first: ``setting, differs`` and a column each."""
+        """The settings, differing ones first: ``setting``, ``differs`` and a column per result."""
         return settings_table(dict(zip(self.labels, self.results, strict=True)))
 
     @cached_property
     def overview(self) -> pd.DataFrame:
-        """A row per result: its makespan, and the means over ranks of the times that add up to it."""
+        """A row per result: the makespan, and the means over ranks of the makespan's parts."""
         base = self.results[0].makespan_ns
         rows = []
         for name, result in zip(self.labels, self.results, strict=True):
@@ -95,21 +95,21 @@ class Comparison:
 
     @cached_property
     def ranks(self) -> pd.DataFrame:
-        """The ranks, with the times of both."""
+        """The times of each rank in the base and in the other result."""
         return self._against_base(rank_differences)
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
-        """Every node, aligned by its id."""
+        """The durations of every node in both results, aligned by rank and node id."""
         return self.first_nodes(self.num_nodes)
 
     @property
     def num_nodes(self) -> int:
-        """The number of rows of :attr:`nodes`."""
+        """The number of rows of :attr:`nodes`, over all compared results."""
         return sum(map(len, self._nodes))
 
     def first_nodes(self, count: int) -> pd.DataFrame:
-        """Return *count* rows of :attr:`nodes`, those of each result that differ most."""
+        """Return the first *count* rows of :attr:`nodes`, with the largest differences of a result first."""
         columns = self.node_columns(count)
         table: pd.DataFrame = pd.DataFrame(
             {
@@ -120,7 +120,7 @@ class Comparison:
         return table
 
     def node_columns(self, count: int) -> dict[str, npt.NDArray[Any] | TextColumn]:
-        """Return the columns of the first *count* of :attr:`nodes`; texts are coded."""
+        """Return the columns of the first *count* rows of :attr:`nodes`, with texts as codes."""
         parts: list[dict[str, npt.NDArray[Any] | TextColumn]] = []
         for name, found in zip(self.labels[1:], self._nodes, strict=True):
             rows = found.order[:count]
@@ -138,7 +138,7 @@ class Comparison:
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """Every collective, aligned by the ids of its nodes; means over the ranks."""
+        """Every collective, aligned by the ids of its nodes, with mean times over the ranks."""
         base = self.results[0]
         facts = said_of(self._workload, base.collectives, "module")
         described = collective_overview(base, facts, self._paths[0])
@@ -167,7 +167,7 @@ class Comparison:
                 both = sum(_count(of, result) for result in (self.results[0], other))
                 found.insert(0, "result", label)
                 found.insert(1, "of", of)
-                found["unaligned"] = both - 2 * len(table)  # what only one of both has
+                found["unaligned"] = both - 2 * len(table)  # rows that only one of the two results has
                 places = [place(row) for row in found.pop("at")]
                 found["worst_is"] = pd.Series(places, index=found.index, dtype="str")
                 parts.append(found)
@@ -176,7 +176,7 @@ class Comparison:
 
     @cached_property
     def paths(self) -> pd.DataFrame:
-        """The place at which each critical path diverges from the base's."""
+        """The segment at which each critical path diverges from the base's critical path."""
         rows = []
         for name, path in zip(self.labels[1:], self._paths[1:], strict=True):
             found = asdict(divergence(self._paths[0], path))
@@ -187,7 +187,7 @@ class Comparison:
         return table
 
     def figure(self) -> Figure:
-        """Return the makespans as bars, the base's first."""
+        """Return a bar chart of the makespans, with the base first."""
         rows = [
             Bar(name, 0, result.makespan_ns, duration_text(result.makespan_ns))
             for name, result in zip(self.labels, self.results, strict=True)
@@ -217,7 +217,7 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str] | None = None) -> Comparison:
-    """Compare *results* of the same *workload* with the first of them.
+    """Compare *results* of the same *workload* with the first result.
 
     *labels* name the results, by default after their backends. Raises `ConfigError` for fewer than two
     results, and for results of different numbers of ranks.
@@ -237,7 +237,7 @@ def compare(results: Sequence[Result], workload: Workload, labels: Sequence[str]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """Return *names* with a number after repeated ones."""
+    """Return *names* with a number appended to repeated names."""
     seen: dict[str, int] = {}
     unique = []
     for name in names:
@@ -247,7 +247,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _joined(parts: Sequence[npt.NDArray[Any] | TextColumn]) -> npt.NDArray[Any] | TextColumn:
-    """Return the concatenated columns."""
+    """Concatenate the columns in *parts*, which are all numbers or all texts."""
     if len(parts) == 1:
         return parts[0]
     texts = [part for part in parts if isinstance(part, TextColumn)]
@@ -277,10 +277,11 @@ def _place(of: str, table: pd.DataFrame, at: int) -> str:
 
 
 def run_overview(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return a row per run; ``delta_ns`` and ``relative`` are compared with the first of *runs*.
+    """Return a row per run, with ``delta_ns`` and ``relative`` compared with the first of *runs*.
 
-    If one of the two is a measurement, ``relative`` refers to it; it is missing if the numbers of ranks
-    differ. ``exposed_comm_ns`` is the mean over ranks, as in `Comparison.overview`.
+    If only one of the two runs is a measurement, ``relative`` is relative to the measurement. ``relative`` is
+    missing if a measurement has another number of ranks. ``exposed_comm_ns`` is the mean over ranks, as in
+    `Comparison.overview`.
     """
     base = runs[0].result.makespan_ns
     rows = [
@@ -310,7 +311,7 @@ def run_kinds(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
 
 
 def same_nodes(base: RunAnalysis, other: RunAnalysis) -> bool:
-    """Return whether node ids correspond in both runs, as they come from one workload of the study."""
+    """Return whether both runs simulate the same workload of the study, so that node ids correspond."""
     return base.info.workload == other.info.workload
 
 
@@ -318,13 +319,13 @@ _TINY = 0.02
 
 
 def configuration_table(runs: Sequence[RunAnalysis]) -> pd.DataFrame:
-    """Return the settings of *runs*, as `settings_table` does, and their workloads."""
+    """Return a table of the settings and workloads of *runs* (see `settings_table`)."""
     results = {f"{number}. {run_name(run.info)}": run.result for number, run in enumerate(runs, 1)}
     return settings_table(results, workloads=[run.info.workload for run in runs])
 
 
 def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
-    """Return the reasons why two backends may differ, one sentence each; empty for one backend."""
+    """Return sentences on why two backends may differ; an empty list if the backends are the same."""
     names = [base.info.backend, other.info.backend]
     if names[0] == names[1]:
         return []
@@ -344,7 +345,7 @@ def backend_reasons(base: RunAnalysis, other: RunAnalysis) -> list[str]:
 
 
 def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
-    """Return the total queueing time of messages, and the largest of one link, in the run that records it."""
+    """Return the total queueing time of messages and the largest of a link, from a run that records it."""
     for run in (other, base):
         links = run.result.links
         if about_backend(run.info.backend).hops > 1 and len(links):
@@ -353,7 +354,7 @@ def _queued(base: RunAnalysis, other: RunAnalysis) -> tuple[int, int] | None:
 
 
 def explained_collectives(base: RunAnalysis, other: RunAnalysis) -> pd.DataFrame:
-    """Return :func:`collective_differences` of the two runs with ``why``, one sentence per collective."""
+    """Return the :func:`collective_differences` of two runs, with an explanation (``why``) per collective."""
     table = collective_differences(base.result, other.result, base.collectives)
     why = [_why(row, base, other) for row in table.to_dict("records")]
     explained: pd.DataFrame = table.assign(why=pd.Series(why, index=table.index, dtype="str"))
@@ -378,7 +379,7 @@ def _why(row: Mapping[Any, Any], base: RunAnalysis, other: RunAnalysis) -> str:
 
 
 def _network_part(row: Mapping[Any, Any], transfer: int, base: RunAnalysis, other: RunAnalysis) -> str:
-    """Split a difference in *transfer* time into store-and-forward time per hop and queueing (the rest)."""
+    """Split a difference in *transfer* time into store-and-forward time per hop and queueing time."""
     names = (base.info.backend, other.info.backend)
     charged = {about_backend(name).hops: name for name in names}
     if charged.keys() != {1, 2}:

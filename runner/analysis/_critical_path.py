@@ -49,14 +49,14 @@ _TEXTS = ("name", "kind", "operator", "module", "collective", "phase", "cause", 
 
 @dataclass(frozen=True, eq=False)
 class _Walk:
-    """The *steps* of a path, and the name of the node that each *awaited*, if known."""
+    """The *steps* of a path, and the name of the node that each step *awaited*, if known."""
 
     steps: Steps
     workload: Workload
     awaited: TextColumn | None
 
     def reasons(self, rows: npt.NDArray[np.int64] | slice) -> list[str]:
-        """Return the reasons why the segments in some *rows* could not begin earlier."""
+        """Return the reason why each segment in *rows* could not begin earlier."""
         chosen = {name: column[rows] for name, column in self.steps.items()}
         awaited = _awaited(chosen, self.workload) if self.awaited is None else self.awaited[rows]
         return _reasons(chosen, awaited)
@@ -64,11 +64,11 @@ class _Walk:
 
 @dataclass(frozen=True, eq=False)
 class CriticalPath:
-    """The segments of the path, contiguous from 0 to *makespan_ns*, in time order.
+    """The segments of the critical path, contiguous from 0 to *makespan_ns*, in time order.
 
-    *table* has the columns of :attr:`segments`. The column ``reason``, which takes as long as all others,
-    may be missing, and is then computed from the *walk*. Ranks with the same *program_of_rank* (int32) run
-    the same program.
+    *table* has the columns of :attr:`segments`. Computing the column ``reason`` takes as long as computing
+    all other columns. If ``reason`` is missing, it is computed from *walk*. Ranks with the same
+    *program_of_rank* (int32) run the same program.
     """
 
     table: Table
@@ -80,14 +80,14 @@ class CriticalPath:
     def of_steps(
         cls, steps: Steps, makespan_ns: int, workload: Workload, texts: dict[str, TextColumn]
     ) -> CriticalPath:
-        """Return the path of *steps*, none of which is empty; *texts* are its :attr:`texts`."""
+        """Return the critical path of *steps* with a duration above 0; *texts* become :attr:`texts`."""
         walk = _Walk(steps, workload, texts.get("awaited"))
         programs = np.asarray(workload.program_of_rank, np.int32)
         return cls(Table.of(_segments(steps, texts)), makespan_ns, programs, walk)
 
     @cached_property
     def segments(self) -> pd.DataFrame:
-        """The segments with the reasons."""
+        """The segments of the path, each with the reason why it could not begin earlier."""
         columns = self.columns
         if "reason" not in columns and self.walk is not None:
             columns = columns | {"reason": TextColumn.of(self.walk.reasons(slice(None)))}
@@ -95,43 +95,43 @@ class CriticalPath:
 
     @property
     def steps(self) -> Steps:
-        """The steps of the path, as returned by `path_steps`, without those of no duration."""
+        """The steps of the path from `path_steps`, without steps of zero duration."""
         assert self.walk is not None
         return self.walk.steps
 
     @property
     def causes(self) -> npt.NDArray[np.int64]:
-        """The node of the same rank whose end let each segment begin; -1 if unknown."""
+        """The node of the same rank with the end that allowed each segment to begin, -1 if unknown."""
         if self.walk is None:
             return np.full(self.table.num_rows, -1, np.int64)
         return np.where(_is_other(self.steps), -1, self.steps["cause"])
 
     @property
     def texts(self) -> dict[str, TextColumn]:
-        """The texts of :attr:`columns`, and ``awaited``: the name of each segment's awaited node."""
+        """The text columns of :attr:`columns`, and the name of the node that each segment ``awaited``."""
         assert self.walk is not None
         awaited = _awaited(self.steps, self.walk.workload)
         return {name: self.columns[name] for name in _TEXTS} | {"awaited": awaited}
 
     @property
     def unreasoned(self) -> pd.DataFrame:
-        """The segments, without ``reason`` unless it has been computed."""
+        """The segments of the path, with ``reason`` only if the reasons have been computed."""
         return self.table.frame()
 
     @property
     def columns(self) -> CodedColumns:
-        """The columns of :attr:`unreasoned`."""
+        """The columns of the segments, with ``reason`` only if the reasons have been computed."""
         return self.table.columns()
 
     def reason(self, row: int) -> str:
-        """Return the reason why the segment in a *row* could not begin earlier."""
+        """Return the reason why the segment in *row* could not begin earlier."""
         if self.walk is None:
             return str(self.columns["reason"][row])
         return self.walk.reasons(np.array([row]))[0]
 
     @property
     def places(self) -> pd.MultiIndex:
-        """The node of each segment, as (program, node id), which is equal on ranks with the same program."""
+        """The (program, node id) of each segment, equal for the same node on ranks with the same program."""
         import pandas as pd  # noqa: PLC0415
 
         programs = self.program_of_rank[self.columns["rank"]]
@@ -139,13 +139,13 @@ class CriticalPath:
         return places
 
     def breakdown(self, by: str) -> pd.DataFrame:
-        """Return ``key, duration_ns, share`` by one of `BREAKDOWNS`, largest first; sums to the makespan."""
+        """Split the makespan *by* one of `BREAKDOWNS` into ``key, duration_ns, share``, largest first."""
         if by not in BREAKDOWNS:
             raise ConfigError(f"The path cannot be broken down by '{by}'{did_you_mean(by, BREAKDOWNS)}")
         return frame_of(breakdown_columns(self, by))
 
     def figure(self, by: str = "kind", most: int = 15) -> Figure:
-        """Return the breakdown *by* one of `BREAKDOWNS` as bars, the *most* largest."""
+        """Return a bar chart of the *most* largest parts of the breakdown *by* one of `BREAKDOWNS`."""
         rows = [
             Bar(
                 str(row["key"]),
@@ -195,11 +195,12 @@ def breakdown_of(sums: pd.Series, makespan_ns: int) -> pd.DataFrame:
 
 
 def critical_path(result: Result, workload: Workload) -> CriticalPath:
-    """Return the critical path of *result*, whose programs are *workload*'s.
+    """Return the critical path of *result*, a simulation or replay of *workload*.
 
-    It walks back from the node that ends last: to the node whose start triggered its end (for a collective,
-    the straggler's), then to the node whose end let that one start, until time 0. Raises `BackendError` if
-    the result has no nodes or its records contradict each other.
+    The walk goes back in time from the node that ends last until time 0. From the end of a node, the walk
+    goes to the start that triggered the end. In a collective, this start belongs to the straggler. From a
+    start, the walk goes to the end of the node that allowed the start. Raises `BackendError` if the result
+    has no nodes or its records contradict each other.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -207,7 +208,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
             "use another backend, such as 'analytical-unaware'."
         )
     ends_ns = result.columns("ranks")["finish_ns"]
-    if result.provenance.get("waits_for_peers"):  # the result has the time of a step that repeats
+    if result.provenance.get("waits_for_peers"):  # the makespan is the period of a repeated step
         result = dataclasses.replace(result, makespan_ns=int(ends_ns.max()))
     sync, repeats = measured_waits(result, workload)
     steps = path_steps(result, sync, repeats=repeats)
@@ -217,7 +218,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
 
 
 def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
-    """Return the columns of *steps*, without the reasons why they could not begin earlier."""
+    """Return the segment columns of *steps*, without the column ``reason``."""
     numbers: Columns = {
         "segment": np.arange(len(steps["rank"])),
         **{name: steps[name] for name in ("rank", "node_id", "start_ns", "end_ns")},
@@ -228,7 +229,7 @@ def _segments(steps: Steps, texts: dict[str, TextColumn]) -> CodedColumns:
 
 
 def _path_texts(steps: Steps, workload: Workload) -> dict[str, TextColumn]:
-    """Return the texts of *steps* from *workload*."""
+    """Return the text columns of the nodes of *steps* from *workload*."""
     count = len(steps["rank"])
     busy = np.flatnonzero(steps["node_id"] >= 0)
     facts = NodeFacts(workload, steps["rank"][busy], steps["node_id"][busy])
@@ -250,7 +251,7 @@ def _path_texts(steps: Steps, workload: Workload) -> dict[str, TextColumn]:
 
 
 def _kinds(types: npt.NDArray[np.int64], kinds: TextColumn) -> TextColumn:
-    """Return the kind of work of each node: by its type, and of computation from its column."""
+    """Return the kind of work of each node, by node type and, for computation, by the column ``kind``."""
     texts = [*(text or "compute" for text in kinds.texts), "communication", "memory"]
     is_memory = np.isin(types, [NodeType.MEM_LOAD, NodeType.MEM_STORE])
     of_compute = np.where(is_memory, len(texts) - 1, kinds.numbers)
@@ -259,7 +260,7 @@ def _kinds(types: npt.NDArray[np.int64], kinds: TextColumn) -> TextColumn:
 
 
 def _awaited(steps: Steps, workload: Workload) -> TextColumn:
-    """Return the name of the node that delayed the start of each piece, or "" without one."""
+    """Return the name of the node that delayed the start of each step of a path, "" if there is none."""
     asked = np.flatnonzero((steps["node_id"] >= 0) & (_is_other(steps) | (steps["cause"] >= 0)))
     own = {name: column[asked] for name, column in steps.items()}
     other = _is_other(own)
@@ -269,7 +270,7 @@ def _awaited(steps: Steps, workload: Workload) -> TextColumn:
 
 
 def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
-    """Return whether the end of each piece was triggered by another node."""
+    """Return whether another node triggered the end of each step of a path."""
     other: npt.NDArray[np.bool_] = (steps["origin_rank"] != steps["rank"]) | (
         steps["origin_node"] != steps["node_id"]
     )
@@ -277,7 +278,7 @@ def _is_other(steps: Steps) -> npt.NDArray[np.bool_]:
 
 
 def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
-    """Return the reason why each piece could not begin earlier, as a sentence."""
+    """Return a sentence on why each step of a path could not begin earlier."""
     other = _is_other(steps)
     columns = zip(
         other.tolist(),
@@ -297,7 +298,7 @@ def _reasons(steps: Steps, awaited: TextColumn) -> list[str]:
 
 
 def _reason(other: bool, name: str, node: int, rank: int, waited_ns: int, is_dependency: bool) -> str:  # noqa: PLR0917
-    """Return the sentence that a piece waited for *node* of *rank*, called *name*."""
+    """Return a sentence on a path step that waited for *node* of *rank*, called *name*."""
     name = short_name(name)
     if other:
         lead = f"Waited {duration_text(waited_ns)} for" if waited_ns > 0 else "Was set off by"

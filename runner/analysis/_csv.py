@@ -1,4 +1,4 @@
-"""Columns as CSV, piece by piece: the same text as from `csv_text`, without building a table."""
+"""Write columns as CSV piece by piece, with the same text as `csv_text` but without a table in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROWS = 1 << 16
 def csv_pieces(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], rows: npt.NDArray[np.int64]
 ) -> Iterator[str]:
-    """Yield the head and then *rows* of *columns*, of numbers and coded texts; NaN becomes an empty cell."""
+    """Yield the CSV header and then *rows* of number and text *columns*, with an empty cell for NaN."""
     yield _lines([[spreadsheet_text(name)] for name in columns])
     coded = {
         name: column.mapped(spreadsheet_text) if isinstance(column, TextColumn) else column

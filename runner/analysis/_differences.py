@@ -1,9 +1,10 @@
-"""Differences between two results: by rank, node, collective and flow.
+"""Compute the differences between two results by rank, node, collective and flow.
 
-Each table has the base's time, the other's, and for rows aligned one to one ``delta_ns`` and ``relative``,
-the difference over the base's time (over 1 ns where that is 0), or over the other's if only that is measured.
-A measurement of fewer ranks is not comparable with a step, rank or collective of more ranks: ``relative``
-is then missing. Nodes of single ranks, and collectives of the same size, are comparable.
+Each table has the time in the base and the time in the other result. ``delta_ns`` is the difference of the
+two times. ``relative`` is the difference divided by the base's time, or by 1 ns if the base's time is 0. If
+only the other result is measured, ``relative`` is the difference divided by the measured time. A measurement
+of fewer ranks is not comparable with a step, rank or collective of more ranks, so ``relative`` is missing.
+Nodes of single ranks, and collectives of the same size, are comparable.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _QUANTILES = {"p05": 0.05, "median": 0.5, "p95": 0.95}
 
 
 def rank_differences(base: Result, other: Result) -> pd.DataFrame:
-    """Return the common ranks of both results: figures of `rank_times` of both, and the finish's error."""
+    """Return the `rank_times` of both results per common rank, and the difference of the finish times."""
     table: pd.DataFrame = rank_times(base).merge(rank_times(other), on="rank", suffixes=("_base", "_other"))
     delta = table["finish_ns_other"] - table["finish_ns_base"]
     reference = table["finish_ns_other" if measured_is_second(base, other) else "finish_ns_base"]
@@ -49,7 +50,7 @@ def rank_differences(base: Result, other: Result) -> pd.DataFrame:
 
 
 def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.DataFrame:
-    """Return every node of the common ranks, the largest difference of duration first.
+    """Return the difference in duration of every node of the common ranks, the largest first.
 
     *facts* has the name, kind, module and phase of ``rank, node_id``.
     """
@@ -62,17 +63,17 @@ def node_differences(base: Result, other: Result, facts: pd.DataFrame) -> pd.Dat
 
 
 def node_difference_columns(base: Result, other: Result) -> Columns:
-    """Return the same in columns, in order of rank and node id, without facts."""
+    """Return the node differences of two results as columns, sorted by rank and node id."""
     return difference_columns(
         base, other, relative_to_other=measured_is_second(base, other), unlike=_unlike_calls(base, other)
     )
 
 
 def collective_differences(base: Result, other: Result, described: pd.DataFrame) -> pd.DataFrame:
-    """Return every collective of *base* with its mean duration over the common ranks, worst first.
+    """Return the mean durations of every collective over the common ranks, largest difference first.
 
-    *described* is the base's `collective_overview`. Collectives are aligned by the ids of their nodes;
-    ``transfer_base_ns`` and ``transfer_other_ns`` exclude the waiting for other ranks.
+    *described* is the base's `collective_overview`. Collectives are aligned by the ids of their nodes.
+    ``transfer_base_ns`` and ``transfer_other_ns`` exclude the time that a rank waits for other ranks.
     """
     columns = [*_NODE, "start_ns", "end_ns", "transfer_ns"]
     calls = base.collectives[["collective", *columns]].merge(
@@ -95,10 +96,11 @@ def collective_differences(base: Result, other: Result, described: pd.DataFrame)
 
 
 def flow_differences(base: Result, other: Result) -> pd.DataFrame:
-    """Return the common messages of both results, the largest difference of completion time first.
+    """Return the messages common to both results, the largest difference of completion time first.
 
-    Messages correspond if source, destination, size and their order among such messages (``turn``) are
-    equal. Backends that do not simulate messages record none.
+    Two messages correspond if they have the same source, destination, size and ``turn``. ``turn`` is the
+    order of a message among messages with the same source, destination and size. Backends that do not
+    simulate messages record no messages.
     """
     keys = ["src", "dst", "bytes", "turn"]
     table = _completions(base).merge(_completions(other), on=keys, suffixes=("_base", "_other"))
@@ -118,8 +120,9 @@ def _completions(result: Result) -> pd.DataFrame:
 def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
     """Return the distribution of the relative errors of *differences*, a row per value of the column *by*.
 
-    Columns: ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst. Rows of at
-    most 1 ns in the base, for which relative errors mean nothing, and incomparable rows are omitted.
+    The columns are ``key, count, mean, p05, median, p95, worst``, and ``at``, the row of the worst error.
+    Rows that are not comparable are omitted. Rows of at most 1 ns in the base are omitted, because their
+    relative errors are meaningless.
     """
     rows = []
     lasting = differences[(differences["base_ns"] > 1) & differences["relative"].notna()]
@@ -136,12 +139,12 @@ def error_distribution(differences: pd.DataFrame, by: str) -> pd.DataFrame:
 
 
 def measured_is_second(base: Result, other: Result) -> bool:
-    """Return whether *other* is the measurement of the two, so that errors are relative to it."""
+    """Return whether only *other* is a measurement, so that errors are relative to *other*."""
     return _replays(other) and not _replays(base)
 
 
 def relative_step(base: Result, other: Result) -> float:
-    """Return the relative difference of the makespans; NaN if they are not comparable."""
+    """Return the relative difference of two makespans, NaN if the steps are not comparable."""
     if not measures_as_many(base, other):
         return math.nan
     reference = other if measured_is_second(base, other) else base
@@ -153,12 +156,12 @@ def _replays(result: Result) -> bool:
 
 
 def measures_as_many(base: Result, other: Result) -> bool:
-    """Return whether the steps are comparable: a measured one must have the same number of ranks."""
+    """Return whether two steps are comparable; a measured step needs the same number of ranks."""
     return not _one_is_measured(base, other) or _ranks(base) == _ranks(other)
 
 
 def why_not_comparable(base: Result, other: Result) -> str:
-    """Return the reason why the steps have no relative difference, in one sentence; "" if they have."""
+    """Return a sentence on why two steps have no relative difference, "" if the steps are comparable."""
     if measures_as_many(base, other):
         return ""
     measured, simulated = map(_ranks, (base, other) if _replays(base) else (other, base))
@@ -170,7 +173,7 @@ def why_not_comparable(base: Result, other: Result) -> str:
 
 
 def of_measured_ranks(result: Result, count: int) -> Result:
-    """Return the measurement *result*, in which *count* measured ranks represent all others."""
+    """Mark *result* as a measurement in which *count* measured ranks represent all other ranks."""
     return replace(result, provenance={**result.provenance, _MEASURED_RANKS: count})
 
 
@@ -201,7 +204,7 @@ def _unlike_calls(base: Result, other: Result) -> tuple[Ints, Ints]:
 
 
 def _members(result: Result) -> pd.DataFrame:
-    """Return the number of ranks of each call of a collective; in a measurement, of those measured."""
+    """Return the number of ranks of each collective call; in a measurement, the number of measured ranks."""
     calls = result.collectives[["collective", *_NODE]]
     keys = ["collective"]
     if _MEASURED_RANKS in result.provenance:
@@ -230,7 +233,7 @@ _TIMES = ["start_ns", "end_ns"]
 
 
 class NodeDifferences:
-    """Every common node of two results, in order of rank and node id; *order* is worst first."""
+    """The common nodes of two results by rank and node id; *order* sorts the largest difference first."""
 
     def __init__(self, columns: Columns, workload: Workload) -> None:
         self.columns = columns
@@ -241,14 +244,14 @@ class NodeDifferences:
         return len(self.order)
 
     def texts(self, rows: Ints, names: Sequence[str]) -> dict[str, TextColumn]:
-        """Return the names of *rows* from the workload."""
+        """Return the text columns *names* of the nodes in *rows* from the workload."""
         kept, place = (np.unique(rows, return_inverse=True)) if len(rows) < len(self) else (slice(None), rows)
         facts = coded_facts(self._workload, self.columns["rank"][kept], self.columns["node_id"][kept], names)
         return {name: column[place] for name, column in facts.items()}
 
     def errors(self) -> pd.DataFrame:
-        """Return ``kind, base_ns, relative`` of all, worst first, for the distribution of errors."""
-        import pandas as pd  # noqa: PLC0415 - which the other answers do without
+        """Return ``kind, base_ns, relative`` of all nodes, largest difference first."""
+        import pandas as pd  # noqa: PLC0415 - other methods do not need pandas
 
         kinds = self.texts(self.order, ["kind"])["kind"]
         names = sorted(kinds.texts)
@@ -266,8 +269,8 @@ def difference_columns(
 ) -> Columns:
     """Return ``rank, node_id, base_ns, other_ns, delta_ns, relative`` of the common nodes.
 
-    *relative* is the difference over the base's or the other's time; nodes in *unlike* (ranks and ids) have
-    none.
+    *relative* is the difference divided by the base's time, or by the other's time with *relative_to_other*.
+    *relative* is NaN for nodes in *unlike* (ranks and ids).
     """
     parts: list[Columns] = [dict.fromkeys(("node_id", "base_ns", "other_ns"), np.empty(0, np.int64))]
     ranks, counts = [], []
@@ -291,7 +294,7 @@ def difference_columns(
 
 
 def worst_first(delta_ns: Ints) -> Ints:
-    """Return the rows, the largest difference first."""
+    """Return the row numbers sorted by absolute difference, the largest first."""
     return np.argsort(-np.abs(delta_ns), kind="stable")
 
 
@@ -311,7 +314,7 @@ def _common_ranks(base: Result, other: Result) -> Iterator[tuple[int, Columns, C
 def _common(
     first: Ints, second: Ints
 ) -> tuple[Ints, npt.NDArray[np.intp] | slice, npt.NDArray[np.intp] | slice]:
-    """Return the common ids in ascending order, and their rows in each."""
+    """Return the common node ids in ascending order, and their rows in both columns of ids."""
     if np.array_equal(first, second):
         return first, slice(None), slice(None)
     return np.intersect1d(first, second, assume_unique=True, return_indices=True)

@@ -1,4 +1,4 @@
-"""Equal ranks, of which one was recorded: their last arrival at a collective, and how many there are."""
+"""Count equal ranks of which only one was recorded, and find their last arrival at a collective."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def with_replicas_folded(result: Result, workload: Workload) -> Result:
-    """Return *result* with one rank for each last arrival, regardless of the replica that was recorded.
+    """Make each last arrival in *result* refer to one rank, regardless of the replica that was recorded.
 
-    Replicas run the same program and arrive together, so each is a last arrival. Their own nodes refer to
-    themselves; other nodes to the lowest of them. No time changes.
+    Replicas run the same program and arrive together, so each replica is a last arrival. A replica's node
+    refers to the replica as its last arrival. Other nodes refer to the lowest replica as the last arrival.
+    The times of nodes do not change.
     """
     programs = np.asarray(workload.program_of_rank)
     table, calls = result.table("nodes"), result.table("collectives").distinct.columns()
@@ -53,7 +54,7 @@ def with_replicas_folded(result: Result, workload: Workload) -> Result:
 
 
 def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
-    """Return a number for each row, equal for rows of one *key*, and the lowest rank of each key."""
+    """Return a number per row that is equal for rows with the same *key*, and the key's lowest rank."""
     order = np.lexsort((ranks, *key))
     changed = np.zeros(len(order), bool)
     changed[1:] = np.any([column[order][1:] != column[order][:-1] for column in key], axis=0)
@@ -65,7 +66,7 @@ def _ties(ranks: Ints, key: tuple[Ints, ...]) -> tuple[Ints, Ints]:
 
 
 class _Places:
-    """An index of rows by rank and node id; of several rows, the first."""
+    """An index of rows by rank and node id that finds the first of several matching rows."""
 
     def __init__(self, ranks: Ints, node_ids: Ints) -> None:
         self._ids = np.unique(node_ids)
@@ -74,7 +75,7 @@ class _Places:
         self._keys = keys[self._order]
 
     def of(self, ranks: npt.NDArray[Any], node_ids: npt.NDArray[Any], values: Ints) -> Ints:
-        """Return the entry of *values* (one per row) for each place; -1 if there is no such row."""
+        """Return the entry of *values* (one per row) for each rank and node id, -1 without a row."""
         number = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
         keys = ranks.astype(np.int64) * len(self._ids) + number
         row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -84,12 +85,12 @@ class _Places:
 
 
 def ranks_stood_for(result: Result) -> pd.Series:
-    """Return the number of ranks that each rank's nodes in *result* represent: 1 unless others equal it.
+    """Return the number of ranks that each rank's nodes in *result* represent, 1 without equal ranks.
 
-    A result of very many nodes, or of a workload with one rank of each kind, has nodes of the simulated
-    ranks only.
+    A result with very many nodes, or of a workload with one rank of each kind, has only the nodes of the
+    simulated ranks.
     """
-    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
     ranks = result.ranks
     alone = pd.Series(1, index=ranks["rank"])
@@ -98,7 +99,7 @@ def ranks_stood_for(result: Result) -> pd.Series:
 
 
 def group_members(result: Result, group: int) -> Sequence[int] | None:
-    """Return the ranks of *group* if not all of them were recorded; None if the records suffice."""
+    """Return the ranks of *group* if only some ranks were recorded; None if all ranks were recorded."""
     if not _stand_for_others(result):
         return None
     everyone: list[int] = result.columns("ranks")["rank"].tolist()

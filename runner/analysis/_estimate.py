@@ -18,18 +18,18 @@ from ...converter.chakra import saved_columns
 from .._traits import about_backend
 from ..config import NetworkConfig, SystemConfig
 
-# Measured on a busy 2-core machine: what a process takes to begin, to read a node, an event of
-# our engine, a row of its result, and a packet over one link on ns-3.
+# Times measured on a busy 2-core machine: starting a process, reading a node, an event of our engine, a row
+# of the engine's result, and a packet over one link in ns-3.
 _START_S = 2.0
 _NODE_S = 8e-7
 _EVENT_S = 1 / 5e6
 _ROW_S = 1e-6
 _PACKET_S = 4e-6
 _PACKET_BYTES = 1000
-_SEGMENT_S = 2.5e-5  # of ns-3's TCP
+_SEGMENT_S = 2.5e-5  # time per TCP segment in ns-3
 _SEGMENT_BYTES = 1448
 _EVENTS_A_MESSAGE = 2.5
-# Ranks from which on our engine works out what no message keeps waiting, and what a phase then takes each.
+# From 64 ranks, our engine computes contention-free phases as a whole, and each phase takes 10 events.
 _WORKED_OUT_RANKS = 64
 _EVENTS_A_PHASE = 10
 _NAMES = tuple(dict.fromkeys(kind.key for kind in CollectiveType if kind.ring_passes))
@@ -40,7 +40,7 @@ _TREE = "doubleBinaryTree"
 class Load:
     """The size of a simulation: *nodes* nodes in *programs* different programs, on *ranks* ranks.
 
-    *collectives* are (name, number, total bytes) of the average rank.
+    *collectives* has the name, number of calls and total bytes of each collective, averaged over programs.
     """
 
     ranks: int
@@ -50,7 +50,7 @@ class Load:
 
 
 def load_of(prefix: Path) -> Load:
-    """Return the load of the workload at *prefix*, from memory if it was requested recently."""
+    """Return the load of the workload at *prefix*, from a cache of recent requests if possible."""
     stat = (prefix.parent / f"{prefix.name}.workload.json").stat()
     return _load(prefix, stat.st_mtime_ns)
 
@@ -82,7 +82,7 @@ def _load(prefix: Path, _changed: int) -> Load:
 
 
 def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
-    """Return the traffic of all nodes of all programs, in pieces, and the ranks; from saved tables if any."""
+    """Return the traffic of all programs in pieces, from saved tables if any, and the number of ranks."""
     columns = ["comm_type", "comm_size_bytes"]
     saved = saved_columns(prefix, columns)
     head = prefix.parent / f"{prefix.name}.workload.json"
@@ -98,14 +98,15 @@ def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
 
 
 def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> float:
-    """Return the approximate seconds of *backend*, including its process and the saving of the run.
+    """Estimate the seconds that *backend* takes, including its process start and the saving of the run.
 
-    The order of magnitude is right if collectives span all ranks; groups make it an upper bound.
+    The order of magnitude is right if collectives span all ranks. With groups of ranks, the estimate is an
+    upper bound.
     """
     traits = about_backend(backend)
     ranks = load.ranks if traits.replays else network.num_ranks
     nodes = load.nodes / load.programs * ranks
-    # Ranks that behave alike are simulated once, unless they compete for links or walk trees.
+    # Ranks with equal behaviour are simulated once, unless ranks compete for links or use tree algorithms.
     trees = any(_TREE in _algorithms(network, system, name) for name in _NAMES)
     simulated = ranks if not traits.folds or trees else min(ranks, load.programs)
     carried = () if traits.replays else load.collectives
@@ -117,10 +118,10 @@ def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend
 
 
 def sends_one_by_one(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> str:
-    """Return the reason why each message is simulated if all ranks are; "" if phases are computed as a whole.
+    """Return why a simulation of all ranks simulates each message; "" if phases are computed as a whole.
 
-    Even then the engine may have to simulate messages, if events of one nanosecond could come in either
-    order.
+    The engine may still have to simulate single messages if the order of events within one nanosecond is
+    ambiguous.
     """
     if not about_backend(backend).folds:
         return f"messages of '{backend}' share links"
@@ -144,9 +145,9 @@ def _algorithms(network: NetworkConfig, system: SystemConfig, collective: str) -
 def _messages(
     network: NetworkConfig, system: SystemConfig, collective: str, count: float, *, whole: bool
 ) -> float:
-    """Return the events for all messages of one rank for *count* calls of a *collective*.
+    """Return the number of events for all messages of one rank in *count* calls of a *collective*.
 
-    With *whole*, its phases are computed as a whole, regardless of their messages.
+    With *whole*, each phase of the collective is computed as a whole, regardless of its messages.
     """
     chunks = float(system.preferred_dataset_splits or 1)
     phases = 2 if collective == "all-reduce" else 1
@@ -165,8 +166,8 @@ def _hops(topology: str) -> int:
 
 
 def _packets_s(network: NetworkConfig, load: Load, backend: str) -> float:
-    """Return the time for all crossings of a link by a packet; 0 for backends without packets."""
-    # What `auto` does without packets is known only afterwards.
+    """Return the seconds to simulate every packet on every link, 0 for backends without packets."""
+    # The work that `auto` saves by not simulating packets is known only after the run.
     traits = about_backend(backend)
     if not traits.packets:
         return 0.0

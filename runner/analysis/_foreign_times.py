@@ -1,4 +1,4 @@
-"""Warn if times of one machine are simulated on another, with other chips or more ranks."""
+"""Warn if times measured on one machine are simulated on a machine with other chips or more ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _REMEDY = "Capture on such a machine, or estimate its compute times: `rescale --
 
 
 def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding | None:
-    """Return a warning on compute times of CPUs for *network* and *system*, given as in their files.
+    """Return a warning that compute times of CPUs are simulated on accelerators, None without accelerators.
 
-    None unless these are a machine of accelerators.
+    *network* and *system* have the keys of their configuration files.
     """
-    from ..config import accelerators_of  # noqa: PLC0415 - all of networks, and few runs ask for it
+    from ..config import accelerators_of  # noqa: PLC0415 - imports all of networks, which few runs need
 
     chips = accelerators_of(network, system)
     if not chips:
@@ -45,7 +45,7 @@ def has_cpu_times(workload: Workload) -> bool:
 
 
 def foreign_compute(result: Result, workload: Workload) -> str:
-    """Return a warning if *result* simulates work of CPUs on a machine of accelerators, else ""."""
+    """Return a warning if *result* simulates compute times of CPUs on accelerators, else ""."""
     if not about_backend(result.backend).network or not has_cpu_times(workload):
         return ""
     times = cpu_times(result.provenance.get("network", {}), result.provenance.get("system", {}))
@@ -53,5 +53,5 @@ def foreign_compute(result: Result, workload: Workload) -> str:
 
 
 def measured_ranks(workload: Workload) -> int:
-    """Return the number of measured ranks of *workload*; the others repeat their programs."""
+    """Return the number of measured ranks of *workload*; other ranks repeat the programs of these ranks."""
     return int(workload.metadata.get("scaled_from_ranks", workload.num_ranks))

@@ -1,4 +1,4 @@
-"""The graph of a run as tables: the neighbourhood of a node, or the nodes folded into groups."""
+"""Return the graph of a run as tables: the neighbourhood of a node, or nodes folded into groups."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _MOST_RANKS = 256
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of nodes, and the edges between them.
+    """Groups of nodes, and the edges between the groups.
 
-    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``: ``kind`` is
-    what takes most of its time, ``rank`` and ``node_id`` its longest node. Groups of a band, such as a
-    phase, are consecutive. *edges* has ``src``, ``dst`` (groups) and ``label``; *group_of* maps each row of
-    the folded nodes to its group.
+    *nodes* has ``group, name, band, kind, count, duration_ns, on_path_ns, rank`` and ``node_id``. ``kind`` is
+    the kind of work that takes most of a group's time. ``rank`` and ``node_id`` identify the longest node of
+    a group. Groups of a band, such as a phase, are consecutive. *edges* has ``src``, ``dst`` (groups) and
+    ``label``. *group_of* maps each row of the folded nodes to its group.
     """
 
     nodes: pd.DataFrame
@@ -38,7 +38,7 @@ class Groups:
 def module_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame, most: int = 60) -> Groups:
     """Return the executed *nodes* of one rank grouped by phase and module, as deep as *most* groups allow.
 
-    *edges* are those of the rank's program, *path* the segments of the critical path on this rank.
+    *edges* are the edges of the rank's program. *path* has the segments of the critical path on this rank.
     """
     names = cut_names(nodes["module"].astype(str), most, nodes["phase"].astype(str))
     return _program_groups(nodes, nodes["phase"], names.where(names != "", "(no module)"), edges, path)
@@ -50,7 +50,7 @@ def phase_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -
 
 
 def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) -> Groups:
-    """Return the executed *nodes* of one rank grouped by the lane they run on; see :func:`module_groups`."""
+    """Return the executed *nodes* of one rank grouped by lane; see :func:`module_groups`."""
     keys = pd.DataFrame(
         {
             "rank": nodes["rank"],
@@ -68,7 +68,7 @@ def stream_groups(nodes: pd.DataFrame, edges: pd.DataFrame, path: pd.DataFrame) 
 def rank_groups(nodes: pd.DataFrame, path: pd.DataFrame) -> Groups:
     """Return all executed *nodes* grouped by rank, with edges for the waiting times between ranks.
 
-    Of more than 256 ranks, those with the longest parts of the critical path are included.
+    A run with more than 256 ranks shows the 256 ranks with the most time on the critical path.
     """
     names = "rank " + nodes["rank"].astype(str)
     table, group_of = _folded(nodes, pd.Series("", index=nodes.index), names, path)
@@ -141,9 +141,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Nodes (node_id, hops, layer), edges (src, dst, kind); ``cut``: the limit was exceeded.
+    """The nodes (node_id, hops, layer) around a node, and the edges (src, dst, kind) between them.
 
-    Every edge leads to a later layer.
+    Every edge outside a cycle leads to a later layer. ``cut`` is true if the limit of nodes was exceeded.
     """
 
     nodes: pd.DataFrame
@@ -177,7 +177,7 @@ def neighbourhood(
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A direct neighbour: whether it comes *before*, its rank and id, and the kind of edge."""
+    """A direct neighbour of a node: its id, its name, the kind of edge, and whether it runs *before*."""
 
     before: bool
     node_id: int
@@ -198,7 +198,10 @@ def neighbours(
 
 
 def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dict[int, int], bool]:
-    """Return the hops to each node; the whole graph has too many edges for networkx."""
+    """Return the number of hops from *focus* to each node, and whether the search exceeded *limit* nodes.
+
+    The whole graph has too many edges for networkx.
+    """
     distance, front = {focus: 0}, np.array([focus])
     for hop in range(1, hops + 1):
         near = np.union1d(dst[np.isin(src, front)], src[np.isin(dst, front)])
@@ -212,9 +215,9 @@ def _reach(src: Ints, dst: Ints, focus: int, hops: int, limit: int) -> tuple[dic
 
 
 def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
-    """Return the layer of each node: the length of the longest path to it inside the neighbourhood.
+    """Return the layer of each node: the length of the longest path to the node in the neighbourhood.
 
-    Nodes in a cycle share one.
+    Nodes in a cycle share a layer.
     """
     import networkx as nx  # noqa: PLC0415 - slow to import, and one page in twenty needs it
 
@@ -229,14 +232,14 @@ def _layers(ids: Ints, src: Ints, dst: Ints) -> list[int]:
 
 
 ON_PATH = -1
-"""Stands among kinds of edges for: only those along which the critical path runs."""
+"""A pseudo kind of edge that selects only the edges on the critical path."""
 _MAKERS = {"modules": module_groups, "phases": phase_groups, "streams": stream_groups}
 _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 _GROUP_FACTS = ["group", "name", "band", "kind", "count", "duration_ns", "on_path_ns", "rank", "node_id"]
 
 
 def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
-    """Return the edges of some *kinds* of the program of *rank*; with `ON_PATH`, only those of the path."""
+    """Return the edges of *kinds* in the program of *rank*; with `ON_PATH`, only edges on the path."""
     edges = run.edges_of(rank)
     chosen: pd.DataFrame = edges[edges["kind"].isin(kinds)]
     if ON_PATH in kinds:
@@ -247,7 +250,7 @@ def edges_of(run: RunAnalysis, rank: int, kinds: Sequence[int]) -> pd.DataFrame:
 
 
 def causes(run: RunAnalysis, rank: int) -> set[tuple[int, int]]:
-    """Return the edges along which the critical path runs on *rank*, as (source, target)."""
+    """Return the edges on the critical path on *rank*, as (source, target) node ids."""
     path = run.path.unreasoned
     own = run.nodes_of(rank)
     own = own[own["node_id"].isin(path.loc[path["rank"] == rank, "node_id"])]
@@ -283,9 +286,9 @@ def graph_tables(
 ) -> dict[str, pd.DataFrame]:
     """Return the ``nodes`` and the ``edges`` of the graph around *node* of *rank*, or of a folded graph.
 
-    Nodes have ``duration_ns`` and ``on_path``, their part of the critical path in ns; ``why`` is the
-    meaning of an edge, ``on_path`` whether the path runs along it. Groups have a number instead of an id.
-    The neighbours of *opened* nodes are included.
+    Nodes have ``duration_ns``, and their time on the critical path in ``on_path_ns``. ``why`` is the meaning
+    of an edge. ``on_path`` is true for edges on the critical path. Groups have a number instead of an id. The
+    neighbours of *opened* nodes are included.
     """
     edges = edges_of(run, rank, kinds)
     if fold != "nodes":

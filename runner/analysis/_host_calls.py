@@ -1,4 +1,4 @@
-"""The calls of host threads in the captured step, and the host work that a node waited for."""
+"""Find the calls of host threads in the captured step, and the host work that a node waited for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEPT_RANKS = 6
 
 
 class CapturedCalls:
-    """The calls on the host threads of each rank in the captured step, if its traces still exist."""
+    """The calls on the host threads of each rank in the captured step, if the step's traces still exist."""
 
     def __init__(self, study: Study, workload: Workload) -> None:
         self._facts = workload.metadata
@@ -38,11 +38,11 @@ class CapturedCalls:
 
     @property
     def size_bytes(self) -> int:
-        """The size on disk of the device traces of all ranks together."""
+        """The total size on disk of the device traces of all ranks, in bytes."""
         return sum(trace.stat().st_size for trace, _ in self._files.values() if trace.is_file())
 
     def of_rank(self, rank: int) -> HostCalls | None:
-        """Return the calls of *rank*, the latest from memory; None if no trace shows them.
+        """Return the host calls of *rank*, from a cache of recent ranks; None if no trace has the calls.
 
         Raises `TraceError` or `TraceFormatError` for unreadable traces.
         """
@@ -54,7 +54,7 @@ class CapturedCalls:
             return self._kept[rank]
 
     def around(self, node: Mapping[str, Any]) -> list[str]:
-        """Return the calls around a *node* on a host thread, as `HostCalls.around`."""
+        """Return the host calls around a *node* on a host thread (see `HostCalls.around`)."""
         began = int(node["measured_start_ns"])
         on_host = int(node["stream"]) < DEVICE_LANE and int(node["type"]) == NodeType.COMP
         calls = self.of_rank(int(node["rank"])) if on_host and began >= 0 else None
@@ -69,7 +69,7 @@ class CapturedCalls:
 
 
 def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | None]]:
-    """Return the existing device traces and evidence of the ranks behind *workload*."""
+    """Return the existing device trace and evidence file of each captured rank of *workload*."""
     facts = workload.metadata
     name, elsewhere = facts.get("trace_set"), facts.get("device_traces")
     if isinstance(elsewhere, Mapping):
@@ -93,7 +93,7 @@ def _files(study: Study, workload: Workload) -> dict[int, tuple[Path, Path | Non
 def host_cause(nodes: pd.DataFrame, node_id: int) -> int:
     """Return the last host work in the chain of causes of a node's start; -1 if none.
 
-    *nodes* are those of its rank.
+    *nodes* are the nodes of the same rank.
     """
     ids, causes = (nodes[name].to_numpy(np.int64) for name in ("node_id", "cause_node"))
     on_host = (nodes["kind"] == "host").to_numpy()

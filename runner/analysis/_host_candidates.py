@@ -1,4 +1,4 @@
-"""Candidates among a host thread's time: loops of short operators, causes, stalls, synchronisations."""
+"""Find candidates in host time: loops of short operators, causes, stalls and synchronisations."""
 
 from __future__ import annotations
 
@@ -37,24 +37,24 @@ from ._path_facts import NodeFacts, copy_direction
 from ._remedies import moved
 from ._what_if import Target
 
-# A loop in a script calls an operator at least so often; operators that are longer take less than half of it.
+# A loop calls an operator at least 100 times, and operators over 50 µs take at most half of the loop's time.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
 _SYNCHRONISATION = "synchronisation"
-# A loop of more waiting operators than that for each piece of Python between them is one of waits.
+# A loop with more than four waiting operators per piece of Python is a loop of waits.
 _PER_PYTHON = 4
 _WORK = ("compute", "communication", "copy", "memory")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
 
 
 def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
-    """Yield lines and functions of a script that call short operators over and over, with all their rows.
+    """Yield the lines and functions of a script that call short operators in a loop, with their rows.
 
-    A function is a loop if its lines together are one, and no single line of it is.
+    A function counts as a loop if all its lines together form a loop and no single line is a loop.
     """
     phases, causes = segments["phase"][rows], segments["cause"][rows]
     delayed = rows[causes == DELAYED]
-    # What runs before the first operator of a called phase may be the end of the loop.
+    # Host work before the first operator of a called phase may be the end of the loop.
     is_its_own = ~np.isin(phases, CALLED_PHASES) | _is_gap(segments, rows)
     rows = rows[is_its_own & np.isin(causes, _LOOP_CAUSES)]
     functions = segments["place"].mapped(function_of)
@@ -72,9 +72,9 @@ def loops(segments: CodedColumns, rows: Ints) -> Iterator[tuple[str, Ints]]:
 
 
 def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
-    """Return whether the rows *own* of a place are many short operators, of *everything_ns* at the place."""
+    """Return whether the rows *own* are many short operators that take most of *everything_ns* at a place."""
     if sum_ns(segments, own) < MOST_OF_IT * everything_ns:
-        return False  # the loop is not all that the place does
+        return False  # the place also does much work outside the loop
     called = own[~_is_gap(segments, own)]
     long = called[segments["duration_ns"][called] > _SHORT_NS]
     if len(called) < _LOOP_CALLS or 2 * sum_ns(segments, long) > sum_ns(segments, own):
@@ -83,7 +83,7 @@ def _is_loop(segments: Columns, own: Ints, everything_ns: int) -> bool:
 
 
 def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
-    """Return which of *rows* are host work between operators."""
+    """Return a mask of *rows* that marks host work between operators."""
     names = segments["name"][rows].tolist()
     is_named = np.array([name.startswith(HOST_BEFORE) for name in names], bool)
     gaps: npt.NDArray[np.bool_] = is_named & (segments["kind"][rows] == "host")
@@ -91,11 +91,11 @@ def _is_gap(segments: Columns, rows: Ints) -> npt.NDArray[np.bool_]:
 
 
 def loop(segments: Columns, place: str, own: Ints) -> Candidate:
-    """Return a loop of operators as one, with the host work between them."""
+    """Return one candidate for a loop of operators and the host work between the operators."""
     worked = own[segments["cause"][own] != DELAYED]
     path_ns, calls = sum_ns(segments, own), int((~_is_gap(segments, worked)).sum())
     cause, cause_ns = largest(segments, worked, "cause")
-    # Of operators that wait the number counts: their time is hardly more than that of recording them.
+    # Waiting operators are compared by number, as most of their time is the overhead of recording.
     causes = segments["cause"][worked]
     waits, between = (np.count_nonzero(causes == one) for one in (_SYNCHRONISATION, "python"))
     if cause == "python" and 2 * cause_ns > sum_ns(segments, worked) and _PER_PYTHON * between >= waits:
@@ -108,7 +108,7 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
 
 
 def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
-    """Yield places at which a script issues many collectives among *rows*, with all that runs there."""
+    """Yield a candidate per line of a script that issues many collectives, with all work of the line."""
     rows = rows[~np.isin(segments["phase"][rows], CALLED_PHASES) & (segments["place"][rows] != "")]
     for place, issued in grouped(rows, segments["place"][rows]):
         if len(issued) >= _LOOP_CALLS:
@@ -120,10 +120,10 @@ def collective_loops(segments: Columns, rows: Ints) -> Iterator[Candidate]:
 
 
 def barriers(segments: CodedColumns, rows: Ints) -> tuple[list[Candidate], Ints]:
-    """Return barriers among the communications *rows* by place, and the other rows.
+    """Return a candidate per place with barriers among the communications *rows*, and the other rows.
 
-    If a place does little but wait in barriers, all of its time belongs to them. What comes before the first
-    of a step may be other work, for which a rank is late.
+    If a place does little except wait in barriers, all of its time belongs to the barriers. Work before the
+    first barrier of a step may be other work that makes a rank late.
     """
     operators = segments["operator"]
     is_barrier = operators[rows].passes(_is_barrier)
@@ -148,7 +148,7 @@ def _is_barrier(operator: str) -> bool:
 
 
 def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
-    """Yield causes over their operators, stalls and places by name, and the dispatch that remains."""
+    """Yield candidates of host work: special causes, Python by place, stalls, and the remaining dispatch."""
     segments = path.columns
     causes, places = segments["cause"][rows], segments["place"][rows]
     diffuse = np.isin(causes, DIFFUSE_CAUSES)
@@ -164,10 +164,11 @@ def host_work(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
 
 
 def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
-    """Yield Python between operators by line, or by function if a function does little else on several lines.
+    """Yield Python between operators by line, or by function if the whole function does little else.
 
-    *rows* are all Python of known place. The training function is never one entry: its lines do different
-    things. Run delays belong to an entry that does little else: without its work there would be none.
+    *rows* are all segments of Python with a known place. The training function is always split into lines,
+    because the lines do different work. A line or function that does little except run Python includes its
+    run delays, because the delays disappear with the Python work.
     """
     functions = segments["place"].mapped(function_of)
     training, label = training_functions(segments), HOST_CAUSES["python"]
@@ -186,7 +187,7 @@ def _python(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
 
 
 def _with_delays(segments: Columns, own: Ints, is_there: npt.NDArray[np.bool_]) -> Ints | None:
-    """Return the rows *own* with the run delays at their place; None if the place also does other work."""
+    """Return the rows *own* and the run delays at the same place; None if the place does other work."""
     delayed = segments["cause"] == DELAYED
     if sum_ns(segments, own) < _ALL_OF_IT * sum_ns(segments, np.flatnonzero(is_there & ~delayed)):
         return None
@@ -199,7 +200,7 @@ def _python_at(segments: Columns, text: str, what: str, name: str, own: Ints) ->
 
 
 def _on_free_cores(one: Candidate, path: CriticalPath, workload: Workload) -> Candidate:
-    """Return work that others could do with what the free cores allow, if they are known."""
+    """Limit the gain of a candidate of movable host work to the work that free cores can take over."""
     cores = free_cores(workload.metadata, set(path.columns["rank"][one.rows].tolist()))
     moved_ns, how = moved(one.cause, one.path_ns, path.makespan_ns, cores)
     if moved_ns == one.path_ns:
@@ -243,7 +244,7 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
 
 
 def _device_operators(workload: Workload) -> set[str]:
-    """Return the operators with work that is not the host's."""
+    """Return the names of operators that have work on a device or network."""
     found: set[str] = set()
     for graph in workload.graphs:
         operators = graph.node_columns["operator"]
@@ -253,9 +254,9 @@ def _device_operators(workload: Workload) -> set[str]:
 
 
 def synchronisations(path: CriticalPath, workload: Workload, rows: Ints, most_ns: int) -> Iterator[Candidate]:
-    """Yield synchronisations by operator, with the device's work before each, which it waited for.
+    """Yield synchronisations by operator, with the device work that each synchronisation waited for.
 
-    The device has that work to do without them, too: they hold up *most_ns* at most.
+    The device does the same work without synchronisations, so removing them gains at most *most_ns*.
     """
     segments = path.columns
     device = np.isin(segments["kind"], ["compute", "communication", "copy", "idle"])
@@ -288,7 +289,8 @@ def _instant_synchronisations(
 ) -> tuple[Ints, Mapping[str, npt.NDArray[np.object_]]]:
     """Return the synchronisations on the path that returned as soon as the device was done.
 
-    They take no time and have no segment; the rows are those of the host's work after each of them.
+    An instant synchronisation takes no time and has no segment. The returned rows are the segments of host
+    work after each instant synchronisation.
     """
     causes, ranks = path.causes, path.columns["rank"]
     resumed = ~device & (causes >= 0) & (causes != np.append(-1, path.columns["node_id"][:-1]))
@@ -314,7 +316,7 @@ def _device_work(segments: Columns, rows: Ints) -> str:
 
 
 def _run_before(device: npt.NDArray[np.bool_], row: int) -> range:
-    """Return the rows of the device that precede *row* without a gap."""
+    """Return the range of consecutive device rows that ends immediately before *row*."""
     first = row
     while first > 0 and device[first - 1]:
         first -= 1

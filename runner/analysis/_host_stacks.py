@@ -1,4 +1,4 @@
-"""Host calls of the captured step summed by call stack, for flame graphs."""
+"""Sum up the host calls of the captured step by call stack, for flame graphs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int64]
 
 HOST_STACKS = ("rank", "thread", "depth", "name", "calls", "total_ns", "self_ns", "on_path_ns")
-"""Columns of a table of call stacks."""
+"""The columns of a table of host call stacks."""
 
 
 def host_stack_table(
     run: RunAnalysis, ranks: Sequence[int] | None = None, window: tuple[int, int] | None = None
 ) -> pd.DataFrame:
-    """Return the call stacks on the host threads of the captured step, of *ranks* or of all with traces.
+    """Return the call stacks on host threads in the captured step, for *ranks* or all ranks with traces.
 
-    A row per stack with `HOST_STACKS`; the caller of a row is the last previous row with a smaller depth.
-    ``total_ns`` is the time within *window* (ns since the step began), by default the whole step;
-    ``self_ns`` is the part outside callees, ``on_path_ns`` the part during host work of the rank on the
-    critical path. Empty for runs without traces. Raises `TraceError` or `TraceFormatError` for unreadable
-    traces.
+    The table has a row per stack with the columns `HOST_STACKS`. The caller of a row is the last previous row
+    with a smaller depth. ``total_ns`` is the time within *window* (ns since the step began), by default the
+    whole step. ``self_ns`` is the time outside callees. ``on_path_ns`` is the time during host work of the
+    rank on the critical path. The table is empty for runs without traces. Raises `TraceError` or
+    `TraceFormatError` for unreadable traces.
     """
     import pandas as pd  # noqa: PLC0415
 
@@ -45,7 +45,10 @@ def host_stack_table(
 
 
 def stacks_of_calls(calls: HostCalls, path: Ints, window: tuple[int, int] | None = None) -> pd.DataFrame:
-    """Return `HOST_STACKS` of *calls*, without the rank; *path* has sorted, disjoint intervals (n, 2)."""
+    """Return the call stacks of *calls* as `HOST_STACKS` without the rank.
+
+    *path* has the sorted, disjoint intervals (n, 2) of host work on the critical path.
+    """
     import pandas as pd  # noqa: PLC0415
 
     starts, ends = calls.start_ns, calls.end_ns
@@ -88,12 +91,12 @@ def _stacked(
 ) -> tuple[list[tuple[int, int]], Ints, Ints]:
     """Return the stacks as (caller's stack, name), and the stack and end of each call in *order*.
 
-    The caller of a thread's outermost calls is -1 minus the thread. A call that outlasts its caller ends
-    with it.
+    The caller of a thread's outermost calls is -1 minus the thread. A call that outlasts its caller is cut at
+    the caller's end.
     """
     stacks: dict[tuple[int, int], int] = {}
     of_call, until = np.zeros(len(order), np.int64), np.zeros(len(order), np.int64)
-    open_: list[tuple[int, int]] = []  # stacks, and when they end
+    open_: list[tuple[int, int]] = []  # open stacks and their end times
     before = -1
     for place, row in enumerate(order.tolist()):
         thread, start, end = int(calls.thread[row]), int(starts[row]), int(ends[row])
@@ -109,7 +112,7 @@ def _stacked(
 
 
 def _depth_first(parents: list[int]) -> list[int]:
-    """Return an order in which stacks follow their callers, and those of one caller are sorted by start."""
+    """Return an order in which stacks follow their callers, with the callees of a caller sorted by start."""
     callees: dict[int, list[int]] = {}
     for stack, parent in enumerate(parents):
         callees.setdefault(max(-1, parent), []).append(stack)

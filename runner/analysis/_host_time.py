@@ -16,19 +16,19 @@ from ...support import duration_text
 Flags = npt.NDArray[np.bool_]
 
 DIFFUSE_CAUSES = ("", "dispatch", "python")
-"""Causes of the many short pieces of host work; a long piece with one of them is a stall."""
+"""Causes of the many short pieces of host work. A long piece of host work with such a cause is a stall."""
 DELAYED = "descheduled"
-"""The cause of time in which a thread had no processor, whatever it ran then."""
+"""The cause of time in which a thread had no processor, regardless of the work it was doing."""
 INSIDE_CALLS = "communication_call"
-"""The cause of time in which a thread issues a communication, or waits in a call of one."""
+"""The cause of time in which a thread issues a communication or waits inside a communication call."""
 STALL_TIMES = 10
 """A piece of host work is a stall if it takes this many times as long as the rank's median piece."""
 
-_MATTERS = 0.05  # of the step
+_MATTERS = 0.05  # least share of the step that every rank waits for a processor on a busy machine
 
 
 def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:
-    """Return which rows of a text column pass *test*, which is called once for each text."""
+    """Return a mask of the rows of a text column that pass *test*, called once per distinct text."""
     texts: TextColumn = nodes[column]
     passed = np.array([test(text) for text in texts.texts] or [False], bool)
     flags: Flags = passed[texts.numbers] if len(texts.numbers) else np.zeros(0, bool)
@@ -51,7 +51,7 @@ def typical_host_ns(graph: Graph) -> int:
 
 
 def cause_ns(graph: Graph, cause: str) -> int:
-    """Return how long the nodes of *graph* with this cause take (ns)."""
+    """Return the total duration (ns) of the nodes of *graph* with *cause*."""
     nodes = graph.node_columns
     return int(np.asarray(nodes["duration_ns"])[texts_where(nodes, "cause", cause.__eq__)].sum())
 
@@ -59,8 +59,8 @@ def cause_ns(graph: Graph, cause: str) -> int:
 def contention(workload: Workload, makespan_ns: int) -> str:
     """Return a sentence if all ranks waited about equally long for a processor; "" otherwise.
 
-    If so, the machine was busy, and no rank of the script is the cause. The ranks' median unprofiled steps
-    decide, if they are known.
+    Equal waits mean that the machine was busy and that no rank of the script is the cause. The waits of the
+    ranks' median unprofiled steps are used if they are known.
     """
     delays = rank_delays(workload.metadata) or [cause_ns(graph, DELAYED) for graph in workload.graphs]
     if len(delays) < 2 or 2 * min(delays) < max(delays) or min(delays) < _MATTERS * makespan_ns:

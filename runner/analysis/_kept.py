@@ -1,4 +1,4 @@
-"""Cache slow analyses next to a large run: its critical path and the times of its layers."""
+"""Cache slow analyses in files next to a run, such as the critical path and the times of layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._advised import Advised
 from ._critical_path import CriticalPath, critical_path
 
 _VERSION = 12
-# What reading raises of a file that is none, cut off, or of another version.
+# Errors raised on reading a cache file that is missing, truncated or of another version.
 _DAMAGES = (OSError, ValueError, KeyError, EOFError, IndexError, TypeError)
 
 
@@ -50,7 +50,7 @@ def advised_beside(file: Path, made_of: list[Path], make: Callable[[], Advised])
 def path_beside(file: Path, made_of: list[Path], result: Result, workload: Workload) -> CriticalPath:
     """Return the critical path of *result*, cached in *file* while the files *made_of* do not change.
 
-    If the cache cannot be written, the path is computed again the next time.
+    If the cache cannot be written, the path is computed again at the next call.
     """
     stamp = _stamp(made_of)
     try:
@@ -93,7 +93,7 @@ def _write(file: Path, stamp: list[Any], columns: CodedColumns) -> None:
 
 
 def _read(file: Path, stamp: list[Any]) -> CodedColumns:
-    """Return the columns cached in *file*; raises one of `_DAMAGES` if they are of other files."""
+    """Read the columns cached in *file*; raises an error of `_DAMAGES` if *stamp* does not match."""
     cache = ParquetFile(file)
     if cache.note != json.dumps(stamp):
         raise ValueError("it belongs to other files")

@@ -1,4 +1,4 @@
-"""Labels of kinds of nodes and edges."""
+"""Label the kinds of nodes and edges, and shorten names for sentences."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ...converter import EdgeKind
 from ...converter.chakra import KINDS
 
 _LONGEST_NAME = 100
-_PROPER = "Python"  # the name that a sentence may begin with
+_PROPER = "Python"  # a proper noun keeps its capital inside a sentence
 _LINE = re.compile(r":\d+\)$")
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 KIND_LABELS: Mapping[str, str] = KINDS
-"""Each kind of a node or segment -> what people call it."""
+"""Map each kind of a node or segment to a label."""
 EDGE_LABELS: Mapping[int, str] = {
     EdgeKind.DATA: "data",
     EdgeKind.PROGRAM_ORDER: "program order",
@@ -26,36 +26,36 @@ EDGE_LABELS: Mapping[int, str] = {
     EdgeKind.AUTOGRAD: "autograd",
     EdgeKind.CTRL: "control",
 }
-"""Each kind of an edge (`EdgeKind`) -> what it stands for."""
+"""Map each kind of an edge (`EdgeKind`) to a label."""
 
 
 def edge_label(kind: int) -> str:
-    """Return the name of an edge's *kind*; unrecognised kinds are control."""
+    """Return the label of an edge's *kind*; an unrecognised kind is labelled control."""
     return EDGE_LABELS.get(int(kind), EDGE_LABELS[EdgeKind.CTRL])
 
 
 def short_name(name: str) -> str:
-    """Return *name* short enough for a sentence, as kernel names may be whole signatures."""
+    """Truncate *name* to fit in a sentence, as kernel names may be whole signatures."""
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
 
 
 def lowered(sentence: str) -> str:
-    """Return *sentence* for the middle of another one: without its capital and full stop."""
+    """Return *sentence* without its initial capital and full stop, for use inside another sentence."""
     first = sentence[:1] if sentence.startswith(_PROPER) else sentence[:1].lower()
     return first + sentence[1:].rstrip(".")
 
 
 def function_of(place: str) -> str:
-    """Return a place without its line: ``load (data.py)`` of ``load (data.py:31)``."""
+    """Return a source location without its line number: ``load (data.py)`` for ``load (data.py:31)``."""
     return _LINE.sub(")", place)
 
 
 def numberless(module: str) -> str:
-    """Return the name of a module with ``*`` for each number: ``layers.*.attention``."""
+    """Replace each number in a module name by ``*``, as in ``layers.*.attention``."""
     return _NUMBER.sub("*", module)
 
 
 def within(module: str) -> Callable[[str], bool]:
-    """Return a test of whether a module is *module* or lies in it; a ``*`` in its name is any number."""
+    """Return a test for names of *module* and its submodules; a ``*`` in *module* matches any number."""
     pattern = re.compile(re.escape(module).replace(r"\*", r"\d+") + r"(\.|$)")
     return lambda name: pattern.match(name) is not None

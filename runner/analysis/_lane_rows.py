@@ -1,4 +1,4 @@
-"""Rows of a lane in addition to its slices: phases, modules and operators, and overlapping slices."""
+"""Compute the rows of a lane above its slices (phases, modules, operators), and split overlapping slices."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ import pandas as pd
 Ints = npt.NDArray[np.int64]
 Names = Any  # an index or an array of texts
 SLICES = "slice"
-"""The level of a lane that holds nodes; those above it have another one: phase, module, operator."""
+"""The level of a lane that holds nodes. The lanes above such a lane are phases, modules and operators."""
 CALLS = "call"
 """The level of a lane that holds calls on a host thread."""
 _MOST_TRACKS = 8
-# Traces round: what overlaps by less, and by less than half of itself, follows.
+# Traces round times, so slices that overlap by less than this and by less than half of their duration share
+# a track.
 _ROUNDING_NS = 2_000
 _MOST_MODULE_LEVELS = 4
-# Host time between operators; it belongs to no module, but does not end the one it lies in either.
+# Kinds of host time between operators. Such time belongs to no module but does not split a module's slice.
 _BETWEEN = ("host", "idle")
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Slices above those of nodes: lane of the nodes, depth above it, row of the longest node, times, label.
+    """Slices above the slices of nodes, such as phases and modules.
 
-    *levels* names each depth; *label* is an index into *labels*.
+    *lane* is the lane of the nodes, *depth* is the position above this lane, and *row* is the longest node.
+    *levels* names each depth, and *label* is an index into *labels*.
     """
 
     lane: Ints
@@ -42,9 +44,9 @@ class Groups:
 
 
 def tracks(stream: Ints, start_ns: Ints, end_ns: Ints) -> Ints:
-    """Return for each slice, sorted by *stream* and start, the first track that does not overlap it.
+    """Assign each slice, sorted by *stream* and start, to the first track without an overlapping slice.
 
-    If more than eight overlap, the last ones share a track.
+    If more than eight slices overlap, the last slices share a track.
     """
     track = np.zeros(len(stream), np.int64)
     if not len(stream):
@@ -72,9 +74,9 @@ def _tracks_of_one(starts: list[int], ends: list[int]) -> list[int]:
 
 
 def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_]) -> Groups:
-    """Return the slices above *lanes*, whose nodes are *nodes*: one for neighbours with the same value.
+    """Return the slices above *lanes*, each covering neighbouring *nodes* with the same value.
 
-    Lanes in *alone* have none. An operator whose name equals its node's is omitted.
+    Lanes in *alone* have no slices above them. An operator with the same name as its node is omitted.
     """
     row, lane = lanes.row, lanes.lane
     kept = ~alone[lane]
@@ -103,7 +105,7 @@ def nested_groups(nodes: pd.DataFrame, lanes: Any, alone: npt.NDArray[np.bool_])
 
 @dataclass(frozen=True)
 class _Column:
-    """The nodes with slices above them, by lane and time."""
+    """The nodes that have slices above them, sorted by lane and time."""
 
     lane: Ints
     row: Ints
@@ -119,7 +121,7 @@ class _Column:
         return first[named], last[named], code[named]
 
     def gathered(self, found: list[tuple[str, Ints, Ints, Ints, Names]]) -> Groups:
-        """Return all ranges as slices, without levels of modules that repeat the one below."""
+        """Return all ranges as slices, without module levels that repeat the module level below."""
         length = self.end_ns - self.start_ns + 1
         parts, labels, levels = [], list[str](), list[str]()
         for (level, first, last, code, names), below in zip(found, [*found[1:], None], strict=True):
@@ -144,7 +146,7 @@ class _Column:
 
 
 def _words(texts: pd.Series) -> tuple[Ints, Names]:
-    """Return the index of each text among the distinct texts, the last of which is empty."""
+    """Return the index of each text among the distinct texts, and the distinct texts, the last empty."""
     codes, names = pd.factorize(texts)
     every = np.array([*(str(name) for name in names), ""], dtype=object)
     return np.where(codes < 0, len(names), codes), every
@@ -183,7 +185,7 @@ def _changes(codes: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _cut(name: str, depth: int) -> str:
-    """Return the module *name* down to *depth*, or "" if it is less deep; complete at the last level."""
+    """Return the module *name* cut at *depth*, uncut at the last level, "" for a less deep module."""
     parts = name.split(".")
     if depth == _MOST_MODULE_LEVELS:
         return name if len(parts) >= depth else ""

@@ -1,4 +1,4 @@
-"""Arrange the nodes of a run in lanes, each a stream of a rank, and sum up areas of them."""
+"""Arrange the nodes of a run in lanes, one per stream of a rank, and sum up areas of lanes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _DEEPEST = 2**10
 
 
 def is_communication(types: pd.Series) -> pd.Series:
-    """Return the mask of node types that communicate."""
+    """Return a mask of the node types that are communication."""
     mask: pd.Series = types >= int(NodeType.COMM_SEND)
     return mask
 
 
 def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
-    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row per lane, in their order.
+    """Return ``rank``, ``label`` and ``measured`` of each lane; *keys* has a row per lane, in lane order.
 
-    Its columns are ``rank``, ``measured``, ``comm`` and ``stream``.
+    The columns of *keys* are ``rank``, ``measured``, ``comm`` and ``stream``.
     """
     table = keys.reset_index(drop=True)
     on_device = (table["stream"] >= DEVICE_LANE) & ~table["comm"]
@@ -52,18 +52,18 @@ def lane_table(keys: pd.DataFrame) -> pd.DataFrame:
 class Lanes:
     """The nodes of a run as slices, sorted by lane and time; *table* describes each lane.
 
-    A slice is an element of each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
-    *measured*, each rank has its lanes twice, first as measured, then as simulated; both begin at time 0,
-    where the captured step began on that rank. Slices of a stream that overlap lie in lanes next to each
-    other.
+    A slice has an element in each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
+    *measured*, each rank has two sets of lanes: first with measured times, then with simulated times. Time 0
+    of both sets is the begin of the captured step on that rank. Overlapping slices of a stream are in
+    adjacent lanes.
 
-    With *nested*, the phase, modules and operators of a lane are above it, in separate lanes with their
-    ``level`` in *table*; *label* is the index of such a slice's name in *labels*, and -1 for nodes. The row
-    and the node of such a slice are those of its longest node.
+    With *nested*, the phase, modules and operators of a lane are in separate lanes above the lane, with their
+    ``level`` in *table*. *label* is the index of a nested slice's name in *labels*, and -1 for nodes. The row
+    and the node of a nested slice are the row and the id of its longest node.
 
-    *calls* are those on the host threads of each rank while its step was captured: they lie below its
-    measured lanes, in a lane for each thread and depth, of level :data:`CALLS`. Their row and node are those
-    of the node that had begun last.
+    *calls* are the calls on the host threads of each rank in the captured step. The calls are below the
+    rank's measured lanes, in a lane for each thread and depth, of level :data:`CALLS`. The row and the node
+    of a call belong to the last node that began before the call.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Lanes:
 
     @property
     def is_node(self) -> npt.NDArray[np.bool_]:
-        """Whether each slice is a node, and not a common phase, module or operator."""
+        """Whether each slice is a node instead of a nested phase, module, operator or call."""
         of_nodes: npt.NDArray[np.bool_] = self.label < 0
         return of_nodes
 
     def _nest(self, groups: Groups) -> None:
-        """Put the slices of *groups* into lanes above those of their nodes."""
+        """Insert the slices of *groups* as lanes above the lanes of their nodes."""
         lane = np.append(self.lane * 2**8 + 2**8 - 1, groups.lane * 2**8 + groups.depth)
         start = np.append(self.start_ns, groups.start_ns)
         order = np.lexsort((start, lane))
@@ -127,7 +127,7 @@ class Lanes:
         self.table = self.table.iloc[base].reset_index(drop=True).assign(level=level)
 
     def _add_calls(self, nodes: pd.DataFrame, rank: int, calls: HostCalls) -> None:
-        """Put the *calls* of *rank* below its measured lanes."""
+        """Insert the host *calls* of *rank* as lanes below the measured lanes of the rank."""
         began = nodes["measured_start_ns"].to_numpy(np.int64)
         rows = np.flatnonzero((nodes["rank"].to_numpy(np.int64) == rank) & (began >= 0))
         above = np.flatnonzero((self.table["rank"] == rank) & self.table["measured"])
@@ -153,14 +153,14 @@ class Lanes:
         self.table = table
 
     def _running_end(self) -> Ints:
-        """Return the latest end so far along each lane; single ends may decrease if slices overlap."""
+        """Return the running maximum of the end times along each lane, as slices may overlap."""
         reach: Ints = self.end_ns.copy()
         for low, high in zip(self._first[:-1], self._first[1:], strict=True):
             np.maximum.accumulate(reach[low:high], out=reach[low:high])
         return reach
 
     def inside(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> Ints:
-        """Return which slices touch [*t0_ns*, *t1_ns*) in *lanes*; missing lanes have none."""
+        """Return the indices of slices that touch [*t0_ns*, *t1_ns*) in *lanes*, ignoring missing lanes."""
         wanted = (lane for lane in lanes if 0 <= lane < len(self.table))
         parts = [self._touching(lane, t0_ns, t1_ns) for lane in wanted]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
@@ -193,7 +193,7 @@ class Lanes:
         return table
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return (lane, start_ns, end_ns) of a node as simulated, or (-1, 0, 0) if it was not executed."""
+        """Return the simulated (lane, start_ns, end_ns) of a node, (-1, 0, 0) if it was not executed."""
         low, high = self._simulated_of(rank)
         rows = np.flatnonzero((self.node_id[low:high] == node_id) & self.is_node[low:high])
         if len(rows) == 0:
@@ -202,11 +202,11 @@ class Lanes:
         return int(self.lane[at]), int(self.start_ns[at]), int(self.end_ns[at])
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the lane of each (rank, node) pair as simulated; -1 for pairs that were not executed."""
+        """Return the simulated lane of each (rank, node) pair, -1 for nodes that were not executed."""
         lanes = np.full(len(ranks), -1, np.int64)
         by_rank = np.argsort(ranks, kind="stable")
         asked, first = np.unique(ranks[by_rank], return_index=True)
-        # Rank by rank, as an index of all slices would take longer to make than millions of them to draw.
+        # The search is rank by rank, as indexing all slices takes longer than drawing millions of slices.
         for rank, pairs in zip(asked.tolist(), np.split(by_rank, first)[1:], strict=True):
             low, high = self._simulated_of(rank)
             slices = low + np.flatnonzero(self.label[low:high] < 0)
@@ -226,7 +226,7 @@ class Lanes:
 
 
 def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
-    """Return *lanes* with the *track* number of parallel lanes of one stream."""
+    """Append the *track* number to the labels of parallel lanes of one stream."""
     beside = [f" · {number + 1}" if number else "" for number in track.tolist()]
     table: pd.DataFrame = lanes.reset_index(drop=True).assign(level=SLICES)
     table["label"] = table["label"].astype(str) + np.array(beside, dtype=object)
@@ -234,7 +234,7 @@ def _with_tracks(lanes: pd.DataFrame, track: Ints) -> pd.DataFrame:
 
 
 def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, npt.NDArray[np.bool_]]:
-    """Return row, start, end and whether it is simulated of every slice, optionally of measured ones."""
+    """Return row, start, end and simulated flag of every slice, including measured slices if *measured*."""
     rows = np.arange(len(nodes))
     start, end = nodes["start_ns"].to_numpy(np.int64), nodes["end_ns"].to_numpy(np.int64)
     if not measured:
@@ -254,7 +254,7 @@ def _bands(nodes: pd.DataFrame, *, measured: bool) -> tuple[Ints, Ints, Ints, np
 def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> list[tuple[str, str]]:
     """Return the length, content and time by kind of an area as (label, text) pairs.
 
-    *inside* is the output of `Lanes.area`, *nodes* are the nodes of the lanes.
+    *inside* is the output of `Lanes.area`. *nodes* are the nodes of the lanes.
     """
     of_nodes = inside[inside["level"] == SLICES] if len(inside) else inside
     simulated = of_nodes[~of_nodes["measured"]] if len(inside) else inside
@@ -272,8 +272,8 @@ def area_overview(nodes: pd.DataFrame, inside: pd.DataFrame, span_ns: int) -> li
 def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
     """Return a row per operator in an area, the most simulated time first.
 
-    Columns ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and, as measured,
-    ``measured_ns``; times are those inside the area.
+    The columns are ``operator``, ``kind``, ``slices``, ``total_ns``, ``mean_ns``, ``longest_ns`` and
+    ``measured_ns`` (the measured time). Times outside the area do not count.
     """
     inside = inside[inside["level"] == SLICES] if len(inside) else inside
     facts = nodes[["operator", "name", "kind"]].iloc[inside["row"]].reset_index(drop=True)
@@ -284,9 +284,10 @@ def area_table(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
 
 
 def area_names(nodes: pd.DataFrame, inside: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per name and type of row in an area: as :func:`area_table`, for nested rows.
+    """Return a row per name and level in an area: like :func:`area_table`, including nested slices.
 
-    Columns ``name``, ``row`` (phase, module, operator or slice), then those from ``slices`` on.
+    The columns are ``name``, ``row`` (phase, module, operator or slice), and the columns of
+    :func:`area_table` from ``slices`` on.
     """
     names = nodes["name"].iloc[inside["row"]].reset_index(drop=True)
     table = inside.reset_index(drop=True)

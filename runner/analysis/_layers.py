@@ -24,7 +24,7 @@ LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int6
 def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) -> pd.Series:
     """Return the names of *modules* truncated to the largest depth with at most *most* different names.
 
-    With *beside*, each value of that column has separate names.
+    With *beside*, equal names with different values in *beside* count as different names.
     """
     names = modules
     for depth in range(int(modules.str.count(r"\.").max() or 0) + 1, 0, -1):
@@ -37,10 +37,10 @@ def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) ->
 def layer_table(result: Result, workload: Workload, path: CriticalPath, most: int = _LAYERS) -> pd.DataFrame:
     """Return a row per module, down to a depth of at most *most* rows, in the order of first execution.
 
-    Times are means of device time over the ranks of *result*: ``forward_ns``, ``backward_ns``,
-    ``communication_ns`` and ``other_ns`` (optimizer, and work without a phase). Idle time and host work are
-    omitted, except operators on CPU ranks. ``on_path_ns`` and ``share`` are the module's part of the
-    critical path. Work outside modules is omitted.
+    ``forward_ns``, ``backward_ns``, ``communication_ns`` and ``other_ns`` (optimizer, and work without a
+    phase) are means of device time over the ranks of *result*. Idle time and host work are omitted, except
+    operators on CPU ranks. ``on_path_ns`` and ``share`` are the module's time on the critical path and its
+    share of the path. Work outside modules is omitted.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
     ranks, weights = len(result.columns("ranks")["rank"]), ranks_stood_for(result).to_dict()

@@ -1,4 +1,4 @@
-"""The links of a result: their use over time, the traffic between ranks, and messages on the path."""
+"""Tabulate the use of links over time, the traffic between ranks, and messages on the path."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 TRAFFIC = ("busy_ns", "bytes", "flows")
-"""The contents of a traffic matrix: hop by hop, or in flows the bytes from end to end."""
+"""The contents of a traffic matrix: busy time or bytes per hop, or the end-to-end bytes of flows."""
 _LOADS = ("rank", "direction", "busy_ns", "bytes", "share")
 _MATRIX_CELLS = 64
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Values with labels of rows and columns."""
+    """A matrix of values with labels for its rows and columns."""
 
     rows: list[str]
     columns: list[str]
@@ -35,7 +35,7 @@ class Matrix:
 
 
 def end_names(result: Result) -> Callable[[int], str]:
-    """Return the name of the end of a link: ``rank 3``, a switch's name, or its number."""
+    """Return a function that names the end of a link by number: ``rank 3`` or a switch."""
     ranks, names = len(result.ranks), _devices(result)
 
     def name(number: int) -> str:
@@ -47,7 +47,7 @@ def end_names(result: Result) -> Callable[[int], str]:
 
 
 def failures_of(result: Result) -> list[tuple[Failure, str]]:
-    """Return the failures of the network of *result*, each with a sentence."""
+    """Return the failures in the network of *result*, each with a sentence that describes the failure."""
     network = result.provenance.get("network", {})
     if not network.get("failures"):
         return []
@@ -62,8 +62,8 @@ def _devices(result: Result) -> list[str]:
 def link_table(result: Result) -> pd.DataFrame:
     """Return a row per link, the busiest first.
 
-    ``share`` is the part of the step in which it carried data, ``bytes_per_ns`` its mean rate in that time,
-    ``queue_ns`` the waiting time for it, summed over messages.
+    ``share`` is the fraction of the step in which the link carries data. ``bytes_per_ns`` is the link's mean
+    rate during this time. ``queue_ns`` is the time that messages wait for the link, summed over messages.
     """
     name, links = end_names(result), result.links
     table: pd.DataFrame = links.assign(
@@ -80,7 +80,7 @@ def link_table(result: Result) -> pd.DataFrame:
 
 
 def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per network dimension: the traffic and the busiest link of :func:`link_table`."""
+    """Sum up a :func:`link_table` by network dimension: the traffic, the busiest share and queueing."""
     table: pd.DataFrame = links.groupby("dimension", as_index=False).agg(
         links=("bytes", "size"),
         bytes=("bytes", "sum"),
@@ -92,10 +92,10 @@ def link_dimensions(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _dimension_of(result: Result) -> npt.NDArray[np.int64]:
-    """Return the dimension (from 1) of each link: the one in which the ranks that it joins differ.
+    """Return the dimension (from 1) of each link: the dimension in which the joined ranks differ.
 
-    Links of a rank to itself count as the first dimension. 0 is for links that dimensions share, such as
-    that of a rank to its NIC, and for networks of unknown shape.
+    A link of a rank to itself counts as the first dimension. The dimension is 0 for a link that several
+    dimensions share, such as the link of a rank to its NIC, and for networks of unknown shape.
     """
     links = result.links
     sizes = np.array(result.provenance.get("network", {}).get("npus_count", []), np.int64)
@@ -116,7 +116,7 @@ def _joined_ranks(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the least and greatest coordinates of the ranks that each device joins.
 
-    A rank, and a device that is linked to one rank alone, joins that rank.
+    A rank joins only itself. A device that is linked to a single rank joins only that rank.
     """
     devices = max(ranks, int(ends.max(initial=-1)) + 1)
     first, last = np.full(devices, devices), np.full(devices, -1)
@@ -154,13 +154,13 @@ def switch_loads(result: Result) -> pd.DataFrame | None:
 
 
 def load_table(result: Result) -> pd.DataFrame:
-    """Return :func:`switch_loads`; without rows if ranks are linked directly."""
+    """Return the traffic of each rank to and from its switches; an empty table for direct links."""
     loads = switch_loads(result)
     return pd.DataFrame(columns=list(_LOADS)) if loads is None else loads
 
 
 def traffic(result: Result, of: str) -> Matrix:
-    """Return the traffic matrix *of* one of :data:`TRAFFIC`; large networks have blocks of ranks."""
+    """Return the traffic matrix *of* one of :data:`TRAFFIC`, by blocks of ranks for a large network."""
     links, ranks = result.flows if of == "flows" else result.links, len(result.ranks)
     ends = max(ranks, int(links[["src", "dst"]].to_numpy().max()) + 1 if len(links) else 0)
     block = -(-ends // _MATRIX_CELLS)
@@ -173,7 +173,7 @@ def traffic(result: Result, of: str) -> Matrix:
 
 
 def traffic_table(result: Result, of: str) -> pd.DataFrame:
-    """Return :func:`traffic` as a table: a row per sender (``from``), and a column per receiver."""
+    """Return the :func:`traffic` matrix as a table: a row per sender (``from``), a column per receiver."""
     matrix = traffic(result, of)
     ends = [label.removeprefix("to ") for label in matrix.columns]
     table: pd.DataFrame = pd.DataFrame(matrix.values.astype(np.int64), columns=ends)
@@ -188,7 +188,7 @@ def _block_label(first: int, block: int, ends: int, name: Callable[[int], str]) 
 
 @dataclass(frozen=True)
 class Use:
-    """GB/s of links over time: a row per link, a column per *length_ns* from each of *starts_ns*."""
+    """The GB/s of links over time: a row per link, a column per interval of *length_ns*."""
 
     rows: list[str]
     starts_ns: npt.NDArray[np.int64]
@@ -197,7 +197,7 @@ class Use:
 
 
 def use_over_time(result: Result, most: int = 40) -> Use | None:
-    """Return the GB/s over time of the *most* busiest links; None if it was not recorded."""
+    """Return the GB/s over time of the *most* busiest links; None if link use was not recorded."""
     if result.link_use.empty:
         return None
     name = end_names(result)
@@ -211,7 +211,7 @@ def use_over_time(result: Result, most: int = 40) -> Use | None:
 
 
 def _stretches(use: pd.DataFrame) -> list[int]:
-    """Return the start of each interval, including intervals without traffic."""
+    """Return the start time (ns) of each interval of link use, including intervals without traffic."""
     length = int((use["end_ns"] - use["start_ns"]).max())
     starts = sorted(use["start_ns"].unique().tolist())
     every = list(range(starts[0] % length, starts[-1] + 1, length)) if length > 0 else starts
@@ -226,13 +226,14 @@ _COLUMNS = {
 
 
 def messages_on_path(nodes: pd.DataFrame, path: CriticalPath) -> pd.DataFrame:
-    """Return a row per kind and size of message on *path*, with the path's ``name``.
+    """Return a row per kind and size of message on *path*, with the ``name`` that the path uses.
 
-    Columns: ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has ``type`` and
-    ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is the calls' time until the peer arrived, if
-    it is recorded, ``transfer_ns`` the rest of their time; ``bytes_per_ns`` is that of the fastest.
+    The columns are ``name, size_bytes, count, transfer_ns, waited_ns, bytes_per_ns``. *nodes* has ``type``
+    and ``comm_size_bytes`` of ``rank, node_id``. ``waited_ns`` is the time of the calls until the peer
+    arrived, if the arrival is recorded. ``transfer_ns`` is the remaining time of the calls. ``bytes_per_ns``
+    is the rate of the fastest call.
     """
-    import pandas as pd  # noqa: PLC0415 - of few runs messages are on the path
+    import pandas as pd  # noqa: PLC0415 - few runs have messages on the path
 
     facts = nodes.loc[
         nodes["type"].isin([NodeType.COMM_SEND, NodeType.COMM_RECV]), [*_KEYS, "comm_size_bytes"]

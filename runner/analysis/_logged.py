@@ -1,7 +1,8 @@
 """Find late ranks in production logs, with their delay and the bandwidth of collectives.
 
-If all ranks' logs have a collective's duration, the rank with the shortest one arrived last. That needs no
-clocks. Otherwise start or enqueue times decide, with clocks corrected from the logs, if that is possible.
+If the logs of all ranks have a collective's duration, the rank with the shortest duration arrived last, and
+no clocks are compared. Otherwise the start or enqueue times determine the last rank, on clocks that are
+corrected from the logs if possible.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _SPEEDS = (
 
 
 def logged_table(matched: MatchedLogs) -> pd.DataFrame:
-    """Return one row for each collective: the first and the last rank, and the time between them.
+    """Return a row per collective: the first and the last rank to arrive, and the time between them.
 
-    ``known_from`` is the source: ``duration``, ``begin``, ``enqueue``, or ``""`` if the logs are
-    insufficient; then the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and ``longest_ns`` are its
-    shortest and longest duration on a rank, -1 if unknown. Of ranks that arrive together the lowest is
-    named; if all do, none.
+    ``known_from`` is the source of the arrival times: ``duration``, ``begin`` or ``enqueue``. If the logs are
+    insufficient, ``known_from`` is ``""``, the ranks are -1 and ``skew_ns`` is 0. ``shortest_ns`` and
+    ``longest_ns`` are the shortest and longest duration of the collective on a rank, -1 if unknown. If
+    several ranks arrive together, the lowest rank is named. If all ranks arrive together, no rank is named.
     """
     rows = [_row(matched, found) for found in matched.agreed()]
     table: pd.DataFrame = pd.DataFrame(rows, columns=list(_TABLE))
@@ -65,12 +66,12 @@ def _row(matched: MatchedLogs, found: MatchedCollective) -> tuple[Any, ...]:
 
 
 def _lowest(behind: dict[int, int], wanted: int) -> int:
-    """Return the lowest rank whose delay is *wanted*."""
+    """Return the lowest rank with the delay *wanted*."""
     return min(rank for rank, late in behind.items() if late == wanted)
 
 
 def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, int]]:
-    """Return the source of the arrival times, and each rank's delay after the first; {} if unknown."""
+    """Return the source of the arrival times, and each rank's delay (ns) after the first; {} if unknown."""
     ops = found.ops
     if len(ops) < 2:
         return "", {}
@@ -89,11 +90,11 @@ def _behind(found: MatchedCollective, clocks: Clocks) -> tuple[str, dict[int, in
 
 
 def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
-    """Return how often each rank arrives last in each group, and in all groups together.
+    """Count the collectives at which each rank arrives last, by group and for all groups together.
 
-    ``share`` is that of the collectives whose order is known; ``median_behind_ns``, ``worst_behind_ns`` and
-    ``total_behind_ns`` are its delays after the first rank when it arrived last. The rank with the largest
-    total cost for the others is first.
+    ``share`` is the fraction of the collectives with known order at which the rank arrives last.
+    ``median_behind_ns``, ``worst_behind_ns`` and ``total_behind_ns`` are the rank's delays after the first
+    rank in these collectives. The rank with the largest total delay is first.
     """
     table = logged_table(matched)
     comparable = table[table["known_from"] != ""]
@@ -115,7 +116,7 @@ def logged_stragglers(matched: MatchedLogs) -> pd.DataFrame:
 
 
 def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
-    """Return the sentence on the rank that the others wait for most, over all groups and in each."""
+    """Return sentences on the rank that other ranks wait for longest, over all groups and per group."""
     texts = []
     for name, part in stragglers.groupby("group", sort=False):
         worst = part.iloc[0]
@@ -130,10 +131,10 @@ def straggler_texts(stragglers: pd.DataFrame) -> list[str]:
 def logged_speeds(matched: MatchedLogs) -> pd.DataFrame:
     """Return the durations of collectives by kind, size and number of ranks, for calibrating a network.
 
-    ``transfer_ns`` is the median duration on the rank that arrived last and did not wait; ``fastest_ns``
-    and ``slowest_ns`` are its minimum and maximum, ``longest_ns`` the median on the rank that waited
-    longest. Bandwidths are in bytes per ns, of the whole operation and of the bus, over ``transfer_ns``.
-    Empty if the logs lack durations of collectives.
+    ``transfer_ns`` is the median duration on the rank that arrived last and did not wait. ``fastest_ns`` and
+    ``slowest_ns`` are the minimum and maximum of this duration. ``longest_ns`` is the median duration on the
+    rank that waited longest. The bandwidths of the whole operation and of the bus are in bytes per ns of
+    ``transfer_ns``. The table is empty if the logs lack durations of collectives.
     """
     rows = [
         (op.name, len(matched.logs.groups[found.group]), op.size_bytes, min(took), max(took))

@@ -1,4 +1,4 @@
-"""The measurement as a result for comparisons, and where a simulation differs from it."""
+"""Return the measurement as a result for comparisons, and describe a simulation's deviation from it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PARTS = {
 
 
 def measured_result(workload: Workload) -> Result:
-    """Return the measurement of a captured *workload* as a result: every node at its measured time.
+    """Return the measurement of a captured *workload* as a result with every node at its measured time.
 
-    In a workload that was scaled out, each replica has the times of its captured ranks; `compare` omits
+    In a workload that was scaled out, each replica has the times of its captured ranks. `compare` omits
     figures that are not comparable with more ranks. Raises `ConfigError` for a workload that does not come
     from a measurement.
     """
@@ -42,7 +42,7 @@ def measured_result(workload: Workload) -> Result:
 
 
 def deviation_text(simulated: Result, workload: Workload, collectives: pd.DataFrame) -> str:
-    """Return where the *simulated* step differs from the replay of the measured one; "" if not by over 10 %.
+    """Describe where the *simulated* step differs most from the measured step; "" for at most 10 %.
 
     *collectives* is the `collective_overview` of the simulation.
     """

@@ -1,4 +1,4 @@
-"""Memory traffic that a step could do without: chains of operators for one kernel, and repeated copies."""
+"""Find avoidable memory traffic of a step: chains of operators for one kernel, and repeated copies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"
-"""The name of all chains as a `Target` of ``fusion``."""
+"""The name of the `Target` of ``fusion`` that selects all fusible chains."""
 REPEATED = "copies"
-"""The name of all repeated copies as a `Target` of ``repeated``."""
-# On a host, what moves no more converts scalars, allocates, or calls the operator that works.
+"""The name of the `Target` of ``repeated`` that selects all repeated copies."""
+# A host operator that moves at most 64 bytes converts scalars, allocates memory, or calls another operator.
 _SCALAR_BYTES = 64
 _WORK = ("compute", "communication", "copy")
 
@@ -29,8 +29,8 @@ _WORK = ("compute", "communication", "copy")
 class Accesses(NamedTuple):
     """The reads and writes of a workload's operators.
 
-    *written* has class and written bytes by operator and all bytes of a call, *shared* by rank rows of two
-    nodes and the bytes that the first reads after the second.
+    *written* maps an operator and the total bytes of a call to the operator's class and its written bytes.
+    *shared* has, for each rank, rows of two nodes and the bytes that the first node reads after the second.
     """
 
     written: Mapping[tuple[str, int], tuple[str, int]]
@@ -50,12 +50,12 @@ def accesses(metadata: Mapping[str, Any]) -> Accesses:
 
 
 class Chains(NamedTuple):
-    """Nodes of a graph that one kernel could do with their neighbours, by ascending row of the graph.
+    """Nodes of a graph that one kernel could compute with their neighbours, by ascending row of the graph.
 
-    *chain* numbers the chains. Of the *moved_bytes* of a node, *saved_bytes* are those that it exchanges with
-    its neighbours in the chain, and those that another node of the chain has read; both are 0 for the later
-    parts of an operator that lost its processor, and for its waits for one. *fused_ns* is its fused duration
-    at the present rate.
+    *chain* is the number of a node's chain. *saved_bytes* are the part of a node's *moved_bytes* that the
+    node exchanges with neighbours in the chain, or that another node of the chain has already read. The bytes
+    are 0 for the later parts of an operator that lost its processor, and for waits for a processor.
+    *fused_ns* is the node's duration after fusion at the present rate.
     """
 
     rows: Ints
@@ -68,11 +68,11 @@ class Chains(NamedTuple):
 def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     """Return the chains of elementwise operators and copies of *graph*, by the `accesses` of its workload.
 
-    A chain has operators that follow each other on a stream with no other work between them. Each reads at
-    least as much as the previous one writes; one kernel for all neither writes nor reads that, and reads a
-    tensor that several of them use only once.
-    The optimizer, copies that follow copies, and operators that repeat in place are left out, as
-    neighbouring operators work on different data.
+    The operators of a chain follow each other on a stream with no other work between them. Each operator
+    reads at least as many bytes as the previous operator writes. A fused kernel does not store these
+    intermediate results, and reads a tensor that several operators use only once. The optimizer, copies that
+    follow copies, and operators that repeat in place are omitted, because their neighbours work on
+    different data.
     """
     if not known.written:
         return Chains(*np.zeros((5, 0), np.int64))
@@ -80,7 +80,7 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     moved, written, is_copy = _amounts(graph, known)
     stream, operator = np.asarray(nodes["stream"]), nodes["operator"].numbers
     scalars = (stream < DEVICE_LANE) & (moved <= _SCALAR_BYTES)
-    # Less work waits less for a processor.
+    # Operators with less work also wait less for a processor.
     waits = texts_where(nodes, "cause", DELAYED.__eq__)
     worked = np.flatnonzero(texts_where(nodes, "kind", _WORK.__contains__) | waits)
     worked = worked[np.lexsort((np.asarray(nodes["measured_start_ns"])[worked], stream[worked]))]
@@ -102,7 +102,7 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     rows = np.flatnonzero(saved)
     saved = np.minimum(moved, saved + _read_before(graph, number, known))
     left = 1 - saved / np.maximum(1, moved)
-    # What costs nothing continues the operator of the node before it, if it has its name.
+    # A node that moves at most one byte continues the previous node's operator if both operators are equal.
     heads = worked[np.maximum.accumulate(np.where(scalars[worked], 0, np.arange(len(worked))))]
     continues = scalars[worked] & (moved[worked] <= 1) & (saved[heads] > 0)
     for column in (operator, stream):
@@ -116,7 +116,7 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
 
 
 def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple[Ints, Chains]:
-    """Return which of some nodes, each of a program of *workload*, are in chains, and these nodes' chains."""
+    """Return the indices of nodes that are in fusible chains of *workload*'s programs, and their chains."""
     known = accesses(workload.metadata)
     places, parts, chains = [np.zeros(0, np.int64)], [np.zeros((5, 0), np.int64)], 0
     for program in np.unique(programs).tolist():
@@ -132,7 +132,7 @@ def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple
 
 
 def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
-    """Return the bytes that each node reads after another one of the same *chain*, by number; 0 is none."""
+    """Return the bytes that each node reads after another node of the same *chain* (number, 0 for none)."""
     ids, size_bytes = np.asarray(graph.node_columns["node_id"]), np.zeros(len(chain), np.int64)
     rows = known.shared.get(graph.rank, np.zeros((0, 3), np.int64))
     rows = rows[np.isin(rows[:, :2], ids).all(axis=1)]
@@ -143,7 +143,7 @@ def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
 
 
 def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
-    """Return the bytes that each node moves, those that it writes (0 unless it can be fused), and copies."""
+    """Return the moved bytes of each node, the written bytes (0 if not fusible), and a mask of copies."""
     moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
     operator = graph.node_columns["operator"]
     written, is_copy = np.zeros(len(moved), np.int64), np.zeros(len(moved), bool)
@@ -159,13 +159,13 @@ def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
 
 
 def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
-    """Return the nodes of *graph* that cast or copy data again, by the *metadata* of its workload."""
+    """Return a mask of the nodes of *graph* that repeat a cast or copy, by the workload's *metadata*."""
     repeated: Flags = np.isin(np.asarray(graph.node_columns["node_id"]), _recorded(metadata, graph.rank))
     return repeated
 
 
 def copies_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> Flags:
-    """Return which nodes, each of a program of *workload*, repeat a cast or copy of the step."""
+    """Return a mask of the given nodes of *workload*'s programs that repeat a cast or copy of the step."""
     repeated: Flags = np.zeros(len(node_ids), bool)
     for program in np.unique(programs).tolist():
         own = programs == program

@@ -1,4 +1,4 @@
-"""Split the critical path's communication by the dimensions of the network, and by single links."""
+"""Split the communication on the critical path by network dimension and by link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._links import end_names
 from ._path_facts import said_of
 
 NO_NETWORK = "no communication"
-"""The rest of the path in a breakdown by parts of the network."""
+"""The key of time without communication in a breakdown by network dimension or link."""
 _COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")
 """The columns of a node that :func:`members_of` reads."""
 
@@ -24,8 +24,8 @@ _COMM_FACTS = ("comm_type", "group", "comm_src", "comm_dst")
 def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[str, Any]) -> pd.DataFrame:
     """Return the path by the dimensions of the *network* that its communication crosses, largest first.
 
-    Columns are those of `CriticalPath.breakdown`. Other work, and everything if the network's shape is
-    unknown, counts as ``no communication``.
+    The columns are the same as in `CriticalPath.breakdown`. Other work counts as ``no communication``. If the
+    network's shape is unknown, all work counts as ``no communication``.
     """
     places = zip(path.unreasoned["rank"], path.unreasoned["node_id"], strict=True)
     crossed = {place: _crossed(row, workload, network) for place, row in _facts(path, workload).items()}
@@ -35,7 +35,7 @@ def network_breakdown(path: CriticalPath, workload: Workload, network: Mapping[s
 
 
 def _facts(path: CriticalPath, workload: Workload) -> dict[tuple[int, int], dict[str, int]]:
-    """Return `_COMM_FACTS` of the nodes on *path*, by rank and id."""
+    """Return the columns `_COMM_FACTS` of the nodes on *path*, by rank and node id."""
     places = path.unreasoned[["rank", "node_id"]].drop_duplicates()
     facts = said_of(workload, places[places["node_id"] >= 0], *_COMM_FACTS)
     by_place: dict[tuple[int, int], dict[str, int]] = facts.set_index(["rank", "node_id"]).to_dict("index")
@@ -43,7 +43,7 @@ def _facts(path: CriticalPath, workload: Workload) -> dict[tuple[int, int], dict
 
 
 def members_of(node: Mapping[Any, Any], workload: Workload) -> frozenset[int]:
-    """Return the ranks of a communication; none for another *node*."""
+    """Return the ranks of a communication, or the empty set if *node* does not communicate."""
     if int(node.get("comm_type", -1)) >= 0:
         group = int(node["group"])
         return frozenset(workload.groups[group] if group else range(workload.num_ranks))
@@ -81,11 +81,11 @@ def why_no_links(result: Result) -> str:
 def link_breakdown(result: Result, path: CriticalPath, workload: Workload) -> pd.DataFrame:
     """Return *path* by the link that each piece of its communication waited for, the largest first.
 
-    Columns are those of `CriticalPath.breakdown`; they sum to the makespan exactly. A communication is
-    walked back from its end: to the message that reached its rank last, to that message's start, to the
-    last message that had reached its sender by then, and so on. Only messages among the ranks of the
-    communication count; several of these at a time, among the same ranks, are not distinguished. Empty
-    without messages.
+    The columns are the same as in `CriticalPath.breakdown`, and the durations sum to the makespan exactly. A
+    communication is walked back from its end: to the last message that reached the rank, to this message's
+    start, to the last message that had reached the sender before, and so on. Only messages among the ranks
+    of the communication count. Concurrent communications among the same ranks are not distinguished. The
+    table is empty without messages.
     """
     if why_no_links(result):
         return _breakdown({}, path)
@@ -122,7 +122,7 @@ class _Messages:
     def walk_back(
         self, rank: int, start: int, end: int, members: frozenset[int]
     ) -> Mapping[tuple[int, int] | None, int]:
-        """Return the ns from *start* to *end* by (source, target); None: explained by no message."""
+        """Split the ns from *start* to *end* by (source, target) of messages; None is time without one."""
         durations: dict[tuple[int, int] | None, int] = defaultdict(int)
         while end > start:
             last = self._last(rank, start, end, members)
@@ -135,7 +135,7 @@ class _Messages:
         return durations
 
     def _last(self, rank: int, start: int, end: int, members: frozenset[int]) -> tuple[int, int] | None:
-        """Return start and source of the last message that reached *rank* after *start* and by *end*."""
+        """Return start and source of the last message that reached *rank* between *start* and *end*."""
         if rank not in self._to:
             return None
         ends, starts, sources = self._to[rank]

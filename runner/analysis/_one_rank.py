@@ -1,4 +1,4 @@
-"""The nodes of one rank of a run with their properties from the workload, for large runs."""
+"""Read the nodes of one rank of a run with their properties from the workload, for large runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEYS = ("rank", "node_id")
 
 
 class RankReader:
-    """The nodes of *result*, whose programs are *workload*'s, one rank at a time."""
+    """A reader of the nodes of *result*, a simulation or replay of *workload*, one rank at a time."""
 
     def __init__(self, result: Result, workload: Workload) -> None:
         self._result = result
@@ -27,9 +27,9 @@ class RankReader:
         self._lock = threading.Lock()
 
     def nodes(self, rank: int, names: Iterable[str] | None = None, *, coded: bool = False) -> pd.DataFrame:
-        """Return the executed nodes of *rank*, as in `RunAnalysis.nodes`; all columns, or those in *names*.
+        """Return the executed nodes of *rank* as in `RunAnalysis.nodes`, with all columns or only *names*.
 
-        With *coded*, texts are categories: a byte or two per node. A rank that executed nothing has no rows.
+        With *coded*, texts are categories of one or two bytes per node. An idle rank has no rows.
         """
         wanted = [*COLUMNS["nodes"], *NODE_COLUMNS] if names is None else [*names]
         simulated = [name for name in COLUMNS["nodes"] if name in wanted and name not in _KEYS]
@@ -42,19 +42,19 @@ class RankReader:
 
 
 def program_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
-    """Return the program of *rank*, as `Graph.nodes`; it is not cached."""
+    """Return the program of *rank* as a table like `Graph.nodes`, without caching."""
     graph = _graph(workload, rank)
     ids = np.asarray(graph.node_columns["node_id"])
     return _frame(_said(graph, ids, [*NODE_COLUMNS], coded=False))
 
 
 def edges_of_rank(workload: Workload, rank: int) -> pd.DataFrame:
-    """Return the edges of the program of *rank*, as `Graph.edges`; they are not cached."""
+    """Return the edges of the program of *rank* as a table like `Graph.edges`, without caching."""
     return _frame(dict(_graph(workload, rank).edge_columns))
 
 
 def _frame(columns: dict[str, Any]) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415 - the answers that tell of no single rank do without
+    import pandas as pd  # noqa: PLC0415 - analyses of all ranks do not need pandas
 
     table: pd.DataFrame = pd.DataFrame(columns)
     return table
@@ -65,7 +65,7 @@ def _graph(workload: Workload, rank: int) -> Graph:
 
 
 def _said(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> dict[str, Any]:
-    """Return columns of the nodes *node_ids* of *graph*; all of them must exist."""
+    """Return the columns *names* of the existing nodes *node_ids* of *graph*."""
     ids = np.asarray(graph.node_columns["node_id"])
     rows = None if np.array_equal(ids, node_ids) else np.searchsorted(ids, node_ids)
     columns = {}
@@ -77,7 +77,7 @@ def _said(graph: Graph, node_ids: Any, names: Iterable[str], *, coded: bool) -> 
 
 def _texts(column: TextColumn, *, coded: bool) -> Any:
     if coded and len(set(column.texts)) == len(column.texts):
-        import pandas as pd  # noqa: PLC0415 - as above
+        import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
 
         codes: Any = column.numbers
         return pd.Categorical.from_codes(codes, categories=pd.Index(column.texts))

@@ -1,4 +1,4 @@
-"""The roofline share of operators, and of others of similar size: evidence for advice."""
+"""Compare the rates of operators of similar size, with their roofline shares, as evidence for advice."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ...converter.building import FUSIBLE_CLASSES, MATRIX_CLASSES, TRANSFER, cla
 from ...support import share_text
 from ..chips import Chip, chip_of_device
 
-# What vector units compute is bounded by this peak, whatever the type in memory.
+# The fp32 peak bounds computation on vector units, regardless of the type in memory.
 _VECTOR = "fp32"
-# Work per call of an operator whose rate another could reach: at most so many times more or less.
+# The work per call of two comparable operators differs by at most this factor.
 _ABOUT = 2.0
-# Less than so many times as fast is within what operators of one size differ.
+# A smaller speed-up is within the variation of operators of the same size.
 _LEAST_TIMES = 1.1
-_MUCH = 0.1  # of the device's time, without shapes
-# Smaller rates are written in billions.
+_MUCH = 0.1  # share of the device's time in operators without shapes
+# Rates below 0.1 T are written in G.
 _LEAST_TERA = 0.1
 _REMEDIES = {
     "gemm": "pad its sizes to multiples of the kernel's tiles, or try another layout or tuned library",
@@ -33,7 +33,7 @@ _STREAM_REMEDIES = {
     "copy": "one layout from producer to consumer, which needs no copy, or fusing it (torch.compile)",
 }
 _STREAMS = "contiguous inputs of one layout, or fusing it with its neighbours (torch.compile)"
-# What reads and writes whole tensors in order can reach what others of these reach.
+# Classes of operators that read and write whole tensors in order, so that their rates are comparable.
 _STREAMING = frozenset(
     {"elementwise", "copy", "normalization", "softmax", "reduction", "optimizer", "triton"}
 )
@@ -41,20 +41,21 @@ _STREAMING = frozenset(
 
 @lru_cache(64)
 def known_chip(device: str) -> Chip | None:
-    """Return the chip that traces call *device*, None if there is none."""
+    """Return the chip with the name *device* in traces, None for an unknown device."""
     return chip_of_device(device)
 
 
 def peak_of(kind: str, precision: str) -> str:
-    """Return which peak of a chip bounds operators of a class: only matrix units have one by *precision*."""
+    """Return the precision of the chip peak that bounds an operator class, fp32 without matrix units."""
     return precision if kind in MATRIX_CLASSES else _VECTOR
 
 
 @dataclass(frozen=True)
 class OperatorRate:
-    """The calls of an operator with the same arguments on a *rank* (-1: several), and their rate.
+    """The calls of an operator with the same arguments on a *rank* (-1 for several ranks), and their rate.
 
-    *flops* and *size_bytes* are those of one call, 0 without a model; *time_ns* is that of all *calls*.
+    *flops* and *size_bytes* are the work of one call, 0 without a model. *time_ns* is the total time of all
+    *calls*.
     """
 
     rank: int
@@ -71,17 +72,17 @@ class OperatorRate:
 
     @property
     def tflops_per_s(self) -> float:
-        """The operations of all calls over their time."""
+        """The floating-point operations of all calls divided by their time, in TFLOP/s."""
         return self.flops * self.calls / max(1, self.time_ns) / 1e3
 
     @property
     def tb_per_s(self) -> float:
-        """The bytes of all calls over their time."""
+        """The bytes of all calls divided by their time, in TB/s."""
         return self.size_bytes * self.calls / max(1, self.time_ns) / 1e3
 
     @cached_property
     def least_ns(self) -> tuple[float, float]:
-        """The least time of all calls by the chip's peak of operations and of memory, 0 where unknown."""
+        """The least times (ns) of all calls at the chip's compute peak and memory peak, 0 if unknown."""
         chip = known_chip(self.chip)
         if chip is None or self.kind in {"", TRANSFER}:
             return 0.0, 0.0
@@ -91,24 +92,24 @@ class OperatorRate:
 
     @property
     def bound(self) -> str:
-        """``compute`` or ``memory``: the one that needs longer at the chip's peaks; "" without peaks."""
+        """The resource that takes longer at the chip's peaks, ``compute`` or ``memory``; "" without peaks."""
         compute_ns, memory_ns = self.least_ns
         return "compute" if compute_ns > memory_ns else "memory" if memory_ns else ""
 
     @property
     def roofline_share(self) -> float:
-        """The least time at the chip's peaks over the measured one; nan without peaks."""
+        """The least time at the chip's peaks divided by the measured time, NaN without peaks."""
         least_ns = max(self.least_ns)
         return least_ns / max(1, self.time_ns) if least_ns else float("nan")
 
     @property
     def is_by_operations(self) -> bool:
-        """Whether operations bound it: by the chip's peaks, else by its class."""
+        """Whether compute bounds the operator, by the chip's peaks or, without peaks, by its class."""
         return self.bound == "compute" or (not self.bound and self.kind in MATRIX_CLASSES)
 
     @property
     def reached(self) -> str:
-        """The rate in the unit of its bound, as text; "" without a model."""
+        """The attained rate as text in FLOP/s or B/s, by the operator's bound; "" without a model."""
         if not self.kind:
             return ""
         rate, unit = (self.tflops_per_s, "FLOP/s") if self.is_by_operations else (self.tb_per_s, "B/s")
@@ -138,7 +139,7 @@ class _RecordedOperators(msgspec.Struct):
 
 
 def operator_rates(metadata: Mapping[str, Any]) -> list[OperatorRate]:
-    """Return the operators in the *metadata* of a workload; unexpected values count as absent."""
+    """Return the operator rates in a workload's *metadata*; invalid metadata counts as absent."""
     recorded = _recorded(metadata)
     try:
         chips = msgspec.convert(metadata.get("chips", {}), dict[int, str], strict=False)
@@ -167,7 +168,7 @@ def without_shapes(metadata: Mapping[str, Any]) -> str:
 
 
 def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[str, int]]:
-    """Return class and written bytes of elementwise operators and copies, by name and bytes of a call."""
+    """Map name and bytes per call of elementwise operators and copies to class and written bytes."""
     return {
         (one.operator, one.read_bytes + one.written_bytes): (one.kind, one.written_bytes)
         for one in _recorded(metadata).kinds
@@ -191,7 +192,7 @@ def _rate(rank: int, chip: str, of: _Kind, own: _Calls) -> OperatorRate:
 
 
 def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
-    """Return *rates* with those of all ranks of a chip joined, as rank -1."""
+    """Merge *rates* of the same operator and chip over all ranks, as rank -1."""
     joined: dict[tuple[object, ...], OperatorRate] = {}
     for rate in rates:
         one = replace(rate, rank=-1, calls=0, kernels=0, time_ns=0)
@@ -205,19 +206,19 @@ def joined_rates(rates: Iterable[OperatorRate]) -> list[OperatorRate]:
 
 @dataclass(frozen=True)
 class Reach:
-    """How many *times* as fast an operator would be at the rate of others, and *how* that is known."""
+    """The speed-up (*times*) of an operator at the rate of other operators, and the evidence (*how*)."""
 
     times: float
     how: str
 
 
 def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
-    """Return the operators that would be faster at the rate of another operator of about their size.
+    """Return the operators that would be faster at the rate of another operator of about the same size.
 
-    Comparable operators have the same chip, bound, class and precision, or stream whole tensors; their calls
-    are of similar size, so that neither launches nor caches explain the difference. No rate above the
-    roofline counts, and products of a chip without known peaks are
-    compared with products that also move about as much.
+    Comparable operators have the same chip, bound, class and precision, or stream whole tensors. Their calls
+    have similar sizes, so that neither launches nor caches explain the difference. Rates above the roofline
+    are ignored. On a chip without known peaks, matrix products are compared only with products that move a
+    similar number of bytes.
     """
     reaches = {}
     for operator in dict.fromkeys(rate.operator for rate in rates if rate.kind not in {"", TRANSFER}):
@@ -234,7 +235,7 @@ def reaches_of(rates: Sequence[OperatorRate]) -> dict[str, Reach]:
 
 
 def _best(rate: OperatorRate, rates: Iterable[OperatorRate]) -> tuple[float, OperatorRate]:
-    """Return the fastest comparable one, and how many times as fast *rate* would be at its rate."""
+    """Return the speed-up of *rate* at the rate of the fastest comparable operator, and this operator."""
     best, fastest = 1.0, rate
     for other in rates:
         if not _is_comparable(rate, other):
@@ -254,7 +255,7 @@ def _is_comparable(rate: OperatorRate, other: OperatorRate) -> bool:
     if rate.is_by_operations and other.precision != rate.precision:
         return False
     if not rate.bound and rate.is_by_operations and not _is_about(rate.size_bytes, other.size_bytes):
-        return False  # without the chip's peaks, one of them may be bound by memory
+        return False  # without the chip's peaks, memory may bound either operator
     amounts = (one.flops if rate.is_by_operations else one.size_bytes for one in (rate, other))
     return alike and _is_about(*amounts)
 

@@ -1,4 +1,4 @@
-"""FLOPs, bytes, TFLOP/s, TB/s and share of the chip's roofline of each operator."""
+"""Tabulate FLOPs, bytes, TFLOP/s, TB/s and share of the chip's roofline of each operator."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NAMED, _LONGEST_NAME = 5, 60
 def operator_table(run: RunAnalysis) -> pd.DataFrame:
     """Return a row for each rank, operator, and shapes and types of its arguments, the longest time first.
 
-    ``time_ns`` is that of the device work of all ``calls`` as measured, on the host that of the operators
-    themselves; ``share`` is its share of the rank's. ``flops`` and ``size_bytes`` are those of one call.
-    If ``kind`` is "", the operator has no model or recorded shapes, and these and the rates are missing.
-    ``bound`` is compute or memory: the one that needs longer at the peaks of the trace's chip.
-    ``roofline_share`` is that time over the measured one, NaN without a chip or model. Empty for workloads
-    that were not converted from traces.
+    ``time_ns`` is the measured device time of all ``calls``, or the time of the operators on a host.
+    ``share`` is the fraction of the rank's total ``time_ns``. ``flops`` and ``size_bytes`` are the work of
+    one call. If ``kind`` is "", the operator has no model or no recorded shapes, and the work and the rates
+    are missing. ``bound`` is compute or memory, whichever takes longer at the peaks of the trace's chip.
+    ``roofline_share`` is the time at the peaks divided by the measured time, NaN without a chip or model. The
+    table is empty for workloads that were not converted from traces.
     """
     return _table(operator_rates(run.workload.metadata))
 
@@ -44,7 +44,7 @@ def joined_operators(table: pd.DataFrame) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Roof:
-    """The roofline of a *chip*: bandwidth of its memory, and *peaks* (TFLOP/s) by precision."""
+    """The roofline of a *chip*: the memory bandwidth in TB/s, and the *peaks* in TFLOP/s by precision."""
 
     chip: str
     tb_per_s: float
@@ -52,7 +52,7 @@ class Roof:
 
 
 def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `operator_table` with operations and bytes; ``intensity`` is in FLOP per byte."""
+    """Return the operators with known FLOPs and bytes, and their ``intensity`` in FLOP per byte."""
     points = table[(table["kind"] != "") & (table["flops"] > 0) & (table["size_bytes"] > 0)]
     points = points.astype(dict.fromkeys(["flops", "size_bytes"], "int64"))
     intensity = points["flops"] / points["size_bytes"]
@@ -61,7 +61,7 @@ def roofline_points(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def rooflines(points: pd.DataFrame) -> list[Roof]:
-    """Return the roofs of the chips of *points*, each with the peaks that bound one of its operators."""
+    """Return the roofline of each chip in *points*, with the peaks that bound any of the chip's operators."""
     rows = []
     for device, own in points.groupby("chip", sort=False):
         chip = known_chip(str(device))
@@ -74,9 +74,10 @@ def rooflines(points: pd.DataFrame) -> list[Roof]:
 
 
 def longest_call(run: RunAnalysis, operator: str, size_bytes: int) -> tuple[int, int]:
-    """Return rank and node of the longest piece of an *operator*, of calls of *size_bytes* if there are any.
+    """Return rank and node of the longest piece of an *operator*, preferring calls of *size_bytes*.
 
-    The rank is the one on which the operator takes most time; (-1, -1) if no node has it.
+    The rank is the rank on which the operator takes most time. The result is (-1, -1) if no node runs the
+    operator.
     """
     table = operator_table(run)
     own = table[table["operator"] == operator].nlargest(1, "time_ns")
@@ -98,7 +99,7 @@ def _rates(table: pd.DataFrame) -> Iterator[OperatorRate]:
 
 
 def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
-    """Return *rates* in the form of `operator_table`."""
+    """Return *rates* as a table with the columns of `operator_table`."""
     total: Counter[int] = Counter()
     for rate in rates:
         total[rate.rank] += rate.time_ns
@@ -114,7 +115,7 @@ def _table(rates: Sequence[OperatorRate]) -> pd.DataFrame:
 
 
 def operators_text(table: pd.DataFrame) -> str:
-    """Return a summary of `operator_table` in sentences: the modelled share and the chips."""
+    """Summarise an operator table in sentences: the share with a model, and the peaks of the chips."""
     rates = [*_rates(table)]
     total = max(1, sum(rate.time_ns for rate in rates))
     unmodelled: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Columns of a workload for the nodes on a critical path, read one column at a time."""
+"""Read the workload's columns for the nodes on a critical path, one column at a time."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class NodeFacts:
-    """The rows of some nodes, each of a rank, in the graphs of a workload."""
+    """The rows of given nodes of given ranks in the graphs of a workload."""
 
     def __init__(self, workload: Workload, ranks: Ints, node_ids: Ints) -> None:
-        """Locate the nodes; raises `BackendError` if one is missing, as the workload is then another one."""
+        """Locate the nodes; raises `BackendError` for a missing node, a sign of a different workload."""
         programs = np.full(len(ranks), -1, np.int64)
         inside = ranks < workload.num_ranks
         programs[inside] = np.asarray(workload.program_of_rank)[ranks[inside]]
@@ -46,14 +46,14 @@ class NodeFacts:
         self._count = len(ranks)
 
     def numbers(self, name: str) -> Ints:
-        """Return a column of numbers."""
+        """Return the number column *name* for the nodes."""
         values = np.empty(self._count, np.int64)
         for graph, places, rows in self._parts:
             values[places] = np.asarray(graph.column_rows(name, rows))
         return values
 
     def texts(self, name: str) -> TextColumn:
-        """Return a column of texts."""
+        """Return the text column *name* for the nodes."""
         columns = [TextColumn.of([])]
         for graph, _, rows in self._parts:
             column = graph.column_rows(name, rows)
@@ -79,7 +79,7 @@ def said_of(workload: Workload, places: pd.DataFrame, *names: str) -> pd.DataFra
 def coded_facts(
     workload: Workload, ranks: Ints, node_ids: Ints, names: Sequence[str]
 ) -> dict[str, TextColumn]:
-    """Return the text columns *names* of many nodes (*ranks* ascend): 4 bytes per node and column."""
+    """Return the text columns *names* of many nodes in 4 bytes per node and column; *ranks* ascend."""
     parts = {name: [TextColumn.of([])] for name in names}
     ends = [*(np.flatnonzero(ranks[1:] != ranks[:-1]) + 1).tolist(), len(ranks)]
     for start, end in pairwise([0, *ends]):
@@ -90,7 +90,7 @@ def coded_facts(
 
 
 def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the row of each node in *graph*, and whether it exists."""
+    """Return the row of each node in *graph*, and whether the node exists."""
     ids = np.asarray(graph.node_columns["node_id"]) if graph is not None else np.empty(0, np.int64)
     if not len(ids):
         return np.zeros(len(node_ids), np.int64), np.zeros(len(node_ids), bool)
@@ -101,7 +101,7 @@ def _rows(graph: Graph | None, node_ids: Ints) -> tuple[Ints, npt.NDArray[np.boo
 def describe_collectives(
     metadata: Mapping[str, Any], types: Ints, comm_types: Ints, sizes: Ints, groups: Ints
 ) -> TextColumn:
-    """Return e.g. ``all_reduce of 12.3 MiB, all ranks`` of each node, or "" for other nodes."""
+    """Describe each communication, as in ``all_reduce of 12.3 MiB, all ranks``; "" for other nodes."""
     rows = np.flatnonzero(types >= NodeType.COMM_SEND)
     numbers, facts = coded(*(column[rows] for column in (types, comm_types, sizes, groups)))
     labels = TextColumn(numbers.astype(np.int32), [_label(metadata, *fact) for fact in facts])
@@ -115,12 +115,12 @@ def _label(metadata: Mapping[str, Any], node_type: int, comm_type: int, size: in
 
 
 def collective_label(metadata: Mapping[str, Any], operation: str, size_bytes: int, group: int) -> str:
-    """Return e.g. ``all_reduce of 12.3 MiB, all ranks``, the name of a collective on the path."""
+    """Return the name of a collective on the path, such as ``all_reduce of 12.3 MiB, all ranks``."""
     return f"{operation} of {bytes_text(max(size_bytes, 0))}, {group_name(metadata, group)}"
 
 
 def copy_direction(name: str) -> str:
-    """Return e.g. ``HtoD`` of ``Memcpy HtoD (Pinned -> Device)``, or ``Memset``, or else the whole name."""
+    """Return the direction of a copy, such as ``HtoD``, or ``Memset``; the whole *name* if unrecognised."""
     words = name.split()
     if words[:1] == ["Memcpy"] and len(words) > 1:
         return words[1]

@@ -1,4 +1,4 @@
-"""The critical path as tables: its segments, its largest contributors, and where two paths diverge."""
+"""Tabulate a critical path's segments and largest contributors, and find where two paths diverge."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pandas as pd
 from ...support import duration_text, share_text
 from ._critical_path import CriticalPath
 
-# Keys under which a breakdown gathers the time that has no name of the kind asked for.
+# Keys of a breakdown for time without a name, such as time outside modules in a breakdown by module.
 _NAMELESS = ("", "(none)")
 _LEAST_SHARE = 0.0005
 
 
 def segment_table(path: CriticalPath) -> pd.DataFrame:
-    """Return the segments of *path* with each one's share of the whole."""
+    """Return the segments of *path*, each with its share of the path's total time."""
     segments = path.segments
     total = max(1, int(segments["duration_ns"].sum()))
     table: pd.DataFrame = segments.assign(share=segments["duration_ns"] / total)
@@ -23,7 +23,7 @@ def segment_table(path: CriticalPath) -> pd.DataFrame:
 
 
 def longest_segment(path: CriticalPath) -> tuple[int, int]:
-    """Return (rank, node_id) of the longest segment that is a node, or (-1, -1) if there is none."""
+    """Return (rank, node_id) of the longest segment with a node, (-1, -1) if all segments are idle."""
     segments = path.unreasoned
     real = segments[segments["node_id"] >= 0]
     if real.empty:
@@ -33,15 +33,15 @@ def longest_segment(path: CriticalPath) -> tuple[int, int]:
 
 
 def nameless_text(table: pd.DataFrame, by: str) -> str:
-    """Return the unnamed part of a breakdown *by*, in one sentence; "" if all of it is named."""
+    """Return a sentence on the share of unnamed time in a breakdown *by*; "" if all time is named."""
     share = float(table.loc[table["key"].astype(str).isin(_NAMELESS), "share"].sum())
     return f"{share_text(share)} of the path is in no {by}." if share >= _LEAST_SHARE else ""
 
 
 def contributors(path: CriticalPath, by: str, count: int = 10) -> pd.DataFrame:
-    """Return the *count* largest keys of the path's breakdown, nameless time left out.
+    """Return the *count* largest keys of the path's breakdown *by*, without unnamed time.
 
-    ``kind`` is the kind with most of a key's time.
+    ``kind`` is the kind of work that takes most of a key's time.
     """
     table = path.breakdown(by)
     sums = path.unreasoned.groupby([by, "kind"])["duration_ns"].sum().reset_index()
@@ -61,8 +61,8 @@ _PLACE_LENGTH = 120
 class Divergence:
     """The common start of two critical paths: *segments* segments, until *at_ns* or to the end.
 
-    ``*_goes_to`` names the next node of each, *on_both* is the share of the base's path that is also on the
-    other's, and *same*: the two never diverge.
+    ``*_goes_to`` names the next node of each path. *on_both* is the share of the base's path that is also on
+    the other path. *same* is true if the two paths never diverge.
     """
 
     segments: int
@@ -76,7 +76,7 @@ class Divergence:
 def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
     """Return the first segment, from the start, in which the two critical paths are on different nodes.
 
-    Ranks that run the same program count as one, as the path may run through any of them.
+    Ranks that run the same program count as equal, because the path may run through any of these ranks.
     """
     paths, steps = [base.segments, other.segments], [base.places, other.places]
     common = next((i for i, (a, b) in enumerate(zip(*steps, strict=False)) if a != b), min(map(len, steps)))
@@ -92,7 +92,7 @@ def divergence(base: CriticalPath, other: CriticalPath) -> Divergence:
 
 
 def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
-    """Return a sentence on where the two critical paths diverge, and how each continues."""
+    """Describe the place at which two critical paths diverge, and the next node of each path."""
     point = divergence(base, other)
     if point.same:
         return f"Both critical paths go through the same {point.segments:,} segments."
@@ -103,7 +103,10 @@ def divergence_text(base: CriticalPath, other: CriticalPath) -> str:
 
 
 def paths_table(base: CriticalPath, other: CriticalPath) -> pd.DataFrame:
-    """Return every segment of two paths: ``path`` (0: *base*, 1: *other*), ``apart`` if on one only."""
+    """Return the segments of two paths, with ``path`` (0: *base*, 1: *other*) and a mark ``apart``.
+
+    ``apart`` is true for a segment on only one of the two paths.
+    """
     parts = [
         path.segments.assign(apart=~path.places.isin(its.places), path=number)
         for number, (path, its) in enumerate([(base, other), (other, base)])

@@ -1,4 +1,4 @@
-"""Walk the critical path back through a result's records; one rank's columns at a time."""
+"""Walk the critical path back through a result's records, one rank's columns at a time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from .._traits import about_backend
 from ..engine import PathWalk
 
 Steps = dict[str, npt.NDArray[np.int64]]
-"""Columns of the path's pieces in order of time: ``rank, node_id, start_ns, end_ns``, node -1 for idle time;
-``origin_rank, origin_node``, the node whose start triggered the end; ``own_start_ns``, the node's own start;
-``cause``, the node of the origin's rank whose end let the origin start, and ``cause_is_dependency``;
-``shift_ns``, the difference of these times from those of the rank's nodes in the result."""
+"""Columns of the path's pieces in order of time.
+
+``rank, node_id, start_ns, end_ns`` describe a piece, with node -1 for idle time. ``origin_rank`` and
+``origin_node`` are the node whose start triggered the end of the piece. ``own_start_ns`` is the start of the
+piece's node. ``cause`` is the node of the origin's rank whose end allowed the origin to start, and
+``cause_is_dependency`` is true if the origin depends on this node. ``shift_ns`` is the difference between
+the times of the path and the times of the rank's nodes in the result."""
 _COLUMNS = {
     "node_id": np.int64,
     "start_ns": np.int64,
@@ -33,7 +36,7 @@ _COLUMNS = {
 }
 _KEPT_RANKS = 64
 _KEPT_PIECES = 4
-_MOST_REPEATS = 4  # earlier steps that a path goes back into
+_MOST_REPEATS = 4  # most earlier steps that a path enters
 
 Ints = npt.NDArray[np.int64]
 
@@ -53,7 +56,10 @@ class _Records:
         self._ranks = ranks
 
     def last(self) -> tuple[int, int]:
-        """Return rank and node of the last end; of several, the node of the first rank that starts last."""
+        """Return the rank and id of the node that ends last.
+
+        Ties are broken by the lowest rank, then by the latest start.
+        """
         ends, starts = self._columns["end_ns"], self._columns["start_ns"]
         tied = np.flatnonzero(ends == ends.max())
         ids = self._columns["node_id"]
@@ -61,7 +67,7 @@ class _Records:
         return int(self._ranks[row]), int(ids[row])
 
     def of(self, rank: int) -> RankColumns:
-        """Return the columns of *rank*, with no row for a rank that the result does not have."""
+        """Return the columns of *rank*, without rows for a rank that the result lacks."""
         own = slice(*np.searchsorted(self._ranks, [rank, rank + 1]))
         ids = self._columns["node_id"][own]
         order = slice(None) if (ids[1:] > ids[:-1]).all() else np.argsort(ids, kind="stable")
@@ -71,7 +77,7 @@ class _Records:
 
 
 class _SavedRecords:
-    """The records of a saved result, of which only the ranks on the path are read."""
+    """The records of a saved result, read only for the ranks on the path."""
 
     def __init__(self, saved: Table, ranks: Sequence[tuple[int, int]]) -> None:
         self._saved = saved
@@ -79,7 +85,7 @@ class _SavedRecords:
         self._piece = lru_cache(_KEPT_PIECES)(self._read)
 
     def last(self) -> tuple[int, int]:
-        """Return the node that ends last, as `_Records.last` does."""
+        """Return the rank and id of the node that ends last (see `_Records.last`)."""
         ends = self._saved.bounds("end_ns") or []
         latest = max(most for _, most in ends)
         first = next(piece for piece, (_, most) in enumerate(ends) if most == latest)
@@ -98,7 +104,7 @@ class _SavedRecords:
 
 
 def _records(result: Result) -> _Records | _SavedRecords:
-    """Return the records of *result*; a saved one is read from its file if its ranks are in order."""
+    """Return the records of *result*, read lazily from the file of a saved result with sorted ranks."""
     nodes = result.table("nodes").distinct
     ranks = None if nodes.in_memory else nodes.bounds("rank")
     if ranks is None or nodes.bounds("end_ns") is None or sorted(ranks) != ranks:
@@ -107,9 +113,9 @@ def _records(result: Result) -> _Records | _SavedRecords:
 
 
 def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | None, bool]:
-    """Return where the ranks of a measured *result* waited for each other, and whether its step repeats.
+    """Return the points at which ranks of a measured *result* waited, and whether the step repeats.
 
-    None for one rank, and for a result that records the waits itself.
+    The points are None for a single rank, and for a result that records the waits.
     """
     records_waits = not about_backend(result.backend).replays or result.provenance.get("waits_for_peers")
     if records_waits or len(result.columns("ranks")["finish_ns"]) < 2:
@@ -121,10 +127,10 @@ def measured_waits(result: Result, workload: Workload) -> tuple[SyncPoints | Non
 def path_steps(result: Result, sync: SyncPoints | None = None, *, repeats: bool = False) -> Steps:
     """Return the pieces of the path through the nodes of *result*, from 0 to the makespan without a gap.
 
-    The ranks of a measured result have separate clocks and record no waits for each other; *sync* has both.
-    The path is on the clock of the rank that ends last. If the measured step *repeats*, a rank that
-    began it later was in the one before until then. Raises `BackendError` if the records refer to nodes they
-    lack, or form a cycle.
+    The ranks of a measured result have separate clocks and record no waits for each other. *sync* has the
+    clock offsets and the waits. The path is on the clock of the rank that ends last. If the measured step
+    *repeats*, a rank that begins the step late is assumed to be in the preceding step before. Raises
+    `BackendError` if the records refer to missing nodes or form a cycle.
     """
     records, most_steps = _records(result), 4 * result.num_nodes + 4
     if sync is None:
@@ -156,7 +162,7 @@ def _walk(of: Callable[[int], RankColumns], rank: int, node: int, until_ns: int,
 
 
 def _measured(records: _Records | _SavedRecords, sync: SyncPoints, shifts_ns: Ints, rank: int) -> RankColumns:
-    """Return the columns of *rank* later by its *shifts_ns*, with the origins of what waited by *sync*."""
+    """Return the columns of *rank* shifted by *shifts_ns*, with the origins of waiting nodes from *sync*."""
     columns = dict(zip(_COLUMNS, records.of(rank), strict=True))
     places, ranks, nodes = sync.awaited_by(rank, columns["node_id"])
     columns |= {name: columns[name] + shifts_ns[rank] for name in ("start_ns", "end_ns")}
@@ -167,6 +173,6 @@ def _measured(records: _Records | _SavedRecords, sync: SyncPoints, shifts_ns: In
 
 
 def _last_of(columns: RankColumns) -> int:
-    """Return the node of a rank's *columns* that ends last; of several the one that starts last."""
+    """Return the id of the node in a rank's *columns* that ends last, and among ties starts last."""
     nodes, starts, ends = columns[:3]
     return int(nodes[np.lexsort((-nodes, starts, ends))[-1]])

@@ -1,4 +1,4 @@
-"""Ranks: finish and waiting times, equal ranks, and the slowest one."""
+"""Tabulate ranks by finish and waiting time, and find equal ranks and the slowest rank."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 # Ranks with one program are equal if the times of their nodes differ by at most this share of the makespan.
 _SAME_SHARE = 0.001
-# Most different ranks of one program that each rank is compared with; further ones equal no other rank.
+# Each rank is compared with at most 32 different ranks of its program. Further ranks count as unequal.
 _MOST_KINDS = 32
 
 
 def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
     """Return a row per rank: ``rank, finish_ns, exposed_comm_ns, waiting_ns, same_as`` and ``apart_ns``.
 
-    ``waiting_ns`` is its waiting time for others in collectives. ``same_as`` is the lowest rank that runs
-    the same program at the same times, within 0.1 % of the makespan; itself if there is none below it.
-    ``apart_ns`` is the largest difference of a node's start or end between the two.
+    ``waiting_ns`` is the time that the rank waits for other ranks in collectives. ``same_as`` is the lowest
+    rank that runs the same program at the same times, within 0.1 % of the makespan, or the rank itself if no
+    lower rank is equal. ``apart_ns`` is the largest difference of a node's start or end between the two
+    ranks.
     """
     table = rank_times(result)[["rank", "finish_ns", "exposed_comm_ns"]].astype("int64")
     waits = result.collectives.groupby("rank")["wait_ns"].sum()
@@ -46,12 +47,12 @@ def rank_standings(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
-    """Return for ranks with nodes the lowest equal rank, and the largest difference between the two.
+    """Return the lowest equal rank of each rank with nodes, and the largest difference (ns) between the two.
 
     Ranks with a unique program are omitted.
     """
     programs = np.asarray(workload.program_of_rank)
-    # A rank with a program of its own equals no other rank, so its nodes need not be read.
+    # A rank with a unique program equals no other rank, so its nodes are not read.
     shared = set(np.flatnonzero(np.bincount(programs)[programs] > 1).tolist()) if len(programs) else set()
     kinds: dict[int, list[tuple[int, Columns]]] = {}
     same: dict[int, tuple[int, int]] = {}
@@ -66,25 +67,25 @@ def _same(result: Result, workload: Workload) -> dict[int, tuple[int, int]]:
 
 
 def _apart_ns(one: Columns, other: Columns) -> int:
-    """Return the largest difference between the nodes of two ranks, -1 if the nodes are different ones."""
+    """Return the largest time difference (ns) between the nodes of two ranks, -1 for different nodes."""
     if not np.array_equal(one["node_id"], other["node_id"]):
         return -1
     return max(int(np.abs(one[name] - other[name]).max()) for name in ("start_ns", "end_ns"))
 
 
-# Waiting for the slowest rank delays the step noticeably from this share of the makespan on.
-_DELAYED_SHARE = 0.05  # of a rank's work: waits for a processor explain it as well
+_DELAYED_SHARE = 0.05  # share of a rank's work above which its waits for a processor are reported
+# Waiting for the slowest rank matters from this share of the makespan.
 _NOTICEABLE = 0.01
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class SlowestRank:
-    """The rank that works longest: *work_ns*, its peers' median *median_ns*.
+    """The rank that works longest, with its work (*work_ns*) and the median work of its peers (*median_ns*).
 
-    *delayed_ns* of its work are waits for a processor. It arrives last at *last_at* of *collectives*;
-    *waited_ns* is the median rank's total waiting time for it. In a captured job that was scaled out,
-    *copies* other ranks repeat the same measured rank, and are not peers.
+    *delayed_ns* is the part of the work that is waiting for a processor. The rank arrives last at *last_at*
+    of *collectives*. *waited_ns* is the total time that the median rank waits for the slowest rank. In a
+    captured job that was scaled out, *copies* other ranks repeat the same measured rank and are not peers.
     """
 
     rank: int
@@ -99,11 +100,11 @@ class SlowestRank:
 
     @property
     def sentence(self) -> str:
-        """The answer to "which rank is slow?" as a sentence."""
+        """A sentence that names the slowest rank, its excess work, and the waiting time of its peers."""
         more = self.work_ns / self.median_ns - 1 if self.median_ns else 0.0
         others = f"{count_text(self.copies, 'other rank')} repeat{'s' * (self.copies == 1)}"
         copied = f", of which {others} the times," * bool(self.copies)
-        lead = "Slowest" if more >= 0 else "Latest"  # which does less work, but later
+        lead = "Slowest" if more >= 0 else "Latest"  # the latest rank may do less work than its peers
         work = (
             f"{lead} rank: rank {self.rank}{copied} works {duration_text(self.work_ns)}, "
             f"{share_text(abs(more))} {'less' if more < 0 else 'more'} than the median of its peers "
@@ -123,16 +124,17 @@ class SlowestRank:
         return f"{waits}, {share_text(share)} of the step."
 
     def to_json(self) -> dict[str, int]:
-        """Return the figures by name."""
+        """Return the figures of the slowest rank by name, without the makespan."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "makespan_ns"}
 
 
 def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRank | None:
     """Return the rank of *result* that works longest before it waits for others; None for a single rank.
 
-    Waits for a processor are those of *workload*. All time but exposed communication is work, on the device
-    or on the host. The slowest rank is the one that its peers wait for longest, or else the one with the most
-    work. None as well if all ranks repeat one measured rank, and none is waited for.
+    The waits for a processor come from *workload*. All time except exposed communication counts as work, on
+    the device or on the host. The slowest rank is the rank that its peers wait for longest. If no rank is
+    waited for, the slowest rank is the rank with the most work. The result is also None if all ranks repeat
+    one measured rank and no rank is waited for.
     """
     ranks = result.columns("ranks")
     numbers = ranks["rank"].astype(np.int64)
@@ -151,7 +153,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     if alike.sum() == len(numbers) - 1:
         if not late.any():
             return None
-        alike[:] = False  # the network alone makes one of them late
+        alike[:] = False  # only the network makes one of the equal ranks late
     peers = np.delete(work, np.append(np.flatnonzero(alike), slowest))
     return SlowestRank(
         int(numbers[slowest]),
@@ -167,9 +169,9 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
-    """Return by rank the median waiting time for it, and how many collectives it was last at, of all.
+    """Return the median waiting time for each rank, the collectives at which it was last, and their total.
 
-    Ranks that arrive last together count if they are a minority.
+    Ranks that arrive last together count as last if the ranks are a minority.
     """
     late, last_at = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     order = np.lexsort((calls["start_ns"], calls["collective"]))

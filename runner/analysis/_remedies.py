@@ -1,4 +1,4 @@
-"""Remedies for each kind and cause of time: the sentences of the advice."""
+"""Remedies for each kind and cause of time, as sentences for advice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...converter.building import FreeCores
 
-_LEAST_MOVED = 0.1  # of the work
+_LEAST_MOVED = 0.1  # share of the work that free cores must be able to take over
 
 MOVABLE: Mapping[str, tuple[str, str]] = {
     "input_pipeline": (
@@ -24,7 +24,7 @@ MOVABLE: Mapping[str, tuple[str, str]] = {
         "shares the GIL, which pickling holds", "fewer checkpoints",
     ),
 }  # fmt: skip
-"""Remedies of host causes that free processor cores could take over, and those that need none."""
+"""For each movable host cause, a remedy that uses free processor cores and a remedy that needs none."""
 REMEDIES: Mapping[str, str] = {
     **{cause: f"if cores are free, {moved}; or {less}" for cause, (moved, less) in MOVABLE.items()},
     "communication": "smaller messages (compression, lower precision), larger buckets if there are many, a "
@@ -78,7 +78,7 @@ REMEDIES: Mapping[str, str] = {
     "precision",
     "python": "less Python here: vectorise the loop, or use batched and foreach operators",
 }  # fmt: skip
-"""Remedy of each kind of time and of each host cause, by its key."""
+"""The remedy for each kind of time and for each host cause."""
 COPY_REMEDIES: Mapping[str, str] = {
     "HtoD": "pinned memory with non_blocking=True, smaller types until the data is on the device, or a copy "
     "of the next batch during computation",
@@ -86,7 +86,7 @@ COPY_REMEDIES: Mapping[str, str] = {
     "DtoD": "no copy where a view does, one layout from producer to consumer, or fusing it (torch.compile)",
     "PtoP": "fewer or smaller copies, or copies during computation",
 }  # fmt: skip
-"""Remedies of copies by direction."""
+"""The remedy for copies, by direction."""
 MORE_THREADS = ", or more threads (OMP_NUM_THREADS) if cores are free"
 _LOWER = "lower precision (bfloat16 under torch.autocast) if the processor has units for it"
 HOST_REMEDIES: Mapping[str, str] = {
@@ -101,15 +101,15 @@ HOST_REMEDIES: Mapping[str, str] = {
     "copy": "no copy where a view or an in-place operator does, or one layout and type throughout",
     "": "fewer or smaller calls, channels_last if its input is images, or fusing it (torch.compile)",
 }  # fmt: skip
-"""Remedies of operators that a host computes, by class; "" is any other."""
+"""The remedy for operators that a host computes, by operator class; "" is any other class."""
 UNKNOWN = "doing less of it, or covering it by other work"
 
 
 def moved(cause: str, work_ns: int, step_ns: int, cores: FreeCores | None) -> tuple[int, str]:
-    """Return how much work of a *cause* in a step the free *cores* can take over (ns), and the remedy.
+    """Return the work (ns) of a *cause* in a step that free *cores* can take over, and the remedy.
 
-    If the cores could take over hardly any of it, return 0 and other remedies. If the free cores are unknown,
-    or the cause has no work that they could do, return *work_ns* and the general remedy.
+    If the cores could take over hardly any work, return 0 and other remedies. If the free cores are unknown,
+    or the cause has no movable work, return *work_ns* and the general remedy.
     """
     if cores is None or cause not in MOVABLE:
         return work_ns, REMEDIES.get(cause, UNKNOWN)

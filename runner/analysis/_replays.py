@@ -1,4 +1,4 @@
-"""Replay a run with a change, unless it is too large."""
+"""Replay a run with a change, unless the run is too large."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from .._experiment import Experiment
     from ._advice import Simulate
 
-# Largest run that is replayed, up to 14 times. A replay takes over a microsecond for each node of a program,
-# as it changes the columns of nodes, and a twentieth of that for each event of each rank.
+# The largest run that is replayed. A run is replayed up to 14 times. A replay takes over 1 µs for each node
+# of a program to change the columns of nodes, and a twentieth of this time for each event of each rank.
 _MOST_NODES, _MOST_EVENTS = 125_000, 2_000_000
 _MOST_PATH_NODES = 200_000
 
 
 def replays_of(result: Result, workload: Workload, experiment: Callable[[], Experiment]) -> Simulate | None:
-    """Return the function that replays the *experiment* of *result*, a run of *workload*.
+    """Return a function that replays the *experiment* of *result*, a run of *workload*.
 
-    None if the run is too large.
+    The result is None if the run is too large or its backend is slow.
     """
     events = int(result.provenance.get("events", result.num_nodes))
     nodes = sum(graph.num_nodes for graph in workload.graphs)
     if not about_backend(result.backend).quick or not 0 < events <= _MOST_EVENTS or nodes > _MOST_NODES:
         return None
-    from .._experiment import Detail  # noqa: PLC0415 - what simulates; the answers to large runs do without
+    from .._experiment import Detail  # noqa: PLC0415 - analyses of large runs do not need the simulator
     from ._what_if import what_if  # noqa: PLC0415
 
     detail = Detail.EVERYTHING if result.num_nodes <= _MOST_PATH_NODES else Detail.TOTALS

@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
 
 MANY_NODES = 2_000_000
-"""Of more nodes no page holds a table of all: with all that is known of them they take 420 bytes each."""
+"""Most nodes of a run that a page reads as one table. A node with all its properties takes 420 bytes."""
 _KEPT_RANKS = 6
 Ints = npt.NDArray[np.int64]
 Value = TypeVar("Value")
 
 
 class ComputedOnce(Generic[Value]):
-    """A property that is computed at its first use, by one thread while others wait, and then cached."""
+    """A cached property that one thread computes at first use while other threads wait."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:
         self._compute = compute
@@ -59,8 +59,8 @@ class ComputedOnce(Generic[Value]):
         self._name = name
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
-        # Found here only until the value stands among the instance's attributes, which come first. Each has a
-        # lock of its own: what takes long must not block other requests.
+        # Python calls this method only until the value is an instance attribute. Each property has a separate
+        # lock, so that a slow property does not block other requests.
         with vars(instance).setdefault("_locks", {}).setdefault(self._name, threading.RLock()):
             if self._name not in vars(instance):
                 vars(instance)[self._name] = self._compute(instance)
@@ -69,7 +69,7 @@ class ComputedOnce(Generic[Value]):
 
 
 class RunAnalysis:
-    """One run with all its analyses, each computed at its first use.
+    """One run with all its analyses, each computed at first use.
 
     Runs are immutable, so only the label and note in *info* can become stale.
     """
@@ -84,16 +84,16 @@ class RunAnalysis:
         self._ranks_kept: OrderedDict[int, pd.DataFrame] = OrderedDict()
 
     def lock_of(self, name: str) -> threading.RLock:
-        """Return the lock of one of the answers."""
+        """Return the lock of the analysis *name*."""
         return self._locks.setdefault(name, threading.RLock())
 
     @property
     def is_large(self) -> bool:
-        """Whether the run has too many nodes to read all of them, so that pages read one rank at a time."""
+        """Whether the run has too many nodes to read at once, so that pages read one rank at a time."""
         return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
-        """Return the rows of :attr:`nodes` of *rank*; of a large run, no others are read."""
+        """Return the rows of :attr:`nodes` of *rank*, reading only this rank of a large run."""
         if not self.is_large:
             own: pd.DataFrame = self.nodes[self.nodes["rank"] == rank]
             return own
@@ -112,14 +112,14 @@ class RunAnalysis:
 
     @ComputedOnce
     def nodes(self) -> pd.DataFrame:
-        """Return every executed node: simulated interval and causes, and its properties from the workload."""
+        """Return every executed node with its interval and causes, and its properties from the workload."""
         check_table(self.result.num_nodes)
         described = self.workload.node_table()
         nodes, keys = self.result.nodes, ["rank", "node_id"]
         joined: pd.DataFrame
         alike = nodes.index.equals(described.index)
         if alike and all(np.array_equal(nodes[key], described[key]) for key in keys):
-            # As engines write them; matching millions of rows would double what they take.
+            # Engines write nodes in this order. Merging millions of rows would double the time and memory.
             beside = {str(name): described[name] for name in described if name not in keys}
             joined = nodes.assign(**beside)
         else:
@@ -131,7 +131,7 @@ class RunAnalysis:
         return RankReader(self.result, self.workload)
 
     def coded_nodes_of(self, rank: int, names: Iterable[str]) -> pd.DataFrame:
-        """Return some columns of :meth:`nodes_of`, with texts as categories; they are not cached."""
+        """Return the columns *names* of the nodes of *rank*, with texts as categories, without caching."""
         return self._by_rank.nodes(rank, names, coded=True)
 
     def edges_of(self, rank: int) -> pd.DataFrame:
@@ -140,7 +140,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def calls(self) -> CapturedCalls:
-        """Return the calls of host threads in the captured step; false if the study lacks the traces."""
+        """Return the calls of host threads in the captured step, false if the study lacks the traces."""
         return CapturedCalls(self.study, self.workload)
 
     def program_of(self, rank: int) -> pd.DataFrame:
@@ -148,21 +148,21 @@ class RunAnalysis:
         return program_of_rank(self.workload, rank)
 
     def facts_of(self, ranks: Ints, node_ids: Ints, *names: str) -> Columns:
-        """Return numeric columns of some nodes from the workload."""
+        """Return the numeric workload columns *names* of the given nodes."""
         facts = NodeFacts(self.workload, ranks, node_ids)
         return {name: facts.numbers(name) for name in names}
 
     @property
     def arrivals(self) -> pd.DataFrame:
-        """Return the arrival times of ranks at every collective, as `collective_arrivals` does."""
-        from ._collectives import collective_arrivals  # noqa: PLC0415 - as below
+        """Return the arrival times of ranks at every collective (see `collective_arrivals`)."""
+        from ._collectives import collective_arrivals  # noqa: PLC0415 - few analyses need arrivals
 
         calls = self.result.collectives[["rank", "node_id"]]
         return collective_arrivals(self.result, said_of(self.workload, calls, "module"))
 
     def trace(self, ranks: Iterable[int] | None = None) -> Iterator[str]:
-        """Yield the run as a Chrome trace, in pieces; for a large run, of some *ranks*, one by one."""
-        from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - as below
+        """Yield the run as a Chrome trace in pieces; a large run is read rank by rank from *ranks*."""
+        from ._chrome_trace import chrome_trace, chrome_traces  # noqa: PLC0415 - few analyses need traces
         from ._lanes import Lanes  # noqa: PLC0415
 
         if not self.is_large:
@@ -173,23 +173,23 @@ class RunAnalysis:
 
     @ComputedOnce
     def summary(self) -> Summary:
-        """Return the bound of the run's step."""
+        """Return the summary of the run: the bound of its step, advice and qualifiers."""
         return summarize(self.result, self.workload, self.path, self._advised)
 
     @ComputedOnce
     def deviation(self) -> str:
-        """Return where the simulated step differs from the measured one, if by more than 10 %; else ""."""
+        """Describe where the simulated step differs from the measured step; "" for at most 10 %."""
         if not deviates(self.result, self.workload):
             return ""
-        # The replay has the workload's times, from which the profiler's may be removed.
-        from ._measured import deviation_text  # noqa: PLC0415 - as below
+        # The replay has the workload's times, from which the profiler's overhead may be removed.
+        from ._measured import deviation_text  # noqa: PLC0415 - few runs deviate
 
         return deviation_text(self.result, self.workload, self.collectives)
 
     @ComputedOnce
     def _advised(self) -> Advised:
-        """Return the advice, which is cached next to the run, as it needs replays."""
-        from ._kept import advised_beside  # noqa: PLC0415 - as below
+        """Return the advice for the run from a cache file next to the run, because advice needs replays."""
+        from ._kept import advised_beside  # noqa: PLC0415 - few analyses need the cache
         from ._replays import replays_of  # noqa: PLC0415
 
         def make() -> Advised:
@@ -212,20 +212,20 @@ class RunAnalysis:
 
     @ComputedOnce
     def path(self) -> CriticalPath:
-        """Return the critical path of the run, which is cached next to a large one."""
+        """Return the critical path of the run, for a large run from a cache file next to the run."""
         if not self.is_large:
             return critical_path(self.result, self.workload)
-        from ._kept import path_beside  # noqa: PLC0415 - as below
+        from ._kept import path_beside  # noqa: PLC0415 - only large runs need the cache
 
         file = self.study.kept_file(self.info.id, "critical-path.parquet")
         return path_beside(file, self._made_of, self.result, self.workload)
 
     def breakdown(self, by: str) -> pd.DataFrame:
-        """Return the critical path by one of :data:`RUN_BREAKDOWNS`, as `CriticalPath.breakdown` does.
+        """Split the critical path *by* one of :data:`RUN_BREAKDOWNS` (see `CriticalPath.breakdown`).
 
-        By links it is empty if :func:`why_no_links` returns a reason.
+        The breakdown by links is empty if :func:`why_no_links` returns a reason.
         """
-        from ._network_path import link_breakdown, network_breakdown  # noqa: PLC0415 - few answers need it
+        from ._network_path import link_breakdown, network_breakdown  # noqa: PLC0415 - few breakdowns use it
 
         if by == "network":
             network = self.result.provenance.get("network", {})
@@ -235,7 +235,7 @@ class RunAnalysis:
         return self.path.breakdown(by)
 
     def check_columns(self) -> None:
-        """Check the columns of the workload now, so that the first reader of one does not have to wait."""
+        """Check the workload's columns in advance, so that the first reader of a column does not wait."""
         nothing = np.zeros(0, np.int64)
         for graph in self.workload.graphs[:1]:
             for name in NODE_COLUMNS:
@@ -245,7 +245,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def collectives(self) -> pd.DataFrame:
-        """Return every collective of the run, as :func:`collective_overview` returns them."""
+        """Return a row per collective of the run (see :func:`collective_overview`)."""
         return frame_of(self._overview)
 
     @ComputedOnce
@@ -259,17 +259,17 @@ class RunAnalysis:
 
         if not self.is_large:
             return make()
-        from ._kept import table_beside  # noqa: PLC0415 - as below
+        from ._kept import table_beside  # noqa: PLC0415 - only large runs need the cache
 
         return table_beside(self.study.kept_file(self.info.id, "collectives.parquet"), self._made_of, make)
 
     @property
     def advice(self) -> pd.DataFrame:
-        """Return the advice, as :func:`advice_table` does."""
+        """Return the advice for the run as a table (see :func:`advice_table`)."""
         return advice_table(self.advices())
 
     def advices(self) -> tuple[Advice, ...]:
-        """Return the advice, the largest gain first: from replays, or bounds if those would take too long."""
+        """Return the advice by gain from replays, or by upper bound if replays would take too long."""
         return self._advised.advice
 
     def _own_network(self) -> Mapping[str, Any] | None:
@@ -277,9 +277,9 @@ class RunAnalysis:
         return self.result.provenance.get("network") if needs_network else {}
 
     def _messages(self) -> pd.DataFrame | None:
-        """Return the sends and receives on the path, as `messages_on_path` does; None without any."""
+        """Return the sends and receives on the path (see `messages_on_path`), None without messages."""
         pieces = self.path.columns
-        # As `describe_collectives` calls them: nothing of the workload is read for a path without messages.
+        # The names come from `describe_collectives`, so a path without messages needs no workload columns.
         if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():
             return None
         named = np.flatnonzero((pieces["collective"] != "") & (pieces["node_id"] >= 0))
@@ -293,7 +293,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def lanes(self) -> Lanes:
-        """Return :attr:`nodes` in lanes, as simulated."""
+        """Return :attr:`nodes` in lanes with simulated times."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes)
@@ -306,26 +306,26 @@ class RunAnalysis:
 
     @ComputedOnce
     def measured_lanes(self) -> Lanes:
-        """Return :attr:`nodes` in lanes, as measured above as simulated."""
+        """Return :attr:`nodes` in lanes with measured times above lanes with simulated times."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes, measured=True)
 
     @ComputedOnce
     def elasticity(self) -> pd.DataFrame:
-        """Return the gains of 10 % more speed of each large contributor; simulates the run once for each."""
+        """Return the gain of 10 % more speed for each large contributor, from one simulation each."""
         return self.each_faster(1.1)
 
     def each_faster(self, times: float) -> pd.DataFrame:
-        """Return the step times with each large contributor alone *times* as fast; simulates each."""
-        from ._what_if import sensitivity  # noqa: PLC0415 - what simulates; the other answers do without
+        """Simulate the step with each large contributor alone *times* as fast, and return the step times."""
+        from ._what_if import sensitivity  # noqa: PLC0415 - other analyses do not need the simulator
 
         chosen = self.faster_targets()
         return sensitivity(self.experiment(), self.result.makespan_ns, chosen, times)
 
     def faster_targets(self, count: int = 5) -> list[Target]:
-        """Return possible changes as `targets`, with the *count* largest contributors of the path."""
-        from ._what_if import targets  # noqa: PLC0415 - what simulates; the other answers do without
+        """Return what-if targets for the *count* largest contributors to the path, and for the network."""
+        from ._what_if import targets  # noqa: PLC0415 - other analyses do not need the simulator
 
         provenance = self.result.provenance
         machine = provenance.get("options", {}).get("machine", {})
@@ -336,12 +336,12 @@ class RunAnalysis:
 
     @ComputedOnce
     def layers(self) -> pd.DataFrame:
-        """Return the times of each module, as :func:`layer_table` does."""
+        """Return the times of each module (see :func:`layer_table`)."""
         from ._layers import layer_table  # noqa: PLC0415
 
         if not self.is_large:
             return layer_table(self.result, self.workload, self.path)
-        from ._kept import table_beside  # noqa: PLC0415 - as below
+        from ._kept import table_beside  # noqa: PLC0415 - only large runs need the cache
 
         def make() -> Columns:
             made = layer_table(self.result, self.workload, self.path)
@@ -360,7 +360,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def words(self) -> Words:
-        """Return the words by which :attr:`nodes` can be searched."""
+        """Return the search index over the names, operators and modules of :attr:`nodes`."""
         from ._search import Words  # noqa: PLC0415
 
         return Words.of(self.nodes)
@@ -374,7 +374,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def slack_ns(self) -> pd.Series:
-        """Return the slack of each of :attr:`nodes`; empty if the backend's records are insufficient."""
+        """Return the slack (ns) of each row of :attr:`nodes`, empty for a backend without the records."""
         import pandas as pd  # noqa: PLC0415
 
         from ._slack import slack  # noqa: PLC0415
@@ -386,26 +386,26 @@ class RunAnalysis:
         return values
 
     def experiment(self) -> Experiment:
-        """Return the experiment of the run for another simulation; not cached, as it holds every program."""
+        """Return the run's experiment for another simulation, uncached because it holds every program."""
         return self.study.experiment(self.info.id)
 
     @ComputedOnce
     def has_programs(self) -> bool:
         """Return whether the run's system names collective programs, from files or generated."""
-        from ..config import program_files  # noqa: PLC0415 - most answers do without configurations
+        from ..config import program_files  # noqa: PLC0415 - most analyses do not need configurations
 
         return bool(program_files(self.study.run_configs(self.info.id)[1]))
 
     @ComputedOnce
     def programs(self) -> Mapping[Demand, Program]:
-        """Return the collective program of each kind, group size and message size that used one.
+        """Map each collective type, group size and message size to the program that the run used.
 
-        They are read from the study's copies, and proved again.
+        The programs are read from the study's copies and verified again.
         """
         return self.experiment().programs.programs if self.has_programs else {}
 
     def node(self, rank: int, node_id: int) -> dict[str, Any] | None:
-        """Return one executed node as a dict, or None if the run has no such node."""
+        """Return one executed node as a dict, or None if the run lacks the node."""
         if self.is_large:
             nodes = self.nodes_of(rank)
             row = int(nodes["node_id"].searchsorted(node_id))
@@ -415,15 +415,15 @@ class RunAnalysis:
         return None if row < 0 else {str(key): value for key, value in nodes.iloc[row].items()}
 
     def row(self, rank: int, node_id: int) -> int:
-        """Return the row of a node in :attr:`nodes`, or -1 if the run has no such node."""
+        """Return the row of a node in :attr:`nodes`, or -1 if the run lacks the node."""
         nodes = self.nodes
         rows = np.flatnonzero((nodes["rank"].to_numpy() == rank) & (nodes["node_id"].to_numpy() == node_id))
         return int(rows[0]) if len(rows) else -1
 
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
-        """Return the number of ranks with which a collective was measured, and with which it was simulated.
+        """Return the number of ranks in the measurement and in the simulation of a collective.
 
-        Both are 1 for other nodes.
+        Both numbers are 1 for a node that is not a collective.
         """
         calls = self.result.collectives
         own = calls.loc[(calls["rank"] == rank) & (calls["node_id"] == node_id), "collective"]
@@ -434,9 +434,9 @@ class RunAnalysis:
         return int((members // block == rank // block).sum()), len(members)
 
     def slack_of(self, rank: int, node_id: int) -> int | None:
-        """Return the slack of a node in ns; None if unknown.
+        """Return the slack of a node in ns, or None if the slack is unknown.
 
-        It is unknown for large runs, as it would need all nodes.
+        The slack is unknown for large runs, because its computation needs all nodes.
         """
         if self.is_large:
             return None
@@ -445,9 +445,9 @@ class RunAnalysis:
 
 
 def analyse_run(study: Study, run_id: str | None = None) -> RunAnalysis:
-    """Return the analysis of the run *run_id* of *study*, by default the newest.
+    """Return the analysis of the run *run_id* of *study*, by default of the newest run.
 
-    Raises `StudyError` if there is no such run.
+    Raises `StudyError` for an unknown run.
     """
     info = study.run_info(run_id)
     return RunAnalysis(study, info, study.result(info.id), study.run_workload(info.id))

@@ -1,4 +1,4 @@
-"""The times and lanes of all nodes: columns in order of rank and node id, read rank by rank."""
+"""Read the times and lanes of all nodes as columns sorted by rank and node id, one rank at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TIMES = ["start_ns", "end_ns", "cause_node", "origin_rank", "origin_node"]
 
 
 class NodePlaces:
-    """The index of nodes in columns ordered by rank and node id: *bounds* are the rows of each rank."""
+    """An index of nodes in columns sorted by rank and node id; *bounds* has the rows of each rank."""
 
     def __init__(self, node_id: Ints, bounds: dict[int, tuple[int, int]]) -> None:
         self.node_id = node_id
@@ -33,7 +33,7 @@ class NodePlaces:
         return cls(node_id, dict(zip(counts, pairwise(ends), strict=True)))
 
     def rows(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the row of each node, -1 for missing ones."""
+        """Return the row of each node, -1 for a missing node."""
         result = np.full(len(ranks), -1, np.int64)
         order = np.argsort(ranks, kind="stable")
         for part in _runs(ranks[order]):
@@ -45,14 +45,14 @@ class NodePlaces:
 
 
 class Schedule:
-    """The nodes of *result*, whose programs are *workload*'s; a node is known by its row.
+    """The nodes of *result*, a simulation or replay of *workload*; each node is a row.
 
-    *start*, *end*: its interval. *cause*: the index, among the nodes of its rank, of the node that let it
-    start, -1 for none. *type*, *lane*: one node at a time runs on each lane of a rank; -1 is none.
-    *others*, *origins*: rows whose end was triggered by the start of another row, and these rows. *room*:
-    the time from the end of each row to that of the last. With *sync*, the result is measured: the waits
-    are those of *sync*, and the times are on the clock of the rank that took longest. Raises `BackendError`
-    for a node that the workload lacks.
+    *start* and *end* are the interval of a row. *cause* is the index, among the nodes of the same rank, of
+    the node that allowed the row to start, -1 for none. *type* is the node type, and *lane* is the lane of a
+    rank, which runs one node at a time; -1 is no lane. *others* are the rows with an end that another row's
+    start triggered, and *origins* are these other rows. *room* is the time from the end of a row to the end
+    of the last row. With *sync*, the result is measured: the waits come from *sync*, and the times are on
+    the clock of the rank that ends last. Raises `BackendError` for a node that the workload lacks.
     """
 
     def __init__(self, result: Result, workload: Workload, sync: SyncPoints | None = None) -> None:
@@ -73,7 +73,7 @@ class Schedule:
         self.type: npt.NDArray[np.int16] = whole["type"]
         self.lane: Ints = whole["lane"]
         self.rows = NodePlaces(self.node_id, self.bounds).rows
-        self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # of each rank's clock
+        self.shift_ns: Ints = np.zeros(max(self.bounds) + 1, np.int64)  # offset of each rank's clock
         self.room: Ints = self.end.max(initial=0) - self.end
         if sync is None:
             self.others, self.origins = self._origins(whole)
@@ -85,7 +85,7 @@ class Schedule:
         return len(self.node_id)
 
     def _origins(self, whole: Columns) -> tuple[Ints, Ints]:
-        """Return the rows whose end was triggered by another node's start, and the rows of these nodes."""
+        """Return the rows with an end that another node's start triggered, and the rows of these nodes."""
         first = np.repeat([low for low, _ in self.bounds.values()], whole["foreign_count"])
         rows = whole["foreign"] + first
         origins = self.rows(whole["origin_rank"], whole["origin_node"])
@@ -94,7 +94,8 @@ class Schedule:
     def _shift(self, sync: SyncPoints) -> None:
         """Move the times of each rank to the clock of the rank that ends last, as `path_steps` does.
 
-        No rank may end later than the last one by that clock, nor take longer by its own.
+        No rank may end later than the last rank on this clock, nor take longer than the last rank on its own
+        clock.
         """
         longest = int(self.end.max())
         ranks = self.ranks()
@@ -103,7 +104,7 @@ class Schedule:
         self.room = np.maximum(np.minimum(self.room, longest - self.end), 0)
 
     def _measured_origins(self, sync: SyncPoints) -> tuple[Ints, Ints]:
-        """Return the rows that waited for another rank by *sync*, and the rows of its last arrivals."""
+        """Return the rows that waited for another rank by *sync*, and the rows of the last arrivals."""
         waited = []
         for rank, (low, high) in self.bounds.items():
             places, ranks, nodes = sync.awaited_by(rank, self.node_id[low:high])
@@ -119,7 +120,7 @@ class Schedule:
 
 
 def among(ids: Ints, asked: Ints) -> Ints:
-    """Return the index of each id of *asked* in *ids*, which ascend; -1 for missing ones."""
+    """Return the index of each id of *asked* in the ascending *ids*, -1 for a missing id."""
     if not len(ids):
         return np.full(len(asked), -1, np.int64)
     place = np.minimum(np.searchsorted(ids, asked), len(ids) - 1)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 _COLUMNS = ("name", "operator", "module")
-# What a search may find as a whole, and the words it is found by.
+# The columns that a search finds as groups of nodes, and the index of their texts in `Words`.
 _WHOLE = {"module": 2, "operator": 1}
 _MOST_WHOLE = 6
 _PLACE = re.compile(r"(\d{1,9})[:/](\d{1,18})")
@@ -23,23 +23,23 @@ _FACTS = ["rank", "node_id", "name", "kind", "module", "start_ns"]
 
 @dataclass(frozen=True)
 class Words:
-    """The distinct texts of some columns of a table, and the text of each row."""
+    """The distinct names, operators and modules of nodes, and the index of each node's texts."""
 
     texts: tuple[pd.Series, ...]
     codes: tuple[npt.NDArray[np.int32], ...]
 
     @classmethod
     def of(cls, nodes: pd.DataFrame) -> Words:
-        """Return the words of the names, operators and modules of *nodes*."""
+        """Return the index of the names, operators and modules of *nodes*."""
         coded = [pd.factorize(nodes[column].fillna("")) for column in _COLUMNS]
         texts = tuple(pd.Series(words, dtype="object").str.lower() for _, words in coded)
         return cls(texts, tuple(codes.astype(np.int32) for codes, _ in coded))
 
 
 def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
-    """Return the *count* longest nodes whose name, operator or module contains *text*, or whose id it is.
+    """Return the *count* longest nodes with *text* in name, operator or module, or with *text* as id.
 
-    *words* are those of *nodes*. Nodes with that id come first.
+    *words* is the index of *nodes*. Nodes with *text* as id come first.
     """
     named, numbered = named_nodes(words, text), _numbered(nodes, text)
     rows = np.flatnonzero(named | numbered)
@@ -49,7 +49,7 @@ def search_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) 
 
 
 def named_nodes(words: Words, text: str) -> npt.NDArray[np.bool_]:
-    """Return for each row of *words* whether its name, operator or module contains *text*."""
+    """Return a mask of the rows of *words* with *text* in the name, operator or module."""
     wanted = text.strip().lower()
     named = np.zeros(len(words.codes[0]), bool)
     for texts, codes in zip(words.texts, words.codes, strict=True):
@@ -67,7 +67,7 @@ def _numbered(nodes: pd.DataFrame, text: str) -> npt.NDArray[np.bool_]:
 
 
 def found_nodes(nodes: pd.DataFrame, words: Words, text: str, count: int = 20) -> pd.DataFrame:
-    """Return the result of :func:`search_nodes` with the facts that distinguish the nodes."""
+    """Search nodes as :func:`search_nodes` does, and return the columns that distinguish the nodes."""
     nodes_found = search_nodes(nodes, words, text, count).reset_index(drop=True)
     table: pd.DataFrame = nodes_found[_FACTS].assign(
         duration_ns=nodes_found["end_ns"] - nodes_found["start_ns"]
@@ -86,10 +86,10 @@ def search_hits(
 ) -> pd.DataFrame:
     """Return search results for partial input *text*: modules and operators, then single nodes.
 
-    *programs* is the program of each rank. Ranks with one program are a single hit, of *rank* if it is among
-    them, else of the lowest; ``ranks`` is their number. ``rank`` and ``node_id`` are the longest node of a
-    module or an operator, ``nodes`` the number of its nodes there, ``duration_ns`` their total time.
-    ``7:12`` is node 12 of rank 7.
+    *programs* is the program of each rank. Ranks with the same program give a single hit: on *rank* if it
+    runs the program, else on the lowest rank. ``ranks`` is the number of these ranks. ``rank`` and
+    ``node_id`` are the longest node of a module or an operator. ``nodes`` is the number of its nodes on this
+    rank, and ``duration_ns`` is their total time. The text ``7:12`` finds node 12 of rank 7.
     """
     place = _PLACE.fullmatch(text.strip())
     if place is not None:
@@ -107,7 +107,7 @@ def search_hits(
 
 
 def _one_of_each(programs: npt.NDArray[np.int32], rank: int) -> list[int]:
-    """Return a rank for each of *programs*: *rank* for its own program, the lowest rank for others."""
+    """Return one rank per program: *rank* for its own program, the lowest rank for other programs."""
     _, lowest = np.unique(programs, return_index=True)
     chosen = {int(programs[other]): int(other) for other in lowest}
     if 0 <= rank < len(programs):
@@ -141,7 +141,7 @@ def _wholes(nodes: pd.DataFrame, words: Words, alike: npt.NDArray[np.int64], tex
         sums = mine.groupby(what)["duration_ns"].agg(["sum", "size"])
         largest = sums.nlargest(_MOST_WHOLE, "sum")
         at = longest.loc[largest.index]
-        # A module that several programs have is named once; its nodes are those of the rank shown.
+        # A module in several programs is listed once, with the nodes of the listed rank.
         own = mine.groupby([what, "rank"])["duration_ns"].agg(["sum", "size"])
         here = own.loc[list(zip(at.index, at["rank"], strict=True))]
         parts.append(
@@ -167,8 +167,9 @@ _SAME = ("name", "module", "phase", "kind")
 def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int | None = None) -> int:
     """Return the row of *others* that corresponds to *row* of *nodes*, -1 if there is none.
 
-    It has the same rank, name, module, phase and kind, and the same position among such nodes. With
-    *step* only nodes of that step of *others* count; those of *nodes* are then of the step of *row*.
+    The corresponding node has the same rank, name, module, phase and kind, and the same position among nodes
+    with these properties. With *step*, only nodes of that step of *others* and nodes of the step of *row*
+    count.
     """
     rank, own = nodes["rank"].iloc[row], nodes["step"].iloc[row]
     mine = _alike(nodes, nodes, row, rank)
@@ -181,7 +182,7 @@ def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int |
 
 
 def _alike(nodes: pd.DataFrame, of: pd.DataFrame, row: int, rank: int) -> Ints:
-    """Return the rows of *nodes* with the properties of *row* of *of*, in order of their start."""
+    """Return the rows of *nodes* with the same properties as *row* of *of*, sorted by start."""
     rows = np.flatnonzero(nodes["rank"].to_numpy() == rank)
     part = nodes.iloc[rows]
     alike = np.ones(len(rows), bool)

@@ -1,4 +1,4 @@
-"""The settings of simulations, and a result's provenance on packets and on its network's calibration."""
+"""Tabulate the settings of simulations, packet statistics, and the calibration of a result's network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .._traits import about_backend
 _MACHINE = "machine: "
 _MACHINE_NAME = "machine: name"
 _DIMENSIONS = {"npus_count": "", "topology": "", "bandwidth": " GiB/s", "latency": " ns"}
-_WORDS = {"sources", "title"}  # of a machine: sentences on where its figures are from
+_WORDS = {"sources", "title"}  # keys of a machine that hold sentences on the sources of its figures
 
 
 class Setting(NamedTuple):
@@ -28,15 +28,15 @@ class Setting(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value for people."""
+        """The value of the setting as text, with its unit."""
         return f"{_plain(self.value)}{self.unit}"
 
 
 def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ()) -> pd.DataFrame:
     """Return the settings of *results*, a row per setting: ``setting``, ``differs``, and a column per result.
 
-    Settings that differ come first. A result without a setting has an empty text; measurements, which have
-    no settings of a simulation, do not count as differing.
+    Settings that differ come first. A result without a setting has an empty text. Measurements have no
+    settings of a simulation and do not count as differing.
     """
     given = [_settings(result) for result in results.values()]
     for settings, workload in zip(given, workloads, strict=False):
@@ -45,7 +45,7 @@ def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ())
     measured = list(compress(given, is_measured))
     keys = list(dict.fromkeys(key for each in given for key in each))
     if sum(_MACHINE_NAME in each for each in given) < 2:
-        # The figures of one machine are compared with nothing.
+        # The figures of a single machine have no counterpart to compare with.
         keys = [key for key in keys if not key.startswith(_MACHINE) or key == _MACHINE_NAME]
     rows = [
         {
@@ -61,7 +61,7 @@ def settings_table(results: Mapping[str, Result], workloads: Sequence[str] = ())
 
 
 def _settings(result: Result) -> dict[str, str]:
-    """Return every setting of *result* by its name, as text."""
+    """Map the name of every setting of *result* to its value as text."""
     made = result.provenance
     texts = {"backend": result.backend, "network": str(made.get("network_name", ""))}
     texts["ranks"] = f"{len(result.ranks):,}"
@@ -71,7 +71,7 @@ def _settings(result: Result) -> dict[str, str]:
 
 
 def settings_of(made: Mapping[str, Any]) -> list[Setting]:
-    """Return the settings of the configurations and options in *made*, a provenance or a part of one.
+    """Return the settings of the configurations and options in *made*, a provenance or part of a provenance.
 
     Each dimension of the network, and each figure of a GPU machine, is a separate setting.
     """
@@ -145,7 +145,7 @@ def packet_facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def packet_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
-    """Return :func:`packet_facts` as a table: ``figure`` and ``value``."""
+    """Return the packet statistics of a run as a table with ``figure`` and ``value``."""
     table: pd.DataFrame = pd.DataFrame(packet_facts(provenance), columns=["figure", "value"])
     return table
 
@@ -160,8 +160,8 @@ _HANDSHAKES = {
 class FittedNetwork(NamedTuple):
     """A calibration as stored in a network file.
 
-    *facts* are (label, text) pairs, *points* is a table as from `calibration_table`, *undetermined* and
-    *left_out* are sentences.
+    *facts* are (label, text) pairs. *points* is a table from `calibration_table`. *undetermined* and
+    *left_out* are sentences on parameters that the fit could not determine, and on unused measurements.
     """
 
     facts: tuple[tuple[str, str], ...]
@@ -171,7 +171,7 @@ class FittedNetwork(NamedTuple):
 
 
 def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
-    """Return the calibration of a run's network; None without one."""
+    """Return the calibration of a run's network, None for a network without calibration."""
     fit = _known(provenance)
     if not fit:
         return None
@@ -182,11 +182,11 @@ def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
 
 
 def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a row for each measured size of the calibration of a run's network; none without one.
+    """Return a row per measured size in the calibration of a run's network, or an empty table.
 
     The columns are ``dimension, operation, ranks, size_bytes, count, measured_ns, model_ns, messages_ns``
-    and ``error``, the model's relative one. ``messages_ns`` is the time of the network alone, without the
-    library. Invalid rows of the file are omitted.
+    and ``error``. ``error`` is the relative error of the model. ``messages_ns`` is the time of the network
+    without the library. Invalid rows of the file are omitted.
     """
     listed = _known(provenance).get("points")
     rows = [_row(point) for point in listed if _is_row(point)] if isinstance(listed, Sequence) else []
@@ -201,7 +201,7 @@ def _known(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_row(point: Any) -> bool:
-    """Return whether *point* has the values of a row, as network files may be written by hand."""
+    """Return whether *point* has the values of a row, because network files may be written by hand."""
     if not isinstance(point, Mapping) or not {"operation", "size-bytes", "measured-ns", "model-ns"} <= {
         *point
     }:
@@ -243,7 +243,7 @@ _PLAIN = (("fitted-on", "Fitted to"), ("when", "Made"), ("system", "System"))
 
 
 def _figure(figure: Any, text: Any) -> str:
-    """Return a figure with its interval or its source."""
+    """Return a calibrated figure as text with its 95 % interval or its source."""
     if not isinstance(figure, Mapping) or not isinstance(figure.get("value"), (int, float)):
         return "not known"
     value, ends = text(figure["value"]), [figure.get("low"), figure.get("high")]

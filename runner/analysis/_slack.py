@@ -1,4 +1,4 @@
-"""Slack: how much later each node of a result could end without delaying the step."""
+"""Compute slack: the time by which each node of a result could end later without delaying the step."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _Waits = tuple[npt.NDArray[Any], npt.NDArray[Any], Ints]
 
 
 def slack(result: Result, workload: Workload) -> pd.DataFrame:
-    """Return ``rank, node_id, slack_ns``: how much later each node could end without delaying the last one.
+    """Return ``rank, node_id, slack_ns``, the time by which a node can end later without delaying the step.
 
-    A row per executed node of *result*, whose programs are *workload*'s, in their order. Durations and
-    orders are unchanged: a node that depends on another, or follows it on its lane, is delayed by the part
-    that gaps do not absorb. A collective ends at the same interval after its last needed arrival; other
-    ranks may arrive until then. In a measured result, no rank may take longer than the longest. Nodes of the
-    critical path have 0. Raises `BackendError` if the result has no nodes, or not this workload's.
+    The table has a row per executed node of *result*, a simulation or replay of *workload*, in the order of
+    the result. The durations and the order of nodes are unchanged. A node that depends on a delayed node, or
+    follows a delayed node on its lane, is delayed by the part that gaps do not absorb. A collective ends
+    after the same time from its last needed arrival, and other ranks may arrive until the last needed
+    arrival. In a measured result, no rank may take longer than the longest rank. Nodes on the critical path
+    have a slack of 0. Raises `BackendError` if the result has no nodes, or nodes that the workload lacks.
     """
     values = slack_columns(result, workload)["slack_ns"]
     places = result.table("nodes").read(["rank", "node_id"])
@@ -40,9 +41,9 @@ def slack(result: Result, workload: Workload) -> pd.DataFrame:
 
 
 def slack_columns(result: Result, workload: Workload) -> Columns:
-    """Return ``rank, node_id, start_ns, end_ns, slack_ns`` in order of rank and node id; raises as `slack`.
+    """Return ``rank, node_id, start_ns, end_ns, slack_ns`` sorted by rank and node id; raises as `slack`.
 
-    It reads the result rank by rank, and needs about 200 bytes per node.
+    The result is read rank by rank, and the computation needs about 200 bytes per node.
     """
     if not result.num_nodes:
         raise BackendError(
@@ -67,12 +68,12 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
 class _Events:
     """The events of a schedule: each row starts and ends, and ranks wait for each other.
 
-    The end of a row is the event *end*. If the row is *apart*, its start is the preceding event; otherwise
-    it is the same event, as a computation's end moves with its start. The events of a rank are contiguous.
-    After those of all rows come the arrivals for which ends of a collective waited. *waits* (before, after,
-    gap; sorted by before) are those of communication: *gap* is how much later event *before* could happen
-    without delaying event *after*. If the step *repeats*, a rank that begins it late was in the preceding
-    step until then.
+    *end* is the event at the end of each row. If the row is *apart*, its start is the preceding event.
+    Otherwise, start and end are the same event, because a computation's end moves with its start. The events
+    of a rank are contiguous. The events of all rows are followed by the arrivals that ends of a collective
+    waited for. *waits* (before, after, gap; sorted by before) are the waits of communication. *gap* is the
+    time by which event *before* could happen later without delaying event *after*. If the step *repeats*, a
+    rank that begins the step late was in the preceding step before.
     """
 
     def __init__(self, schedule: Schedule, collectives: Columns, *, measured: bool, repeats: bool) -> None:
@@ -94,7 +95,7 @@ class _Events:
         self._pieces.clear()
 
     def starts(self, rows: Ints) -> Ints:
-        """Return the event that is the start of each row."""
+        """Return the event at the start of each node in *rows*."""
         times: Ints = self.end[rows] - self.apart[rows]
         return times
 
@@ -102,7 +103,7 @@ class _Events:
         self._pieces.append(_held_up(before, after, gap))
 
     def _origins(self, rows: Ints) -> Ints:
-        """Return for each of *rows* the row whose start triggered its end: another row, or itself."""
+        """Return the origin of each row, the row with the start that triggered the end of the row."""
         others, origins = self.schedule.others, self.schedule.origins
         place = among(others, rows)
         result: Ints = rows.copy()
@@ -110,12 +111,12 @@ class _Events:
         return result
 
     def _add_communication(self) -> None:
-        """Make communication end after its own start, and after the arrivals of others that it waited for."""
+        """Make communication end after its own start, and after the awaited arrivals of other ranks."""
         plan = self.schedule
         rows = np.flatnonzero(self.apart)
         origin = self._origins(rows)
         needed = np.clip(plan.start[origin], plan.start[rows], plan.end[rows])
-        # A simulated receive takes the receiver no time; a measured one takes the time after its wait.
+        # A simulated receive takes no time on the receiver. A measured receive takes the time after its wait.
         received = (plan.type[rows] == NodeType.COMM_RECV) & (origin != rows) & (not self._measured)
         spare = np.where(received, plan.end[rows], needed) - plan.start[rows]
         self._add(self.starts(rows), self.end[rows], spare)
@@ -124,7 +125,7 @@ class _Events:
         self._add(self.starts(origin[other]), self.end[rows[other]], none_to_spare)
 
     def _add_preceding_step(self) -> None:
-        """Make a rank that begins the step late start its first nodes after its last node of the step."""
+        """Make late ranks start their first nodes after their last node of the preceding step."""
         plan = self.schedule
         for rank, (low, high) in plan.bounds.items():
             if plan.shift_ns[rank] > 0:
@@ -137,8 +138,9 @@ class _Events:
     def _add_arrivals(self, collectives: Columns) -> Ints:
         """Make every rank of a collective arrive before the arrival that an end waited for.
 
-        The awaited arrivals of a collective form a chain of events in time order, with the time between
-        two as the gap, so the number of waits is linear in the ranks. Returns when they are.
+        The awaited arrivals of a collective form a chain of events in time order, with the time between two
+        arrivals as the gap, so the number of waits is linear in the number of ranks. Returns the times of the
+        awaited arrivals.
         """
         plan = self.schedule
         rows = plan.rows(collectives["rank"], collectives["node_id"])
@@ -157,9 +159,9 @@ class _Events:
         return instants
 
     def in_order(self) -> npt.NDArray[np.int32]:
-        """Return the events in order of time, and of rows.
+        """Return the events sorted by time, then by row.
 
-        At the same time, ends come first, then events without duration, then starts.
+        At equal times, ends come first, then events without duration, then starts.
         """
         plan = self.schedule
         times, group = np.empty(self.count, np.int64), np.full(self.count, 2, np.int8)
@@ -175,13 +177,13 @@ class _Events:
 
 
 def _held_up(before: npt.NDArray[Any], after: npt.NDArray[Any], gap: Ints) -> _Waits:
-    """Return the waits without those whose events ran in the opposite order, as they delay nothing."""
+    """Drop waits between events that ran in the opposite order, because such waits delay nothing."""
     kept = gap >= 0
     return (before, after, gap) if kept.all() else (before[kept], after[kept], gap[kept])
 
 
 def _distinct(number: Ints, time: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct pairs of both in order, as two rows, and the index of each pair among them."""
+    """Return the sorted distinct (number, time) pairs as two rows, and the index of each pair."""
     order = np.lexsort((time, number))
     pairs = np.stack([number[order], time[order]])
     new = np.append(True, (pairs[:, 1:] != pairs[:, :-1]).any(axis=0))[: len(order)]
@@ -191,7 +193,7 @@ def _distinct(number: Ints, time: Ints) -> tuple[Ints, Ints]:
 
 
 def _next_in_chain(chain: Ints, number: Ints, time: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the index of the first link of each *number* at or after *time*, and whether there is one."""
+    """Return the index of the first link of each *number* at or after *time*, and whether the link exists."""
     order = np.lexsort(
         (
             np.concatenate([np.ones(chain.shape[1]), np.zeros(len(number))]),
@@ -235,7 +237,7 @@ def _waits_of_rank(events: _Events, graph: Graph, low: int, high: int) -> list[_
 
 
 def _before_on_lane(plan: Schedule, own: slice) -> Ints:
-    """Return which row of a rank ran before each on its lane, -1 for none."""
+    """Return the previous row on the lane of each row of a rank, -1 for none."""
     lane = plan.lane[own]
     laned = np.flatnonzero(lane >= 0)
     order = laned[np.lexsort((plan.end[own][laned], plan.start[own][laned], lane[laned]))]
@@ -246,7 +248,7 @@ def _before_on_lane(plan: Schedule, own: slice) -> Ints:
 
 
 def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np.int32], Ints]:
-    """Return all waits by the earlier event: the first index of each, the later events, and the gaps."""
+    """Return all waits grouped by the earlier event: first index per event, later events, and gaps."""
     parts = []
     for rank, (low, high) in events.schedule.bounds.items():
         own = _waits_of_rank(events, workload.graph_of(rank), low, high)
@@ -260,7 +262,7 @@ def _by_event(events: _Events, workload: Workload) -> tuple[Ints, npt.NDArray[np
 
 
 def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the concatenated *parts*, and release them."""
+    """Concatenate *parts*, and release the memory of the parts."""
     whole = np.concatenate(parts)
     parts.clear()
     return whole
@@ -278,7 +280,7 @@ def _sorted(
 
 
 def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
-    """Return for each node the least sum of gaps on any path from its end to that of the last node."""
+    """Return the least sum of gaps on any path from the end of each node to the end of the last node."""
     room = np.full(events.count, _LATEST)
     room[events.end] = schedule.room
     lower_room(errors, room, events.in_order(), *_by_event(events, workload))
@@ -287,9 +289,9 @@ def _least_gap(schedule: Schedule, events: _Events, workload: Workload) -> Ints:
 
 
 def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
-    """Return every one of *nodes* with its slack, the most critical and longest first.
+    """Return *nodes* with their slack, sorted by least slack, then by longest duration.
 
-    Empty if the slack is unknown.
+    The table is empty if the slack is unknown.
     """
     if len(slack_ns) != len(nodes):
         nodes = nodes.head(0)
@@ -300,7 +302,7 @@ def slack_table(nodes: pd.DataFrame, slack_ns: pd.Series) -> pd.DataFrame:
 
 
 def longest_with_slack(nodes: pd.DataFrame, slack_ns: pd.Series, count: int) -> pd.DataFrame:
-    """Return the *count* longest of *nodes* that have slack, as :func:`slack_table` does, longest first."""
+    """Return the *count* longest of *nodes* with slack, with the columns of :func:`slack_table`."""
     slack = slack_ns.to_numpy()
     spare = np.flatnonzero(slack > 0)
     length = (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[spare]

@@ -1,4 +1,4 @@
-"""Store and forward: the share of a makespan in which whole messages are received at a switch."""
+"""Compute the share of a makespan that store and forward of whole messages at a switch can take."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .._result import Result
 from .._traits import about_backend
 from ._collectives import operation_name
 
-# Algorithms by which every rank sends what a ring sends.
+# Algorithms in which every rank sends as many bytes as in a ring.
 _LIKE_RING = {"ring", "direct", "oneRing", "oneDirect", "halvingDoubling", "oneHalvingDoubling"}
 _SWITCH = "Switch"
 _HOPS = 2
-_MATTERS = 0.1  # of the makespan
+_MATTERS = 0.1  # least share of the makespan to report store and forward
 
 
 def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, ranks: int) -> int | None:
-    """Return the time to send all bytes of a collective over a second hop, for one switch; else None.
+    """Return the ns to send all bytes of a collective over a second hop; None unless one switch joins all.
 
     *made* is the provenance of the result.
     """
@@ -40,8 +40,8 @@ def second_hop_ns(made: Mapping[str, Any], operation: str, size_bytes: int, rank
 def store_and_forward(result: Result) -> str:
     """Return a sentence if store and forward may take 10 % of the makespan or more; else "".
 
-    It is an upper bound: the time of the rank with most traffic to send it over one more hop, of which
-    computation may hide a part.
+    The time is an upper bound: the rank with the most traffic sends all bytes over one more hop. Computation
+    may hide a part of the store-and-forward time.
     """
     if about_backend(result.backend).hops < _HOPS or not result.makespan_ns:
         return ""

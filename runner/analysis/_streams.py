@@ -1,4 +1,4 @@
-"""Add up the time of each stream of a device: computation first, then communication, then copies."""
+"""Split the time of each stream of a device into computation, communication, copies and idle time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ._run import RunAnalysis
 
 BUSY_KINDS = ("compute", "communication", "copy")
-"""The kinds of work that keep a device busy, in the order in which overlapping time is counted."""
+"""The kinds of work that keep a device busy. Overlapping time counts as the first of its kinds."""
 Ints = npt.NDArray[np.int64]
 
 
 def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
-    """Return the kind of each of *nodes*, one of `BUSY_KINDS`, or "" for nodes that occupy no device.
+    """Return the kind of each node, one of `BUSY_KINDS`, or "" for a node that occupies no device.
 
     *nodes* has ``type``, ``kind`` and ``is_cpu_op``.
     """
@@ -34,9 +34,10 @@ def busy_kinds(nodes: pd.DataFrame) -> pd.Series:
 
 
 def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
-    """Return the length of each interval that counts for it: the sum is the length of their union.
+    """Return the exclusive length of each interval, so that the lengths sum to the length of the union.
 
-    Of overlapping intervals, the earlier one of `BUSY_KINDS` counts, and of one *kind* the first one.
+    Overlapping time counts for the interval with the first kind in `BUSY_KINDS`. Among intervals of the same
+    *kind*, overlapping time counts for the first interval.
     """
     kinds, own = np.asarray(kind), np.zeros(len(start), np.int64)
     so_far = np.zeros(len(start), bool)
@@ -51,7 +52,7 @@ def exclusive_ns(start: Ints, end: Ints, kind: npt.ArrayLike) -> Ints:
 
 
 def _pieces(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return the order of the intervals by start, and the part of each that no earlier one covers."""
+    """Return the order of intervals by start, and the part of each that no earlier interval covers."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
     first = np.maximum(start, np.append(start[:1], np.maximum.accumulate(end)[:-1]))
@@ -59,7 +60,7 @@ def _pieces(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _length_before(covered: tuple[Ints, Ints], times: Ints) -> Ints:
-    """Return the length of the *covered* pieces, disjoint and in order, before each of *times*."""
+    """Return the total length of the sorted, disjoint *covered* pieces before each time."""
     first, last = covered
     place = np.searchsorted(first, times, side="right")
     sums = np.append(0, np.cumsum(last - first))
@@ -70,7 +71,7 @@ def _length_before(covered: tuple[Ints, Ints], times: Ints) -> Ints:
 
 _NODES = ("type", "kind", "is_cpu_op", "stream", "start_ns", "end_ns")
 _KEYS = ["comm", "stream"]
-_TIMES = ("compute_ns", "comm_ns", "copy_ns")  # of `BUSY_KINDS`
+_TIMES = ("compute_ns", "comm_ns", "copy_ns")  # columns for the times of `BUSY_KINDS`
 _COLUMNS = (
     "rank",
     "device",
@@ -84,11 +85,11 @@ _COLUMNS = (
 
 
 def stream_table(run: RunAnalysis) -> pd.DataFrame:
-    """Return a row for each rank and stream of its device, and for each lane of its communication.
+    """Return a row per rank and device stream, and a row per rank and communication lane.
 
-    ``compute_ns``, ``comm_ns``, ``copy_ns`` and ``idle_ns`` add up to ``span_ns``, from the start of the
-    first of its *nodes* to the end of the last. If nodes of one stream overlap, computation counts first,
-    then communication. ``device`` is -1 for lanes without a device.
+    ``compute_ns``, ``comm_ns``, ``copy_ns`` and ``idle_ns`` add up to ``span_ns``. ``span_ns`` is the time
+    from the start of the stream's first node to the end of its last node. If nodes of one stream overlap,
+    computation counts first, then communication. ``device`` is -1 for lanes without a device.
     """
     ranks = run.result.columns("ranks")["rank"].tolist()
     rows = [row for rank in ranks for row in _streams_of(rank, run.coded_nodes_of(rank, _NODES))]
@@ -97,7 +98,7 @@ def stream_table(run: RunAnalysis) -> pd.DataFrame:
 
 
 def _streams_of(rank: int, nodes: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of the table for one rank."""
+    """Return the rows of `stream_table` for one rank."""
     kind = busy_kinds(nodes)
     works = nodes.assign(comm=is_communication(nodes["type"]), kind=kind)[kind != ""]
     groups = list(works.groupby(_KEYS, sort=True))
@@ -113,7 +114,7 @@ def _streams_of(rank: int, nodes: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _times(works: pd.DataFrame) -> dict[str, int]:
-    """Return the division of a stream's time."""
+    """Return a stream's number of nodes, start, span, and time by kind of work, in ns."""
     start, end = works["start_ns"].to_numpy(np.int64), works["end_ns"].to_numpy(np.int64)
     first_ns, span_ns = int(start.min()), int(end.max() - start.min())
     own = exclusive_ns(start, end, works["kind"])

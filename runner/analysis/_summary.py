@@ -1,4 +1,4 @@
-"""The summary of a run: what bounds its step."""
+"""Summarise a run: the bound of its step, the largest contributor, advice and qualifiers."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ _PHRASES = {
 }
 _PHASES = {"forward": "the forward pass", "backward": "the backward pass", "optimizer": "the optimizer"}
 _ON_HOST = ("host", "sync")
-DEVIATES = 0.1  # of the measured step
-_BUSY = 0.9  # of the step: a device as busy as this is what bounds it, if nothing could be replayed
-_CONTRADICTED = 0.5  # of what the path promises: a what-if that gains less than this decides
+DEVIATES = 0.1  # share of the measured step above which the difference to a simulated step is reported
+_BUSY = 0.9  # share of the step in which a device must be busy to bound a step that cannot be replayed
+_CONTRADICTED = 0.5  # share of the gain expected from the path, below which a what-if contradicts the path
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The bound of a step. *headline* is one sentence; *kinds* is the critical path by kind.
+    """The bound of a step, with *headline* as one sentence and *kinds* as the critical path by kind.
 
     *ranks* has a row per rank: ``compute_ns, overlap_ns, copy_ns, exposed_comm_ns, exposed_copy_ns, idle_ns``
-    and ``finish_ns``, where compute, exposed communication, exposed copies and idle time (here: until the
-    last rank finishes) add up to the makespan.
-    *qualifiers* are sentences on the limits of the answer. *advice* lists changes that would help; *causes*
-    are the largest causes of time on the path, each summed over all pieces. *step* names the captured step,
-    and the reason for its choice. *together* is the gain of all advice at once, "" if it is about the sum.
+    and ``finish_ns``. Compute, exposed communication, exposed copies and idle time until the last rank
+    finishes add up to the makespan. *qualifiers* are sentences on the limits of the answer. *advice* lists
+    changes that would help. *causes* are the largest causes of time on the path, each summed over all
+    pieces. *step* names the captured step, and the reason for its choice. *together* is a sentence with the
+    gain of all advice together, "" if this gain is about the sum of the single gains.
     """
 
     headline: str
@@ -110,9 +110,10 @@ class Summary:
 def summarize(
     result: Result, workload: Workload, path: CriticalPath | None = None, advised: Advised | None = None
 ) -> Summary:
-    """Return the bound of the step of *result*, a run of *workload*.
+    """Return the summary of the step of *result*, a run of *workload*.
 
-    *path* is its critical path and *advised* the advice, if available; otherwise gains are bounds.
+    *path* is the critical path, and *advised* is the advice, if available. Without *advised*, the gains are
+    upper bounds.
     """
     path = path or critical_path(result, workload)
     if advised is None:
@@ -139,16 +140,16 @@ def summarize(
 
 @dataclass(frozen=True)
 class _Bound:
-    """The *kind* that bounds the step, and *why* it is not the kind that holds most of the path."""
+    """The *kind* of work that bounds the step, and a reason (*why*) if the path alone does not show it."""
 
     kind: str
     why: str = ""
 
 
 def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, workload: Workload) -> _Bound:
-    """Return the kind that bounds the step: the path's largest, unless replays or the busy device contradict.
+    """Return the path's largest kind as the bound of the step, unless replays or a busy device contradict.
 
-    Halving the time of a kind must gain a large part of half of its time on the path.
+    Halving the time of the kind must gain at least half of the gain that the path suggests.
     """
     top, path_ns = str(kinds["key"][0]), int(kinds["duration_ns"][0])
     busy = float(1 - ranks["idle_ns"].mean() / max(1, result.makespan_ns)) if len(ranks["rank"]) else 0.0
@@ -178,7 +179,7 @@ def _bound(result: Result, kinds: Columns, ranks: Columns, advised: Advised, wor
 
 
 def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str, ...]:
-    """Return limits of the captured step: profiling, missing parts, another machine; then further notes."""
+    """Return notes on limits of the captured step (profiling, missing parts, machine), then other notes."""
     texts = [str(line) for key in ("warnings", "assumptions") for line in result.provenance.get(key, [])]
     overhead = profiler_overhead(workload.metadata)
     unsized = unsized_communication(workload)
@@ -198,7 +199,7 @@ def _qualifiers(result: Result, workload: Workload, bound_by: str) -> tuple[str,
 
 
 def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
-    """Return a note on traces without step marks, whose iterations may count as one step."""
+    """Return a note on traces without step marks, in which several iterations may count as one step."""
     if UNMARKED not in metadata.get("assumptions", ()):
         return ""
     return (
@@ -208,7 +209,7 @@ def _unmarked_steps(metadata: Mapping[str, Any]) -> str:
 
 
 def _of_the_profiler(overhead: ProfilerOverhead, bound_by: str) -> str:
-    """Return the difference of the captured step from an unprofiled one, in detail if the host bounds it."""
+    """Describe the profiler's overhead on the captured step, with a warning if the host bounds the step."""
     text = f"{overhead.text[0].upper()}{overhead.text[1:]}"
     if overhead.host_rescaled:
         return f"{text}; host time was scaled by it."
@@ -228,7 +229,7 @@ def measured_step_ns(workload: Workload) -> int:
 
 
 def deviates(result: Result, workload: Workload) -> bool:
-    """Return whether the simulated step differs by over 10 % from the measured one of as many ranks."""
+    """Return whether the simulated step differs by over 10 % from the measured step of equally many ranks."""
     step_ns, ranks = measured_step_ns(workload), len(result.columns("ranks")["rank"])
     comparable = about_backend(result.backend).network and ranks == measured_ranks(workload)
     return comparable and abs(result.makespan_ns - step_ns) > DEVIATES * step_ns > 0
@@ -244,7 +245,7 @@ def _network_cannot_matter(path: CriticalPath, kinds: Columns, ranks: Columns) -
 
 
 def _measured_text(workload: Workload) -> str:
-    """Return the measured step as text, with the number of ranks if more are simulated."""
+    """Return the duration of the measured step as text, with the number of ranks if more are simulated."""
     measured_ns, ranks = measured_step_ns(workload), measured_ranks(workload)
     if not measured_ns:
         return ""
@@ -269,7 +270,7 @@ def _headline(path: CriticalPath, kinds: Columns, bound: _Bound, advised: Advise
 
 
 def _took(makespan_ns: int, workload: Workload) -> str:
-    """Return the simulated and measured duration of the step, up to the verb of the sentence."""
+    """Return the start of a sentence with the simulated and measured duration of the step."""
     took, steps = f"{duration_text(makespan_ns)}{_measured_text(workload)}", captured_steps(workload.metadata)
     if steps > 1:
         return f"The {steps} steps take {took}, {duration_text(round(makespan_ns / steps))} each, and are"
@@ -277,15 +278,15 @@ def _took(makespan_ns: int, workload: Workload) -> str:
 
 
 def _contributor(path: CriticalPath, advised: Advised) -> str:
-    """Return the largest contributor to the path as text: its name, its share, and its place in the code.
+    """Describe the largest contributor to the path by its name, its share, and its place in the code.
 
-    If a sum of many short pieces is larger, that sum comes first, and then the largest single contributor.
+    If a sum of many short pieces is larger, this sum comes first, and the largest single contributor second.
     """
     top = advised.contributor
     if top is None:
         return "nothing on it can be changed"
     segments = path.columns
-    # Late ranks are not a part of the path.
+    # Candidates for late ranks are not a part of the path.
     causes = [one for one in advised.causes if not one.key.startswith("skew:")]
     largest = max(causes, key=lambda one: one.path_ns, default=top)
     text = f"the largest contributor is {_part_text(top, path)}"
@@ -300,7 +301,7 @@ def _contributor(path: CriticalPath, advised: Advised) -> str:
 
 
 def _part_text(one: Cause, path: CriticalPath) -> str:
-    """Return a cause as text: its name, time, segments and share of the path."""
+    """Describe a cause of path time by its name, time, number of segments and share of the path."""
     pieces = f" in {one.pieces:,} segments" if one.pieces > 1 else ""
     share = share_text(one.path_ns / max(1, path.makespan_ns))
     what = lowered(one.what) if one.kind not in ("compute", "communication") or one.cause else one.what
@@ -308,14 +309,14 @@ def _part_text(one: Cause, path: CriticalPath) -> str:
 
 
 def _place(segments: CodedColumns, row: int) -> str:
-    """Return the phase and module that a segment was issued in."""
+    """Return the phase and module that issued a path segment, as text."""
     phase, module = _PHASES.get(str(segments["phase"][row]), ""), str(segments["module"][row])
     place = " of ".join(word for word in (phase, module) if word)
     return f", its longest piece in {place}" if place else ""
 
 
 def rank_times(result: Result) -> pd.DataFrame:
-    """Return the times of each rank: compute, exposed communication, exposed copies, idle: the makespan."""
+    """Split the makespan of each rank into compute, exposed communication, exposed copies and idle time."""
     return frame_of(_rank_columns(result))
 
 

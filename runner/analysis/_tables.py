@@ -1,4 +1,4 @@
-"""Name every table of a run, of two and of several, so that each can be shown and exported whole."""
+"""Name every table of one run, of two runs and of several runs, for display and export."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ TABLES: Mapping[str, Callable[[RunAnalysis], pd.DataFrame]] = {
     "elasticity": lambda run: run.elasticity,
     **{f"by-{by}": _breakdown_by(by) for by in RUN_BREAKDOWNS},
 }
-"""The tables of a run by name."""
+"""Functions that make the tables of a run, by table name."""
 COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = {
     "causes": difference_of_runs,
     "rank-differences": lambda base, other: rank_differences(base.result, other.result),
@@ -71,17 +71,17 @@ COMPARISONS: Mapping[str, Callable[[RunAnalysis, RunAnalysis], pd.DataFrame]] = 
     "paths": lambda base, other: paths_table(base.path, other.path),
     "error-distribution": lambda base, other: error_distribution(_nodes(base, other), "kind"),
 }
-"""The tables of a run against another, its base first."""
+"""Functions that make the tables of a run compared with a base run (first argument), by table name."""
 OVERVIEWS: Mapping[str, Callable[[Sequence[RunAnalysis]], pd.DataFrame]] = {
     "overview": run_overview,
     "kinds": run_kinds,
     "configurations": configuration_table,
 }
-"""The tables of several runs, against the first of them."""
+"""Functions that make the tables of several runs compared with the first run, by table name."""
 
 
 def csv_text(table: pd.DataFrame) -> str:
-    """Return *table* as CSV; texts that a spreadsheet would evaluate (``=1+1``) begin with a quote."""
+    """Return *table* as CSV, with a quote before texts that a spreadsheet would evaluate (``=1+1``)."""
     shown = table.rename(columns=_cell)
     for place, kind in enumerate(shown.dtypes):
         if kind.kind not in "biufcmM":

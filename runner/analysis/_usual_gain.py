@@ -1,4 +1,4 @@
-"""The gain of advice in the steps of the run, where these differ from the shown step."""
+"""Estimate the gain of advice in the steps of the run if these steps differ from the shown step."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from ._candidate import Candidate, Ints, sum_ns
 from ._critical_path import CriticalPath
 from ._host_time import DELAYED, cause_ns
 
-_ALIKE = 0.2  # of a cause's time in the shown step: the mean step of the run is no other
-_NEAR = 0.1  # of the shown step: another value does not differ from it
+_ALIKE = 0.2  # share of a cause's time in the shown step; a smaller difference of the mean step is ignored
+_NEAR = 0.1  # share of the shown step; a smaller difference from the shown step is ignored
 _SCATTERED = "in steps that scatter from "
 
 
 def over_the_run(
     one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
 ) -> Advice:
-    """Return advice with its gain in the run, if that is known and differs from the gain in the shown step.
+    """Return advice with its gain in the run, if known and different from the gain in the shown step.
 
-    Causes that are counted in every step gain their mean. Unprofiled steps count, of the slowest rank each.
+    The gain of a cause that is recorded in every step is its mean over the unprofiled steps, each with the
+    time of the slowest rank.
     """
     if about_backend(result.backend).network:
         return item
     times, steps = step_times(workload.metadata), captured_steps(workload.metadata)
-    is_counted = one.target.what == "cause"  # a function has other causes, too
+    is_counted = one.target.what == "cause"  # a function can have several causes
     mean_ns = times.mean_ns(one.cause) * steps if is_counted and times is not None else 0
     own_ns = max((cause_ns(graph, one.cause) for graph in workload.graphs), default=0) if mean_ns else 0
     if not own_ns:
@@ -58,11 +59,11 @@ def over_the_run(
 def _in_the_median_step(
     one: Candidate, item: Advice, path: CriticalPath, result: Result, workload: Workload
 ) -> Advice:
-    """Return advice with its gain in the median unprofiled step, if that is known well and differs.
+    """Return advice with its gain in the median unprofiled step, if well known and different.
 
-    The gain for a late rank is its usual lateness; that for a busy machine is the usual run delay of the
-    thread. Other causes of a host take the same share of each step's work, and run delays grow with it. Sleep
-    takes no processor, and work of a device takes the same time.
+    The gain for a late rank is its usual lateness. The gain for a busy machine is the usual run delay of the
+    thread. Other host causes are assumed to take the same share of the work in each step. Run delays are
+    assumed to grow with the work. Sleep takes no processor, and device work takes the same time in each step.
     """
     steps = captured_steps(workload.metadata)
     delays = run_delays(workload.metadata) if one.cause == DELAYED else None
@@ -87,7 +88,7 @@ def _in_the_median_step(
         round(max(0, ns - own_delays_ns) * usual_ns / shown_ns)
         for ns in (item.gain_ns, item.half_ns, item.whole_ns)
     )
-    if delays is not None:  # another rank than the slowest may have waited longer in the shown step
+    if delays is not None:  # in the shown step, a rank other than the slowest may have waited longer
         gain_ns = min(gain_ns, usual_ns)
     what, share = f"{item.what}, {which}", gain_ns / max(1, gain_ns, step_ns or result.makespan_ns)
     is_bound = item.is_bound or which.startswith(_SCATTERED)
@@ -97,10 +98,12 @@ def _in_the_median_step(
 
 
 def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple[int, int, str]:
-    """Return how long (ns) the median unprofiled step takes, the shown one without run delays, and a text.
+    """Return the ns of the median unprofiled step and of the shown step without run delays, and a text.
 
-    If unprofiled steps scatter for no reason of the script, and the shown one is unlike most of them, the
-    first is the upper quartile; if they are alike, it is the shown step. It is 0 if it matters to no host.
+    If unprofiled steps scatter for no reason in the script, and the shown step is outside their quartiles,
+    the upper quartile replaces the median. If the scatter has a reason in the script, or the shown step is
+    within the quartiles, the shown step replaces the median. The first value is 0 if the host does not
+    compute the step, or if no profiler overhead is known.
     """
     overhead = profiler_overhead(workload.metadata) if computed_on_host(workload) else None
     if overhead is None:
@@ -119,6 +122,6 @@ def _usual_step(path: CriticalPath, result: Result, workload: Workload) -> tuple
 
 
 def delays_on(path: CriticalPath, rows: Ints | None = None) -> int:
-    """Return the run delays (ns) on the path, or among its *rows*."""
+    """Return the total run delays (ns) on the path, or among the path's *rows*."""
     chosen = np.arange(len(path.columns["cause"])) if rows is None else rows
     return sum_ns(path.columns, chosen[path.columns["cause"][chosen] == DELAYED])

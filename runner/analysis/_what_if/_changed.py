@@ -27,9 +27,9 @@ _LINK = re.compile(r"(\d{1,18})-(\d{1,18})")
 
 
 def with_faster_network(network: NetworkConfig, backend: str, target: Target, times: float) -> NetworkConfig:
-    """Return *network* with the target *times* as fast, where the *backend* looks for it.
+    """Return *network* with the target dimension or link *times* as fast, as *backend* reads networks.
 
-    Raises `UsageError` if it has no such dimension or link.
+    Raises `UsageError` if the network lacks the dimension or link.
     """
     if target.what == "link":
         return _with_faster_link(network, backend, target, times)
@@ -102,7 +102,7 @@ def _found(links: Any, ends: set[int]) -> Any:
 
 
 def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> NetworkConfig:
-    """Return *network* with its packet-level topology written out, and the link between *ends* changed."""
+    """Return *network* with an explicit packet-level topology in which the link between *ends* is changed."""
     fabric, failures = written_out(network)
     device = fabric.device_of_node
     _found(fabric_of(network).hosts_first().links, ends)
@@ -120,7 +120,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
     settings = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in fabric.settings.items()
     }
-    # The written-out links are a packet part, which alone would make a network of RoCE of it.
+    # The explicit links are a packet part. A packet part without a TCP part would make the network RoCE.
     tcp = (network.tcp or TcpPart()) if network.is_tcp else None
     part = PacketPart.from_mapping(settings | topology)
     return dataclasses.replace(network, packet=part, tcp=tcp, failures=failures)
@@ -128,7 +128,7 @@ def _with_packet_link(network: NetworkConfig, ends: set[int], times: float) -> N
 
 Flags = npt.NDArray[np.bool_]
 _FACTS = ["type", "comm_type", "comm_size_bytes", "group"]
-# Kinds of nodes of an operator other than its work: its dispatch, and waits.
+# Kinds of nodes of an operator that are not its work: the operator's dispatch and waits.
 _NOT_WORK = frozenset({"host", "sync", "wait", "idle"})
 
 
@@ -137,10 +137,10 @@ def with_faster_nodes(
 ) -> Workload:
     """Return *workload* with the durations of the target's nodes divided by *times*, rounded.
 
-    Communication has less data instead. If it takes its *measured* time, that is divided, without the waits
-    by *sync*. A stall is shortened to the typical host node, a fusible chain to the time
-    of the fused kernel, and removed synchronisations do not wait. Raises `UsageError` if there are no such
-    nodes, or if only the network determines their duration.
+    Simulated communication gets less data instead. For communication with a *measured* time, this time
+    without the waits by *sync* is divided. A stall is shortened to the duration of the typical host node. A
+    fusible chain is shortened to the time of the fused kernel. Removed synchronisations do not wait. Raises
+    `UsageError` if the target has no nodes, or if only the network determines their duration.
     """
     communicates = target.what == "collective" or target.key == COMMUNICATION
     is_data = communicates and not measured
@@ -179,7 +179,7 @@ def with_faster_nodes(
 
 
 def _waits(workload: Workload, sync: SyncPoints | None) -> list[npt.NDArray[np.int64]]:
-    """Return for each graph of *workload* how long each of its nodes waited for another rank (ns)."""
+    """Return the time (ns) that each node waited for another rank, an array per graph of *workload*."""
     if sync is None:
         return [np.zeros(1, np.int64)] * len(workload.graphs)
     rank_of = {program: rank for rank, program in enumerate(workload.program_of_rank.tolist())}
@@ -198,7 +198,7 @@ def _faster(
     known: Accesses,
     waited_ns: npt.NDArray[np.int64],
 ) -> Graph:
-    """Return *graph* with the *chosen* nodes faster, but for the time that each *waited_ns*."""
+    """Return *graph* with faster *chosen* nodes; the waiting time *waited_ns* of the nodes is unchanged."""
     durations = np.array(graph.node_columns["duration_ns"])
     waits = np.broadcast_to(waited_ns, durations.shape)
     least = np.zeros(len(durations), np.int64)
@@ -214,7 +214,7 @@ def _faster(
 
 
 def _waiting_for_nothing(graph: Graph, chosen: Flags) -> Graph:
-    """Return *graph* with the *chosen* nodes waiting for no node of another lane."""
+    """Return *graph* without the waits of the *chosen* nodes for nodes of other lanes."""
     streams, ids = (np.asarray(graph.node_columns[name]) for name in ("stream", "node_id"))
     edges = np.stack([np.asarray(graph.edge_columns[name]).astype(np.int64) for name in EDGE_COLUMNS], axis=1)
     sources, targets = np.searchsorted(ids, edges[:, 0]), np.searchsorted(ids, edges[:, 1])
@@ -229,10 +229,10 @@ def _with_less_data(graph: Graph, chosen: Flags, times: float) -> Graph:
 
 
 def _units(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the power of two, at most 1024, that divides each size.
+    """Return the largest power of two, at most 1024, that divides each size.
 
-    ASTRA-sim puts the remainder of a size that cannot be cut into equal chunks into an additional chunk,
-    which can take longer than a larger size in total.
+    ASTRA-sim puts the remainder of a size that cannot be cut into equal chunks into an additional chunk. With
+    the additional chunk, a smaller size can take longer than a larger size.
     """
     units: npt.NDArray[np.int64] = np.minimum(sizes & -sizes, 1024)
     return units
@@ -264,19 +264,19 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         is_copy = texts_where(nodes, "kind", "copy".__eq__)
         return is_copy & texts_where(nodes, "name", lambda name: copy_direction(name) == target.name)
     if target.key == "phase:optimizer":
-        # Host work before its first operator is the script's.
+        # Host work before the optimizer's first operator belongs to the script.
         on_host = texts_where(nodes, "kind", "host".__eq__)
         own = texts_where(nodes, "phase", is_it) & ~on_host
         return own | texts_where(nodes, "cause", is_it)
     named = texts_where(nodes, "name", is_it)
     if target.what == "operator":
-        # As the critical path has it: what no operator issued stands under its own name.
+        # As on the critical path, a node that no operator issued counts under the node's name.
         named &= texts_where(nodes, "operator", "".__eq__)
     if target.what not in ("sync", "stall", "host", "operator"):
         return texts_where(nodes, target.what, is_it)
     named |= texts_where(nodes, "operator", is_it)
     if target.what == "operator":
-        # A faster kernel takes as long to dispatch.
+        # A faster kernel does not shorten the dispatch.
         work = named & ~texts_where(nodes, "kind", _NOT_WORK.__contains__)
         return work if work.any() else named
     if target.what == "sync":
@@ -309,7 +309,7 @@ def _communications(graph: Graph, name: str, metadata: Mapping[str, Any]) -> Fla
 def _collectives(
     graph: Graph, metadata: Mapping[str, Any]
 ) -> list[tuple[tuple[str, str], npt.NDArray[np.int64]]]:
-    """Return for each kind of collective its type and its description, with the rows of its nodes."""
+    """Return the type and the description of each kind of collective, with the rows of its nodes."""
     rows = np.flatnonzero(graph.nodes["type"] == NodeType.COMM_COLL)
     groups = graph.nodes[_FACTS].iloc[rows].groupby(_FACTS, sort=False).indices
     collectives = []
@@ -342,10 +342,10 @@ def _names(workload: Workload, target: Target) -> list[str]:
 
 
 def without_edge(workload: Workload, rank: int, source: int, target: int) -> Workload:
-    """Return *workload* without the dependency of node *target* of *rank* on its node *source*.
+    """Return *workload* without the dependency of node *target* of *rank* on node *source* of this rank.
 
-    The change applies to all ranks with the same program. Raises `UsageError` if there is no such
-    dependency.
+    The change applies to all ranks with the same program. Raises `UsageError` if the dependency does not
+    exist.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")

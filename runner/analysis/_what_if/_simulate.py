@@ -1,4 +1,4 @@
-"""Simulate a changed experiment: once, or once for each thing that could be faster."""
+"""Simulate an experiment with given changes, or once per possible change."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from ._target import COLUMNS, COMMUNICATION, NETWORK, NODES, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_OFF = 0.1  # of the measured time, without a change
-_REPEATS, _SETTLED = 4, 0.01  # steps after each other, until they take the same time
+_MOST_OFF = 0.1  # largest relative error of the replay without a change
+_REPEATS, _SETTLED = 4, 0.01  # most consecutive steps, and the relative difference of a steady step time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 
 
 def what_if(
     experiment: Experiment, changes: Sequence[tuple[Target, float]], progress: Progress | None = None
 ) -> Result:
-    """Simulate *experiment* with all *changes*: each a target, and how many times as fast it is to be.
+    """Simulate *experiment* with all *changes*, each a target and a speed-up factor.
 
-    Infinitely fast takes no time. A collective has that much less data, and all communication that much less
-    latency as well; an edge is dropped and a skew evened out, whatever the number. In a replay, ranks wait
-    for each other where they did when they were measured, if that gives about the measured time without a
-    change. Raises `UsageError` for a target that the experiment does not have, or that cannot change its
-    result.
+    An infinitely fast target takes no time. The data of a collective is divided by the factor. For all
+    communication, data and latency are divided by the factor. An edge is dropped, and a skew is removed,
+    regardless of the factor. In a replay, ranks wait for each other at the same points as in the
+    measurement, if a replay without changes then takes about the measured time. Raises `UsageError` for a
+    target that the experiment lacks, or that cannot change the result.
     """
     sync, unchanged_ns = None, 0
     if about_backend(experiment.backend).replays:
@@ -48,7 +48,7 @@ def what_if(
     for target, times in changes:
         changed = _changed(changed, target, times, sync)
     if sync is not None and unchanged_ns:
-        with suppress(SimulationStalled):  # what is faster overtakes what its peers wait for
+        with suppress(SimulationStalled):  # a faster node may overtake the arrival that its peers wait for
             result, period_ns = _repeated(changed, sync, progress)
             gain_ns = unchanged_ns - period_ns
             return dataclasses.replace(result, makespan_ns=max(0, int(sync.finish_ns.max()) - gain_ns))
@@ -63,9 +63,10 @@ class _Unchanged:
 
 @functools.lru_cache(maxsize=2)
 def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
-    """Return where the ranks of a replay wait for each other, and how long a step takes if they do (ns).
+    """Return the points at which ranks of a replay wait, and the step time (ns) with these waits.
 
-    One rank, or equal ranks, have no points; the time is 0 if it is far from the measured one.
+    The points are None for one rank and for equal ranks. The step time is 0 if it is far from the measured
+    step time.
     """
     experiment, progress = asked.experiment, asked.progress
     source = experiment.workload
@@ -86,9 +87,9 @@ def _unchanged(asked: _Unchanged) -> tuple[SyncPoints | None, int]:
 def _repeated(
     experiment: Experiment, sync: SyncPoints, progress: Progress | None = None
 ) -> tuple[Result, int]:
-    """Return a step whose ranks wait for each other by *sync*, and how long it takes when it repeats (ns).
+    """Simulate a step with the waits of *sync*, and return the result and the period (ns) of repeated steps.
 
-    A rank begins the next step when it has ended the one before, however late its peers are.
+    A rank begins the next step as soon as the rank has ended the preceding step, even if its peers are late.
     """
     backend, begin_ns = get_backend(experiment.backend), np.zeros_like(sync.begin_ns)
     first: Result | None = None
@@ -110,7 +111,7 @@ def _repeated(
 
 
 def simulate_faster(experiment: Experiment, target: Target, times: float) -> int:
-    """Return the makespan (ns) when *target* is *times* as fast as in *experiment*; below 1 is slower."""
+    """Return the makespan (ns) with *target* *times* as fast as in *experiment* (below 1: slower)."""
     return what_if(experiment, [(target, times)]).makespan_ns
 
 
@@ -121,7 +122,7 @@ def sensitivity(
     times: float = 1.1,
     simulate: Callable[[Experiment, Target, float], int] = simulate_faster,
 ) -> pd.DataFrame:
-    """Return a row per target: the step time if it alone is *times* as fast, largest gain first."""
+    """Return a row per target with the step time if only this target is *times* as fast, by gain."""
     import pandas as pd  # noqa: PLC0415
 
     rows = [(target.label, target.key, simulate(experiment, target, times)) for target in chosen]

@@ -16,18 +16,19 @@ from .._host_time import texts_where
 
 Ints = npt.NDArray[np.int64]
 Work = tuple[str, str, str]
-_LEAST_PROGRAMS = 2  # so that one can be compared with others
-_MOST_NODES = 3_000_000  # of larger workloads ranks are not compared, which reads every node
+_LEAST_PROGRAMS = 2  # least number of programs for a comparison
+_MOST_NODES = 3_000_000  # ranks of a larger workload are not compared, because every node would be read
 _NOT_WORK = ("idle", "wait", "communication", "sync")
 _WAITING = ("communication_call",)  # causes of host time in which a rank may wait for its peers
 
 
 @dataclass(frozen=True)
 class Excess:
-    """The excess of *rank* over the median of its peers: *work* by (kind, cause, name), in ns.
+    """The excess *work* of *rank* over the median of its peers, in ns by (kind, cause, name).
 
-    *total_ns* is the excess minus the work that takes less time than that of the peers. Each piece of
-    *work* counts for its part of that. *place* is that of the longest node of the work that differs most.
+    *total_ns* is the excess minus the savings from work that takes less time than on the peers. The pieces of
+    *work* are scaled down to sum to *total_ns*. *place* is the source location of the longest node of the
+    work that differs most.
     """
 
     rank: int
@@ -37,15 +38,15 @@ class Excess:
 
     @property
     def largest(self) -> Work:
-        """The work that differs most."""
+        """The (kind, cause, name) of the work with the largest excess."""
         return max(self.work, key=self.work.__getitem__)
 
 
 def late_ranks(workload: Workload) -> list[Excess]:
-    """Return the ranks that do more than the median of their peers in most steps, the largest excess first.
+    """Return the ranks with more work than the median of their peers in most steps, largest excess first.
 
-    Of ranks with one program, only the lowest is listed. Empty if all ranks have one program, or if the
-    workload is too large. Shorter work offsets longer work.
+    Only the lowest rank of each program is listed. The list is empty if all ranks have the same program, or
+    if the workload is too large. Work that is shorter than on the peers offsets longer work.
     """
     if sum(graph.num_nodes for graph in workload.graphs) > _MOST_NODES:
         return []
@@ -64,10 +65,10 @@ def late_ranks(workload: Workload) -> list[Excess]:
 
 
 def without_skew(workload: Workload, rank: int) -> Workload:
-    """Return *workload* with the work of *rank* as long as the median of its peers, where it is longer.
+    """Return *workload* with the excess work of *rank* shortened to the median of the rank's peers.
 
-    Ranks that run the same program change with it. Raises `UsageError` for a rank that is absent or has no
-    peers.
+    Other ranks with the same program are shortened by the same amount. Raises `UsageError` for a rank that is
+    absent or has no peers.
     """
     if rank >= workload.num_ranks:
         raise UsageError(f"There is no rank {rank}: the workload has ranks 0 to {workload.num_ranks - 1}.")
@@ -82,7 +83,7 @@ def without_skew(workload: Workload, rank: int) -> Workload:
 
 
 def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
-    """Return the number of the work of each node, the distinct work, and the rows that are work."""
+    """Return the work index of each working node, the distinct (kind, cause, name), and the nodes' rows."""
     nodes = graph.node_columns
     rows = np.flatnonzero(
         (np.asarray(nodes["type"]) < NodeType.COMM_SEND)
@@ -92,7 +93,7 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
     named = nodes["operator"][rows].filled(nodes["name"][rows])
     kinds, causes, texts = nodes["kind"], nodes["cause"], named.texts
     sizes = max(1, len(kinds.texts)), max(1, len(causes.texts)), max(1, len(texts))
-    # As one number each, which sorts much faster than columns of three.
+    # Each (kind, cause, name) is one number, because sorting numbers is much faster than sorting triples.
     keys = np.ravel_multi_index((kinds.numbers[rows], causes.numbers[rows], named.numbers), sizes)
     distinct, number = np.unique(keys, return_inverse=True)
     work = zip(*(part.tolist() for part in np.unravel_index(distinct, sizes)), strict=True)
@@ -101,7 +102,7 @@ def _work_of(graph: Graph) -> tuple[Ints, list[Work], Ints]:
 
 
 def _place(graph: Graph, work: Work) -> str:
-    """Return the place of the longest node that is part of *work*."""
+    """Return the source location of the longest node of *work*."""
     number, works, rows = _work_of(graph)
     rows = rows[number == works.index(work)] if work in works else rows[:0]
     places = graph.node_columns["place"]
@@ -110,7 +111,7 @@ def _place(graph: Graph, work: Work) -> str:
 
 
 def _work_ns(graph: Graph) -> dict[Work, int]:
-    """Return how long *graph* takes for each piece of work: (kind, cause, operator or else name)."""
+    """Return the total ns of each (kind, cause, operator or else name) in *graph*."""
     number, works, rows = _work_of(graph)
     durations = np.asarray(graph.node_columns["duration_ns"])[rows]
     totals = np.bincount(number, durations, minlength=len(works)) if len(works) else np.zeros(0)
@@ -121,9 +122,10 @@ def _work_ns(graph: Graph) -> dict[Work, int]:
 
 
 def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> dict[Work, int]:
-    """Return how much longer (ns) each piece of work takes in *program* than the median of other ranks.
+    """Return the excess time (ns) of each piece of work in *program* over the median of other ranks.
 
-    Where other pieces take less, all are smaller in proportion: only the difference of the sums is excess.
+    If other pieces take less time than the median, all excess times are scaled down in proportion, so that
+    their sum is the difference of the total times.
     """
     others = [sums[other] for other in programs.tolist() if other != program]
     works = {work for own in sums.values() for work in own}
@@ -137,7 +139,7 @@ def _excess(sums: dict[int, dict[Work, int]], programs: Ints, program: int) -> d
 
 
 def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Graph:
-    """Return *graph* without the *excess* of its work: its longest pieces are cut first."""
+    """Return *graph* without the *excess* of its work, cutting the longest nodes first."""
     number, works, rows = _work_of(graph)
     durations = np.array(graph.node_columns["duration_ns"])
     for place, work in enumerate(works):
@@ -148,9 +150,9 @@ def _scaled(graph: Graph, sums: dict[Work, int], excess: dict[Work, int]) -> Gra
 
 
 def _cut(durations: Ints, total_ns: int) -> Ints:
-    """Return *durations* capped at a common maximum such that they sum to *total_ns*, up to rounding.
+    """Return *durations* capped at a common maximum, with a sum of *total_ns* up to rounding.
 
-    Where all are about as long, that is the same as making all of them shorter.
+    If all durations are about equal, the cap shortens all of them.
     """
     order = np.sort(durations)
     below = np.concatenate([[0], np.cumsum(order)[:-1]])

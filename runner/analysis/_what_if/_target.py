@@ -1,4 +1,4 @@
-"""Possible changes: their names in addresses and on the command line, and the parts of a path they cover."""
+"""Targets of what-if changes: their names in addresses and on the command line, and their path segments."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COMMUNICATION = "kind:communication"
-"""All communication, by `Target.key`."""
+"""The `Target.key` of all communication."""
 NETWORK = ("bandwidth", "latency", "link")
-# What the host thread does outside operators, in words.
+# Labels of the kinds of host time outside operators.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
 NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "repeated")
-"""Nodes of one kind by name; see `Target`."""
+"""Kinds of targets that select nodes by name (see `Target`)."""
 _EDGE = re.compile(r"(\d{1,18})/(\d{1,18})-(\d{1,18})")
 _WAYS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
@@ -39,7 +39,7 @@ _LABELS = {
     "fusion": "chains of {} operators, fused",
     "repeated": "casts and {} of unchanged data, done once",
 }
-# What is offered of a machine of the GPU model, in words; the last two only with several nodes.
+# Labels of the figures that can change in a machine of the GPU model. The last two need several nodes.
 _FIGURES = {
     "scale_up.bytes_per_ns": "links between GPUs: more bandwidth",
     "scale_up.latency_ns": "links between GPUs: less latency",
@@ -55,20 +55,30 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class Target:
-    """One possible change: *what* is its kind, *name* selects among those.
+    """One possible change: *what* is the kind of target, and *name* selects a target of this kind.
 
-    Nodes with a *name* as their ``operator`` (if it has device work, that work alone, not its dispatch),
-    ``module`` (or inside it), ``phase``, ``kind``, ``cause`` or ``place``; a ``kernel`` by name; a ``copy``
-    by direction ("HtoD"); a ``sync`` by its operator or name, which waits for nothing once it is gone; a
-    ``stall`` by its operator or name, which is then cut to the median piece of host work; ``host``
-    "dispatch", all host work without stalls and special causes, or a place, such work there (``place`` has
-    its operators, too); ``fusion`` "elementwise", chains of such operators, which then pass on results
-    without storing them; ``repeated`` "copies", casts and copies of data that the step has already cast or
-    copied; the ``skew`` of a rank, whose work then takes as long as that of its peers. A ``collective`` by
-    its type (``all_reduce`` with the copies of gradients to and from buckets), ``send_recv``, or as the
-    critical path describes it; the ``bandwidth`` or ``latency`` of a network dimension (from 0), a ``link``
-    ("0-8"), a figure of the ``machine`` of the GPU model ("scale_up.latency_ns"), or one dependency, an
-    ``edge`` ("0/17-23": of rank 0, from node 17 to node 23).
+    Targets that select nodes:
+
+    * ``operator``, ``module``, ``phase``, ``kind``, ``cause`` and ``place`` select nodes with *name* in this
+      column. An operator with device work includes only the device work, without the dispatch. A module
+      includes its submodules.
+    * ``kernel`` selects nodes by name, and ``copy`` by direction ("HtoD").
+    * ``sync`` selects synchronisations by operator or name. A removed synchronisation waits for nothing.
+    * ``stall`` selects host stalls by operator or name. A stall is cut to the median piece of host work.
+    * ``host`` "dispatch" is all host work without stalls and special causes. ``host`` with a place is the
+      host work at this place without its operators, which ``place`` includes.
+    * ``fusion`` "elementwise" is all chains of elementwise operators. Fused chains do not store intermediate
+      results.
+    * ``repeated`` "copies" is all casts and copies of data that the step has already cast or copied.
+    * ``skew`` shortens the work of a late rank to the work of the rank's peers.
+
+    Other targets:
+
+    * ``collective`` is a type (``all_reduce`` includes the copies of gradients to and from buckets),
+      ``send_recv``, or a description as on the critical path.
+    * ``bandwidth`` and ``latency`` are a network dimension (from 0), and ``link`` is a link ("0-8").
+    * ``machine`` is a figure of the machine of the GPU model ("scale_up.latency_ns").
+    * ``edge`` is one dependency ("0/17-23": on rank 0, from node 17 to node 23).
     """
 
     what: str
@@ -76,7 +86,7 @@ class Target:
 
     @property
     def label(self) -> str:
-        """The target in words."""
+        """The target as a label for tables and lists."""
         if self.what in ("bandwidth", "latency"):
             better = "more bandwidth" if self.what == "bandwidth" else "less latency"
             return f"network dimension {int(self.name) + 1}: {better}"
@@ -96,7 +106,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """The target as one text, which :meth:`parse` reads."""
+        """The target as text such as ``operator:NAME``, which :meth:`parse` reads."""
         return f"{self.what}:{self.name}"
 
     @property
@@ -106,7 +116,7 @@ class Target:
 
     @classmethod
     def parse(cls, key: str) -> Target:
-        """Return the target written as *key*; raises `UsageError` for anything else."""
+        """Parse the target written as *key*; raises `UsageError` for an invalid key."""
         what, _, name = key.partition(":")
         if what not in (*COLUMNS, *NODES, *NETWORK, "machine", "collective", "edge", "skew") or not name:
             raise UsageError(f"'{key[:60]}' cannot be changed; write {_WAYS}.")
@@ -132,7 +142,8 @@ def targets(
 ) -> list[Target]:
     """Return the possible targets: the *path*'s largest contributors, and the network.
 
-    On the GPU model, that is the machine; the job uses *nodes* of its nodes.
+    For the GPU model, the targets include figures of the machine instead of the network. The job uses *nodes*
+    nodes of the machine.
     """
     traits = about_backend(backend)
     # Only a replay takes the duration of a communication from the workload.

@@ -1,4 +1,4 @@
-"""Compare the steps of two sides: the causes of the difference, summing to it exactly."""
+"""Compare the steps of two sides, and split the difference into parts that sum to it exactly."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ._step import Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
-_MOST_LEGS = 800  # the time to align them grows with their square
+_MOST_LEGS = 800  # most legs of a path, because the time to align legs grows with their square
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
-    """Return the *segments* with consecutive ones of one part merged: ``part, start_ns, ...``.
+    """Merge consecutive *segments* of the same part into legs, with the columns ``part, start_ns, ...``.
 
-    On a path with very many segments, short ones between two long ones are merged, too.
+    On a path with more than 800 legs, consecutive short legs are also merged.
     """
     legs = _joined(segments.assign(segments=1), segments["part"])
     if len(legs) > _MOST_LEGS:
@@ -37,7 +37,7 @@ def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
 
 
 def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
-    """Return *rows* with neighbours of equal *parts* merged."""
+    """Merge consecutive *rows* with equal *parts*."""
     leg = (parts != parts.shift()).cumsum()
     table: pd.DataFrame = (
         rows.assign(part=parts)
@@ -58,8 +58,8 @@ def _joined(rows: pd.DataFrame, parts: pd.Series) -> pd.DataFrame:
 def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Return a row per leg of either path, in order: ``part, base_ns, other_ns, delta_ns, change`` and more.
 
-    ``change`` is ``new`` or ``gone`` for a leg of one path only, with time 0 on the other, so that the
-    columns sum to the two steps.
+    ``change`` is ``new`` or ``gone`` for a leg of only one path. The leg has time 0 on the other path, so
+    that each column sums to its step.
     """
     matcher = SequenceMatcher(None, base["part"].tolist(), other["part"].tolist(), autojunk=False)
     pairs: list[tuple[int, int]] = []
@@ -87,17 +87,17 @@ def paths_side_by_side(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 VERDICTS = ("more", "less", "same", "within noise", "undecided")
-"""Verdicts on a difference; ``undecided`` if the noise is unknown."""
+"""The verdicts on a difference. A difference is ``undecided`` if the noise is unknown."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
-"""How each verdict is drawn: grey is what may be noise."""
-# One operator of these classes does a whole layer, so that another one of the class is in its place.
+"""The colour of each verdict in figures. Grey marks differences that may be noise."""
+# One operator of these classes computes a whole layer, so a new operator of the class replaces a gone one.
 _LAYERS = (*MATRIX_CLASSES, "normalization", "softmax", "embedding")
 _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The steps of one side, called *name*; *notes* say which steps were used and which omitted."""
+    """The steps of one side, called *name*; *notes* list the steps that were used and omitted."""
 
     name: str
     steps: tuple[Step, ...]
@@ -105,7 +105,7 @@ class Side:
 
     @property
     def starts(self) -> tuple[tuple[int, ...], ...]:
-        """The steps of each start of the job."""
+        """The indices of the steps of each start of the job."""
         medians: dict[str, list[int]] = {}
         for place, step in enumerate(self.steps):
             medians.setdefault(step.start, []).append(place)
@@ -113,15 +113,15 @@ class Side:
 
     @property
     def median(self) -> Step:
-        """The step of the (lower) median duration, which is explained."""
+        """The step with the (lower) median duration, which represents the side."""
         return sorted(self.steps, key=lambda step: step.makespan_ns)[(len(self.steps) - 1) // 2]
 
 
 class StepDiff:
-    """The changes from *base* to *other*; each table is computed at its first use. Times are ns.
+    """The changes from *base* to *other*, with each table computed at first use and times in ns.
 
     All tables have ``base_ns`` and ``other_ns`` (medians over the steps), ``delta_ns``, the confidence
-    interval ``low_ns`` to ``high_ns`` of the difference, and a ``verdict``, one of :data:`VERDICTS`;
+    interval ``low_ns`` to ``high_ns`` of the difference, and a ``verdict``, one of :data:`VERDICTS`.
     ``change`` marks ``new`` and ``gone`` rows.
     """
 
@@ -133,19 +133,19 @@ class StepDiff:
 
     @property
     def delta_ns(self) -> int:
-        """The median step of the other side minus that of the base."""
+        """The median step time of the other side minus the median step time of the base."""
         return self.other.median.makespan_ns - self.base.median.makespan_ns
 
     @cached_property
     def figures(self) -> pd.DataFrame:
-        """A row per figure of the step, such as ``compute``: ``quantity, unit, base, other, delta`` ..."""
+        """The figures of the step, such as ``compute``: ``quantity, unit, base, other, delta`` ..."""
         names = [name for name in self.base.steps[0].figures if name in self.other.steps[0].figures]
         sides = [
             np.array([[step.figures.get(name, 0) for step in side.steps] for name in names], dtype=np.int64)
             for side in (self.base, self.other)
         ]
         table = self._compared(pd.DataFrame({"quantity": names}), *sides)
-        # What is counted, and the same in all steps of a side, has no noise.
+        # A count or size that is equal in all steps of a side has no noise.
         sure = np.array([name in _UNITS for name in names])
         for side in sides:
             sure &= np.ptp(side, axis=1) == 0
@@ -159,11 +159,12 @@ class StepDiff:
 
     @cached_property
     def operators(self) -> pd.DataFrame:
-        """The device work of the median steps: a row per operator, means over the ranks, and one for idle.
+        """The device work of the median steps: a row per operator and a row for idle, means over ranks.
 
-        Each moment counts once: ``delta_ns`` sums to the difference of the steps exactly. ``total_*``
-        includes overlapping time; ``kernel_*`` is the longest work of the operator. An operator and its
-        replacement of the same class share a row with both names. The greatest difference first.
+        Each moment counts once, so ``delta_ns`` sums to the difference of the steps exactly. ``total_*``
+        includes overlapping time. ``kernel_*`` is the longest work of the operator. An operator and its
+        replacement of the same class share a row with both names. The rows are sorted by absolute
+        difference.
         """
         keys = ["key", "class"]
         rows = self._summed(keys, lambda step: step.operators.set_index(keys)["time_ns"])
@@ -178,25 +179,25 @@ class StepDiff:
 
     @cached_property
     def classes(self) -> pd.DataFrame:
-        """A row per class of operators, as :attr:`operators`."""
+        """The device work of the steps by class of operators (see :attr:`operators`)."""
         return self._summed(["key"], lambda step: step.operators.groupby("class")["time_ns"].sum())
 
     @cached_property
     def modules(self) -> pd.DataFrame:
-        """A row per module and kind: ``time`` is a mean over the ranks, without submodules."""
+        """The time of each module and kind, as a mean over the ranks, without submodules."""
         return self._table("modules", ["key", "kind"], "time_ns")
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
-        """A row per operation, size and group: times include waiting; ``wait_*`` is the waiting alone."""
+        """The time of collectives by operation, size and group, including the waiting time (``wait_*``)."""
         keys = ["key", "operation", "size_bytes", "group"]
         return self._table("collectives", keys, "wait_ns", "transfer_ns")
 
     def waterfall(self, by: str = "part") -> pd.DataFrame:
-        """Return the difference of the median steps by one of :data:`PARTS`: ``delta_ns`` sums to it exactly.
+        """Split the difference of the median steps *by* one of :data:`PARTS`; ``delta_ns`` sums exactly.
 
-        A row is a piece of the critical path; ``from_ns`` to ``to_ns`` is its bar between both steps. The
-        interval is that of all steps, not of the two median ones.
+        A row is a piece of the critical path. ``from_ns`` to ``to_ns`` is the row's bar between the two
+        steps. The confidence interval comes from all steps, not only from the two median steps.
         """
         if by not in PARTS:
             raise ConfigError(f"The difference has no breakdown by '{by}'{did_you_mean(by, PARTS)}")
@@ -209,12 +210,12 @@ class StepDiff:
 
     @cached_property
     def paths(self) -> pd.DataFrame:
-        """Both median steps' critical paths side by side, aligned: see :func:`paths_side_by_side`."""
+        """The aligned critical paths of the two median steps (see :func:`paths_side_by_side`)."""
         return paths_side_by_side(*(path_legs(side.median.segments) for side in (self.base, self.other)))
 
     @cached_property
     def _replaced(self) -> dict[str, str]:
-        """Maps the only gone or new operator of a class and direction to the names of both."""
+        """Map the only gone and the only new operator of a class and direction to a joint name."""
         names: dict[tuple[str, bool], list[set[str]]] = {}
         for place, side in enumerate((self.base, self.other)):
             for step in side.steps:
@@ -229,7 +230,7 @@ class StepDiff:
         return replacements
 
     def _summed(self, keys: Sequence[str], times: Callable[[Step], pd.Series]) -> pd.DataFrame:
-        """Return the *times* of the compared steps by *keys*, with the exact times of the median steps."""
+        """Compare the *times* of the steps by *keys*, with the exact times of the median steps."""
 
         def renamed(step: Step) -> pd.Series:
             table = times(step).rename_axis([*keys]).rename("ns").reset_index()
@@ -250,7 +251,7 @@ class StepDiff:
         return _largest_first(table)
 
     def _table(self, name: str, keys: list[str], *times: str) -> pd.DataFrame:
-        """Return the table *name* of the compared steps, by the sum of its columns *times*."""
+        """Compare the table *name* of the steps by the sum of its columns *times*."""
         sides = [
             [getattr(step, name).set_index(keys) for step in side.steps] for side in (self.base, self.other)
         ]
@@ -272,7 +273,7 @@ class StepDiff:
         return _largest_first(compared)
 
     def _compared(self, rows: pd.DataFrame, base: Ints, other: Ints, *, counts: Any = None) -> pd.DataFrame:
-        """Return *rows* with the differences of their samples (a column per step) and their verdicts."""
+        """Add the differences of samples (a column per step) and the verdicts to *rows*."""
         intervals = differences(base, other, self.layout)
         there = [(side > 0).any(axis=1) for side in (counts or (base, other))]
         change = np.select([~there[0] & there[1], there[0] & ~there[1]], ["new", "gone"], "")
@@ -291,7 +292,7 @@ class StepDiff:
 
     @property
     def noise(self) -> str:
-        """A sentence on the estimation of the noise."""
+        """A sentence on the estimation of the noise in the differences."""
         layout = self.layout
         if layout.exact:
             return "Both are simulated: the same input always gives the same times, so there is no noise."
@@ -317,7 +318,7 @@ class StepDiff:
 
     @property
     def headline(self) -> str:
-        """The changes, in one or two sentences."""
+        """One or two sentences on the change of the step time and the largest contribution."""
         step = self.figures.iloc[0]
         base, other = int(step["base"]), int(step["other"])
         covers = self.base.steps[0].covers
@@ -335,7 +336,7 @@ class StepDiff:
         return f"{lead}: {change}{limits_text}.{self._largest()}"
 
     def _largest(self) -> str:
-        """Return the piece and the class of operators with the largest difference on the critical path."""
+        """Return a sentence on the largest differences on the critical path, by piece and by class."""
         part, by_class = (_largest_row(self.waterfall(by), self.delta_ns) for by in ("part", "class"))
         if part is None:
             return ""
@@ -349,7 +350,7 @@ class StepDiff:
         return f"{text}."
 
     def figure(self, by: str = "part", most: int = 12) -> Figure:
-        """Return the :meth:`waterfall` by one of :data:`PARTS` as bars between both median steps."""
+        """Return the :meth:`waterfall` *by* one of :data:`PARTS` as a chart between the median steps."""
         before, after = self.base.median.makespan_ns, self.other.median.makespan_ns
         table = self.waterfall(by)
         rows = [
@@ -402,7 +403,7 @@ class StepDiff:
 
 
 def _largest_row(rows: pd.DataFrame, delta_ns: int) -> pd.Series | None:
-    """Return the first of *rows* beyond the noise, else the first with the sign of *delta_ns*, if any."""
+    """Return the first row beyond the noise, else the first row with the sign of *delta_ns*, if any."""
     sure = rows[rows["verdict"].isin(["more", "less"])]
     alike = rows[np.sign(rows["delta_ns"]) == np.sign(delta_ns)]
     chosen = alike if sure.empty else sure
@@ -416,8 +417,8 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
     """Return the changes from *base* to *other*.
 
     *between_starts* is the known relative variation between starts of the job, for sides with fewer than
-    four. Raises `ConfigError` for a side without steps, and if only one side holds several training steps
-    as one.
+    four starts. Raises `ConfigError` for a side without steps, and for sides with different numbers of
+    training steps per step.
     """
     for side in (base, other):
         if not side.steps:

@@ -1,4 +1,4 @@
-"""Limits that a difference must not pass: ``step > +3%``, read and judged."""
+"""Read limits on differences, such as ``step > +3%``, and judge differences by the limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Limit:
     """A condition that must not hold: *quantity* *sign* *value*.
 
     *change* is the meaning of *value*: the ``relative`` change, the ``difference``, or the ``value`` of
-    the other side. Times are ns, sizes bytes.
+    the other side. Times are in ns, and sizes are in bytes.
     """
 
     text: str
@@ -46,10 +46,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The outcome of a limit: exceeded by the difference (``failed``), or not.
+    """The outcome of comparing a difference with a limit.
 
-    *outcome* is ``kept``, ``failed``, ``within noise`` (the median exceeds the limit, possibly by chance) or
-    ``undecided``: the noise is unknown, or wider than the limit. *text* is the outcome as a sentence.
+    *outcome* is ``kept``, ``failed`` (the difference exceeds the limit), ``within noise`` (the median exceeds
+    the limit, possibly by chance) or ``undecided`` (the noise is unknown, or wider than the limit). *text* is
+    the outcome as a sentence.
     """
 
     limit: str
@@ -62,11 +63,12 @@ class Judgement:
 
 
 def parse_limit(text: str) -> Limit:
-    """Return the limit that *text* states; raises `UsageError` for one that cannot be read.
+    """Parse the limit in *text*; raises `UsageError` for an invalid limit.
 
-    ``QUANTITY SIGN VALUE``: QUANTITY is a figure of the step (``step``, ``compute``, ``exposed`` ...), or
-    ``operator:NAME``, ``module:NAME``, ``collective:NAME``, ``kind:NAME``, ``phase:NAME``; SIGN one of
-    ``> >= < <=``; VALUE a change in per cent (``+3%``), a change (``+5ms``), or a value (``120ms``).
+    The syntax is ``QUANTITY SIGN VALUE``. QUANTITY is a figure of the step (``step``, ``compute``,
+    ``exposed`` ...), or ``operator:NAME``, ``module:NAME``, ``collective:NAME``, ``kind:NAME`` or
+    ``phase:NAME``. SIGN is one of ``> >= < <=``. VALUE is a change in per cent (``+3%``), a change
+    (``+5ms``), or a value (``120ms``).
     """
     match = _LIMIT.fullmatch(text)
     if match is None:
@@ -93,11 +95,12 @@ def _reader(quantity: str) -> Callable[[str], Fraction | int]:
 
 
 def judge(found: StepDiff, limits: Sequence[Limit]) -> list[Judgement]:
-    """Return the outcome of each of *limits* for the difference *found*.
+    """Judge the difference *found* by each of *limits*.
 
-    A limit fails if the medians exceed it and the difference is not within the noise. Where a
-    difference of 0 exceeds it as well, it fails if the whole interval does. Noise that is wider than the
-    limit itself decides nothing. Raises `UsageError` for a quantity that neither side has.
+    A limit fails if the medians exceed the limit and the difference is not within the noise. If a difference
+    of 0 exceeds the limit, the limit fails if the whole confidence interval exceeds the limit. With noise
+    that is wider than the limit, the outcome is undecided. Raises `UsageError` for a quantity that neither
+    side has.
     """
     return [_judged(found, limit) for limit in limits]
 
@@ -117,7 +120,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
     if limit.change == "value":
         return _by_value(found, limit, change)
     verdict = str(row["verdict"])
-    if verdict == "within noise" and passes(0, limit.value):  # a difference of 0 exceeds the limit, too
+    if verdict == "within noise" and passes(0, limit.value):  # even a difference of 0 exceeds the limit
         ends = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
         verdict = "" if all(passes(end, limit.value) for end in ends) else verdict
     if verdict in _UNSURE:
@@ -129,7 +132,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
 
 
 def _wide_noise(limit: Limit, row: Mapping[str, Any], base: int) -> list[Fraction | float]:
-    """Return the ends of the interval of a change within the noise, if it is wider than *limit*; else []."""
+    """Return the ends of the interval of a change within noise, [] if it is not wider than *limit*."""
     if limit.change == "value" or not limit.value or row["verdict"] != "within noise":
         return []
     low, high = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
@@ -137,20 +140,20 @@ def _wide_noise(limit: Limit, row: Mapping[str, Any], base: int) -> list[Fractio
 
 
 def _span(limit: Limit, ends: Sequence[Fraction | float]) -> str:
-    """Return the *ends* of an interval as text."""
+    """Return the *ends* of an interval as text in the unit of *limit*."""
     text = change_text if limit.change == "relative" else _text_of(limit.quantity)
     return " to ".join(text(float(end)) for end in ends)
 
 
 def _measure(limit: Limit, base: int, delta: int) -> Fraction | float:
-    """Return *delta* as *limit* counts it: the difference itself, or its share of *base*."""
+    """Return *delta* in the unit of *limit*: the difference, or the difference divided by *base*."""
     if limit.change == "difference":
         return Fraction(delta)
     return Fraction(delta, base) if base else delta and math.copysign(math.inf, delta)
 
 
 def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
-    """Judge a limit on the other side's value: if there are several steps, every one must exceed it."""
+    """Judge a limit on the other side's value, which fails only if every step exceeds the limit."""
     passes = _COMPARE[limit.sign]
     values = [step.figures[limit.quantity] for step in found.other.steps if limit.quantity in step.figures]
     if all(passes(value, limit.value) for value in values):
@@ -159,7 +162,7 @@ def _by_value(found: StepDiff, limit: Limit, change: str) -> Judgement:
 
 
 def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
-    """Return the medians and the verdict of *quantity*."""
+    """Return the medians, the confidence interval and the verdict of *quantity*."""
     of, colon, name = quantity.partition(":")
     if colon and of in _TABLES:
         table = getattr(found, _TABLES[of])
@@ -178,7 +181,7 @@ def _row(found: StepDiff, quantity: str) -> dict[str, Any]:
 
 
 def _summed(table: pd.DataFrame, name: str, absent: str) -> dict[str, Any]:
-    """Return the rows of *name*, summed; the first, which is the largest, determines the verdict."""
+    """Return the sums over the rows of *name*, with the verdict of the first (largest) row."""
     rows = table[table["key"] == name]
     if rows.empty:
         raise UsageError(f"{absent}{did_you_mean(name, set(table['key']))}")

@@ -1,10 +1,10 @@
-"""The difference of two groups of figures, with an exact confidence interval from ranks.
+"""Compute the difference of two groups of figures, with an exact confidence interval from ranks.
 
-The difference of a quantity is between the medians. Its interval is Hodges and Lehmann's: the differences of
-all pairs in order, cut at both ends by the exact distribution of Mann and Whitney's statistic, so that no
-shape of noise is assumed. The units are the starts of the job if each side has four, because steps of one
-start are more alike than steps of two; otherwise they are the steps, and the variation between starts must
-be given.
+The difference of a quantity is the difference of the medians. The confidence interval is the interval of
+Hodges and Lehmann: the sorted differences of all pairs, cut at both ends by the exact distribution of Mann
+and Whitney's statistic. The interval assumes no shape of the noise. If each side has four starts of the job,
+the samples are the starts, because steps of one start are more alike than steps of two starts. Otherwise the
+samples are the steps, and the variation between starts must be given.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 LEAST_STARTS = 4
-"""How many starts each side needs for their noise to be estimated."""
+"""The least number of starts on each side to estimate the noise between starts."""
 CONFIDENCE = 0.95
 LEAST_CONFIDENCE = 0.9
-"""Steps whose interval holds the difference less surely than this decide nothing."""
+"""The least confidence of an interval that decides on a difference."""
 _MOST_PAIRS, _MOST_EXACT = 40_000, 900
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The start of each column of a side's samples, and the known noise.
+    """The columns of each side's samples by start of the job, and the known noise.
 
-    *between_starts* is the relative variation between starts, given by the user, or None if unknown.
+    *between_starts* is the relative variation between starts from the user, or None if unknown.
     """
 
     base: tuple[tuple[int, ...], ...]
@@ -39,12 +39,12 @@ class Layout:
 
     @property
     def by_starts(self) -> bool:
-        """Whether the units are the starts, not the steps."""
+        """Whether the samples are the starts of the job instead of the steps."""
         return min(len(self.base), len(self.other)) >= LEAST_STARTS
 
     @property
     def units(self) -> tuple[int, int]:
-        """The number of units of each side."""
+        """The number of samples (starts or steps) on each side."""
         sides = (self.base, self.other)
         count = [len(side) if self.by_starts else sum(map(len, side)) for side in sides]
         return count[0], count[1]
@@ -56,7 +56,7 @@ class Layout:
 
     @property
     def decides(self) -> bool:
-        """Whether the noise is known well enough to distinguish a difference from it."""
+        """Whether the noise is known well enough to distinguish a difference from noise."""
         if self.exact:
             return True
         is_known = self.by_starts or self.between_starts is not None
@@ -65,7 +65,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Differences:
-    """By row: both medians, their difference, and its confidence interval."""
+    """The medians of both sides per row, their difference, and its confidence interval."""
 
     base: Ints
     other: Ints
@@ -74,7 +74,7 @@ class Differences:
 
     @property
     def delta(self) -> Ints:
-        """The other's median minus the base's."""
+        """The median of the other side minus the median of the base."""
         return self.other - self.base
 
 
@@ -82,7 +82,7 @@ class Differences:
 def rank_cut(count: int, others: int) -> tuple[int, float]:
     """Return the number of pairs to cut at each end, and the confidence of the remaining interval.
 
-    It is 95 %, or the largest possible with *count* and *others* samples.
+    The confidence is at least 95 %, or the largest possible with *count* and *others* samples.
     """
     pairs = count * others
     if pairs > _MOST_EXACT:
@@ -112,9 +112,9 @@ def _orders(count: int, others: int) -> list[int]:
 
 
 def differences(base: Ints, other: Ints, layout: Layout) -> Differences:
-    """Return the differences of the rows of *other* from those of *base*; a column is a sample.
+    """Return the difference of each row of *other* from the row of *base*, with a column per sample.
 
-    Medians are the lower ones, and so observed values.
+    The medians are lower medians, so each median is an observed value.
     """
     medians = _median(base), _median(other)
     if layout.exact:
@@ -140,7 +140,7 @@ def _starts(samples: Ints, starts: tuple[tuple[int, ...], ...]) -> Ints:
 
 
 def _at_most(samples: Ints) -> Ints:
-    """Return evenly chosen columns if all pairs of them would be too many."""
+    """Return evenly chosen columns of *samples* if the number of pairs would be too large."""
     most = int(_MOST_PAIRS**0.5)
     count = samples.shape[1]
     return samples if count <= most else samples[:, np.linspace(0, count - 1, most).astype(int)]

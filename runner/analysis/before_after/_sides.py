@@ -1,4 +1,4 @@
-"""Read the steps of one side from a study: captures, single steps of them, workloads, or runs."""
+"""Read the steps of one side from a study: captures, single captured steps, workloads, or runs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ Progress = Callable[[int, int], None]
 
 
 def read_side(text: str, progress: Progress | None = None) -> Side:
-    """Return the steps that *text* names: ``STUDY``, or ``STUDY@WHAT``.
+    """Return the steps that *text* names as ``STUDY`` or ``STUDY@WHAT``.
 
-    STUDY may be a trace, of which the replay is read. WHAT is the name of a capture (each of its steps as
-    measured), ``CAPTURE/STEP``, a workload, the first letters of a run's id, several of these with commas
-    between, or ``all`` captures. The default is the newest capture, or else the newest run. *progress* is
-    called with the number of steps read, and of all. Raises `StudyError` for missing items.
+    STUDY may be a trace, which is replayed. WHAT is the name of a capture (each of its steps as measured),
+    ``CAPTURE/STEP``, a workload, the first letters of a run's id, a comma-separated list of these, or
+    ``all`` captures. The default is the newest capture. Without a capture, the default is the newest run.
+    *progress* is called with the number of steps read, and the total number of steps. Raises `StudyError`
+    for missing items.
     """
     folder, what = _split(text)
     is_trace = folder.exists() and not Study.is_study(folder)
@@ -38,7 +39,7 @@ def read_side(text: str, progress: Progress | None = None) -> Side:
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """Return the folder and the selection in it; a folder's own name may contain an @."""
+    """Split *text* into a folder and a selection, as the name of a folder may contain an @."""
     folder, at, what = text.rpartition("@")
     return (Path(folder), what) if at and not Path(text).exists() else (Path(text), "")
 
@@ -51,10 +52,10 @@ def side_of(
     progress: Progress | None = None,
     ranks: Progress | None = None,
 ) -> Side:
-    """Return the steps *what* of *study*, as :func:`read_side` does; the side is called *name*.
+    """Return a side called *name* with the steps *what* of *study* (see :func:`read_side`).
 
-    *ranks* is called with the number of ranks read of the step at hand, and of all of them. Exceptions of
-    either callback end the reading.
+    *ranks* is called with the number of ranks read for the current step, and the total number of ranks.
+    Exceptions of either callback end the reading.
     """
     chosen, notes = side_parts(study, what)
     makers = [maker for part in chosen for maker in _makers(study, part)]
@@ -72,7 +73,7 @@ def side_of(
 
 
 def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
-    """Return the parts of *study* that *what* names, and notes on the choice."""
+    """Return the names of the parts of *study* that *what* selects, and notes on the selection."""
     sets = study.trace_sets()
     if what == ALL:
         if not sets:
@@ -91,7 +92,7 @@ def side_parts(study: Study, what: str = "") -> tuple[list[str], list[str]]:
 
 
 def _makers(study: Study, part: str) -> Iterator[Callable[[Progress | None], Step]]:
-    """Yield a function for each step of *part* of the study, which reads the step."""
+    """Yield a function that reads the step, for each step of *part* of the study."""
     capture, slash, number = part.partition("/")
     if capture in study.trace_sets():
         folder = study.trace_dir(capture)
@@ -116,7 +117,7 @@ def _run_id(study: Study, part: str) -> str:
 
 
 def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
-    """Return the steps of a capture that every rank has; if there is only one, the one to convert."""
+    """Return the numbers of the steps that every rank of a capture has; ``median`` for a single step."""
     common = step_numbers(folder)
     if number:
         if not (number.isdecimal() and len(number) < 19) or int(number) not in common:
@@ -127,7 +128,7 @@ def _step_numbers(folder: Path, number: str) -> list[int | Literal["median"]]:
 
 
 def step_numbers(folder: Path) -> list[int]:
-    """Return the numbers of the steps that every rank of the capture in *folder* has, in order."""
+    """Return the sorted numbers of the steps that every rank of the capture in *folder* has."""
     ranks = TraceSet.load(folder).ranks
     steps = [{step.index for step in entry.steps} for entry in ranks]
     return sorted(set.intersection(*steps)) if steps else []

@@ -1,4 +1,4 @@
-"""One step for comparisons: its times in small tables without node ids."""
+"""Reduce one step to small tables without node ids, for comparisons between steps."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _OPERATOR = ["key", "class"]
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One simulated or measured step. Times are ns.
+    """One simulated or measured step, with times in ns.
 
-    *start* names the job start that it comes from, as steps of one start are more alike than steps of two.
-    *exact*: the same input gives the same times, as in a simulation.
+    *start* names the job start of the step, because steps of one start are more alike than steps of two
+    starts. *exact* is true if the same input always gives the same times, as in a simulation.
 
-    *figures* has totals by name. *modules* have ``key, kind, count, time_ns, on_path_ns``, where counts and
-    times are means over the ranks. *operators* have ``key, class, count, time_ns, total_ns, on_path_ns,
-    kernel`` of the devices' work, and of ``idle``. Each moment counts once in ``time_ns``, which sums to
-    the makespan; ``total_ns`` includes overlapping time, ``kernel`` is the longest work. *collectives* have
-    ``key, operation, size_bytes, group, count, wait_ns, transfer_ns, on_path_ns``. *segments* are the
-    critical path, with a column for each of :data:`PARTS`. *covers* is its number of training steps, more
-    than one if several were converted together.
+    *figures* has totals by name. *modules* have ``key, kind, count, time_ns, on_path_ns``, with counts and
+    times as means over the ranks. *operators* have ``key, class, count, time_ns, total_ns, on_path_ns,
+    kernel`` of the devices' work, and a row for ``idle``. Each moment counts once in ``time_ns``, which sums
+    to the makespan. ``total_ns`` includes overlapping time, and ``kernel`` is the longest work. *collectives*
+    have ``key, operation, size_bytes, group, count, wait_ns, transfer_ns, on_path_ns``. *segments* are the
+    critical path, with a column for each of :data:`PARTS`. *covers* is the number of training steps, more
+    than one if several training steps were converted together.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Step:
 
 
 def read_step(result: Result, workload: Workload, *, name: str, start: str, exact: bool) -> Step:
-    """Return the times of *result*, with the programs of *workload*, as a step called *name*."""
+    """Reduce *result*, a simulation or replay of *workload*, to a step called *name*."""
     nodes = result.nodes.merge(_facts(workload), on=_NODE, how="left", validate="1:1")
     path = critical_path(result, workload)
     calls = _calls(result)
@@ -89,9 +89,9 @@ def _facts(workload: Workload) -> pd.DataFrame:
 
 
 def _calls(result: Result) -> pd.DataFrame:
-    """Return every call of a collective with its ``key``, which is valid across captures.
+    """Return every call of a collective with a ``key`` that is valid across captures.
 
-    A group's number is not, so groups are named by their members.
+    A group's number is not valid across captures, so groups are named by their members.
     """
     calls = result.collectives
     recorded = calls.groupby("collective").agg(ranks=("rank", tuple), group=("group", "first"))
@@ -114,7 +114,7 @@ def _calls(result: Result) -> pd.DataFrame:
 
 
 def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the segments of *path* with their parts, in names that are valid across captures."""
+    """Return the segments of *path* with part names that are valid across captures."""
     segments = path.unreasoned.merge(calls[[*_NODE, "key"]], on=_NODE, how="left")
     named = segments["key"].where(segments["key"].notna(), segments["collective"])
     segments["collective"] = named
@@ -133,7 +133,7 @@ def _segments(path: CriticalPath, calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _classes(rows: pd.DataFrame) -> pd.Series:
-    """Return the class of the operator of *rows* that compute or copy; the kind of others."""
+    """Return the operator class of each row that computes or copies, and the kind of each other row."""
     names = pd.Series({name: class_of(plain_name(name)) for name in rows["operator"].unique()}, dtype=object)
     named, kinds = rows["operator"].map(names), rows["kind"]
     own = named.where(named != "", kinds.replace("compute", "other computation"))
@@ -142,11 +142,11 @@ def _classes(rows: pd.DataFrame) -> pd.Series:
 
 
 def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFrame:
-    """Return the devices' work: a row per operator, means over the *ranks*, and one for idle."""
+    """Return the devices' work as means over the *ranks*: a row per operator, and a row for idle time."""
     busy = nodes.assign(kind=busy_kinds(nodes))
     busy = busy[busy["kind"] != ""]
     busy["operator"] = busy["operator"].where(busy["operator"] != "", busy["name"])
-    # Each rank has an interval of its own on one axis, so that one pass counts all of them.
+    # Each rank has a separate interval on one time axis, so that one pass counts all ranks.
     lead = pd.factorize(busy["rank"])[0] * makespan_ns
     start, end = (lead + busy[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
     own = exclusive_ns(start, end, busy["kind"])
@@ -174,7 +174,7 @@ def _operators(nodes: pd.DataFrame, ranks: int, makespan_ns: int) -> pd.DataFram
 
 
 def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Return a row per key and kind of *nodes*, means over the *ranks*."""
+    """Return the counts and times of *nodes* by key and kind, as means over the *ranks*."""
     kinds = nodes["kind"].where(nodes["type"] < int(NodeType.COMM_SEND), "communication")
     table = nodes.assign(kind=kinds, time_ns=nodes["time_ns"] * nodes["ranks"])
     table = table.groupby(["key", "kind"], as_index=False).agg(
@@ -186,7 +186,7 @@ def _by(nodes: pd.DataFrame, ranks: int) -> pd.DataFrame:
 
 
 def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.DataFrame:
-    """Return a row per operation, size and group: times are sums of means over the calls' ranks."""
+    """Return a row per operation, size and group, with times as sums of means over the calls' ranks."""
     keys = ["key", "operation", "size_bytes", "group"]
     table = calls.merge(on_path, on=_NODE, how="left").fillna({"on_path_ns": 0})
     grouped = table.groupby(keys, as_index=False).agg(
@@ -203,7 +203,7 @@ def _collectives(calls: pd.DataFrame, on_path: pd.DataFrame, ranks: int) -> pd.D
 
 
 def _figures(result: Result, workload: Workload, nodes: pd.DataFrame, calls: pd.DataFrame) -> dict[str, int]:
-    """Return the totals of a step; times are means over the ranks, except the step itself."""
+    """Return the totals of a step, with times as means over the ranks, except the step time."""
     times, ranks = rank_times(result), max(1, len(result.ranks))
     figures = {
         "step": int(result.makespan_ns),

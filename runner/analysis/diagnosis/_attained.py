@@ -1,8 +1,8 @@
-"""The highest throughput that each NIC attained: NICs that are slow together attain less than the others.
+"""Find groups of slow NICs by the highest throughput that each NIC attained.
 
-A slow NIC slows the messages of all its peers, so that with half of a small network slow, the rates of
-messages are alike on nearly all paths. The highest attained throughput differs: a slow NIC never exceeds
-its rate.
+A slow NIC slows the messages of all its peers. If half of the NICs in a small network are slow, the rates of
+messages are similar on nearly all paths. The highest attained throughput still differs, because a slow NIC
+never exceeds its rate.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-_WINDOW = 0.25  # median durations of a message: over whole messages, a collective levels all throughputs
-_BEST = 0.98  # quantile of the windows of an interval
-_WINDOWS = 100  # in an interval
+_WINDOW = 0.25  # in median message durations, because a collective equalises throughputs over whole messages
+_BEST = 0.98  # quantile of the throughput over the windows of an interval
+_WINDOWS = 100  # number of windows in an interval
 _DRAWS = 400
 
 
 @dataclass(frozen=True)
 class SlowGroup:
-    """NICs that attain less than all others by *gap* (logarithm), in the share *confidence* of the draws.
+    """NICs that attain less than all other NICs, by *gap* (logarithm) in the share *confidence* of draws.
 
-    *chance* is how often the slowest NICs attain as little if NICs are permuted in each interval.
+    *chance* is the share of draws with permuted NICs in which the slowest NICs attain as little.
     """
 
     nics: tuple[int, ...]
@@ -34,7 +34,7 @@ class SlowGroup:
 
 
 def slow_group(messages: Messages, time: Ints) -> SlowGroup | None:
-    """Return the NICs, two to half of all, that attain less than the others; None if fewer do.
+    """Return the group of two to half of all NICs that attain less than the others, None for fewer NICs.
 
     *time* is the interval of each message.
     """
@@ -63,13 +63,13 @@ def slow_group(messages: Messages, time: Ints) -> SlowGroup | None:
 
 
 def _contrast(attained: Floats, size: int) -> float:
-    """Return how much less the *size* slowest NICs attain than the others, on average over the intervals."""
+    """Return the mean gap (logarithm) between the *size* slowest NICs and the others over the intervals."""
     ordered = np.sort(attained.mean(axis=0))
     return float(ordered[size:].mean() - ordered[:size].mean())
 
 
 def _attained(messages: Messages, time: Ints) -> Floats:
-    """Return the logarithm of the highest rate at which each NIC sent in each interval; NaN if unknown."""
+    """Return the logarithm of the highest sending rate of each NIC in each interval, NaN if unknown."""
     begun, end = np.minimum(messages.begun_ns, messages.end_ns - 1), messages.end_ns
     window = _WINDOW * float(np.median(end - begun))
     times = int(time.max()) + 1
@@ -89,7 +89,7 @@ def _attained(messages: Messages, time: Ints) -> Floats:
 
 
 def _sent_bytes(size_bytes: Ints, begun: Ints, end: Ints) -> tuple[Floats, Floats]:
-    """Return instants and the bytes sent until each, if every message flows evenly while in flight."""
+    """Return instants and the bytes sent until each instant, with a constant rate for every message."""
     instants, at = np.unique(np.concatenate([begun, end]), return_inverse=True)
     rate = size_bytes / (end - begun)
     change = np.bincount(at.reshape(-1), weights=np.concatenate([rate, -rate]), minlength=len(instants))

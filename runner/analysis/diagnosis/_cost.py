@@ -1,7 +1,7 @@
-"""The cost of an anomaly: the run is replayed from its records without it.
+"""Compute the cost of an anomaly by a replay of the run's records without the anomaly.
 
-No network model is used: each message and computation keeps its duration and its delay after its
-dependencies, except for changes by the anomaly. Without changes, the replay equals the run.
+The replay uses no network model. Each message and computation keeps its duration and its delay after its
+dependencies, except for the changes by the anomaly. Without changes, the replay equals the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ._stalls import Stall, late_ns
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of an anomaly in ns of the step, with its interval (*low_ns*, *high_ns*)."""
+    """The time (ns) that an anomaly adds to the step, with its interval (*low_ns*, *high_ns*)."""
 
     ns: int
     low_ns: int
@@ -33,9 +33,10 @@ class Cost:
 class Replay:
     """The messages and computations of a run in order of their start, with their dependencies.
 
-    *began_ns* and *took_ns* cover all of them, messages first; *cause* is the index, among the
-    time-ordered *events* of its rank (arrivals and ends), of the event after which each began (-1: none);
-    *before* is the previous message on the same path behind which it queued (-1: none).
+    *began_ns* and *took_ns* cover messages first, then computations. *events* are the arrivals and ends on
+    each rank in time order. *cause* is the index among the rank's *events* of the last event before the
+    begin (-1: none). *before* is the previous message on the same path that a message queued behind (-1:
+    none).
     """
 
     makespan_ns: int
@@ -50,7 +51,7 @@ class Replay:
 
     @classmethod
     def of(cls, result: Result, nodes: pd.DataFrame) -> Replay:
-        """Return the replay of *result*, whose *nodes* have their types."""
+        """Return the replay of *result*; *nodes* are its nodes with their types."""
         flows = result.flows
         compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
         began = np.concatenate([flows["start_ns"], compute["start_ns"]]).astype(np.int64)
@@ -76,15 +77,18 @@ class Replay:
     def makespan(self, took_ns: Floats) -> float:
         """Return the duration of the run if its messages and computations take *took_ns*.
 
-        A computation waits for all earlier arrivals at its rank, a message for the event that it
-        followed.
+        A computation waits for all earlier arrivals at its rank. A message waits only for the event that it
+        followed in the run.
         """
         first = self._ends(self.took_ns.astype(np.float64), None)
         ended = self._ends(took_ns, first)
         return float(self.makespan_ns - first.max(initial=0.0) + ended.max(initial=0.0))
 
     def _ends(self, took_ns: Floats, original: Floats | None) -> Floats:
-        """Return the end of each; *original* are the recorded ends, None to compute these."""
+        """Return the end (ns) of each message and computation.
+
+        *original* has the recorded ends; None computes the recorded ends.
+        """
         ended = np.zeros(len(took_ns))
         reached = [0] * len(self.events)
         latest = [0.0] * len(self.events)
@@ -106,7 +110,7 @@ class Replay:
 
 
 def _before(flows: pd.DataFrame) -> Ints:
-    """Return for each message the previous one on its path that had not arrived at its start, or -1."""
+    """Return the previous message on each message's path that was still in flight at its start, or -1."""
     ordered = flows[["src", "dst", "start_ns", "end_ns"]].reset_index(drop=True)
     ordered = ordered.sort_values(["src", "dst", "end_ns", "start_ns"], kind="stable")
     same = (ordered[["src", "dst"]] == ordered[["src", "dst"]].shift()).all(axis=1)
@@ -122,7 +126,7 @@ def _before(flows: pd.DataFrame) -> Ints:
 
 
 def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
-    """Return the cost of a slow NIC or link, with every message at its share of healthy NICs."""
+    """Return the cost of a slow NIC or link, from a replay with message rates without the slowdown."""
     rest = [(suspect, factor) for suspect, factor in rates.applied if suspect is not part.suspect]
 
     def without(factor: float) -> float:
@@ -134,7 +138,7 @@ def cost_of_part(part: SlowPart, replay: Replay, rates: Rates) -> Cost:
 
 
 def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
-    """Return the cost of a slow host's computations."""
+    """Return the cost of a slow host, from a replay with its computations at the expected speed."""
     own = np.flatnonzero(np.isin(replay.rank, host.ranks))
     own = own[own >= replay.messages]
 
@@ -145,7 +149,7 @@ def cost_of_host(host: SlowHost, replay: Replay) -> Cost:
 
 
 def cost_of_stall(stall: Stall, replay: Replay, rates: Rates) -> Cost:
-    """Return the cost of a stalled link, with its messages reduced by their losses."""
+    """Return the cost of a stalled link, from a replay without the lateness of its messages."""
     held = np.isin(rates.messages.row, stall.evidence)
     rows, lost = rates.messages.row[held], late_ns(rates)[held]
 

@@ -1,4 +1,4 @@
-"""Combine the anomalies of a run with their size, confidence, cost and limits."""
+"""Combine the anomalies of a run, and describe their size, confidence, cost and alternatives."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ ANOMALY_COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Anomaly:
-    """An anomaly: *what* and *where*.
+    """An anomaly of kind *what* at the NIC, link or host *where*.
 
     *what* is ``slow NIC``, ``slow link``, ``slow host``, ``intermittent host`` or ``stall``.
 
-    *amount* and *detail* describe its size in words. *factor* is the remaining share of the rate, or for a
-    host the factor of its compute times, with the 90 % interval *factor_low* to *factor_high*. For a stall
-    it is 0, and *begin_ns*, *end_ns* and *lasted_ns* give its time. *confidence* is the probability that
-    it, or a part of it, is the anomaly; *chance* is the probability that a healthy run deviates as much.
-    *cost* is its cost for the step, *or_else* lists suspects that this run cannot distinguish from it,
-    *evidence* the rows of ``flows`` or ``rank, node_id`` of ``nodes`` that show it.
+    *amount* and *detail* describe the size of the anomaly in words. *factor* is the remaining share of the
+    rate, or for a host the factor of its compute times, with the 90 % interval *factor_low* to
+    *factor_high*. For a stall, *factor* is 0, and *begin_ns*, *end_ns* and *lasted_ns* give the time of the
+    stall. *confidence* is the probability that the suspect, or a part of the suspect, is the cause. *chance*
+    is the probability that a healthy run deviates as much. *cost* is the time that the anomaly adds to the
+    step. *or_else* lists suspects that this run cannot distinguish from the named suspect. *evidence* has
+    the rows of ``flows``, or the ``rank, node_id`` of ``nodes``, that show the anomaly.
     """
 
     what: str
@@ -61,7 +62,7 @@ class Anomaly:
 
     @property
     def sentence(self) -> str:
-        """The anomaly as text: kind, place, interval, alternatives, evidence and remedy."""
+        """A description of the anomaly: place, interval, alternatives, evidence and next step."""
         other = f" This run cannot distinguish it from {', '.join(self.or_else)}." if self.or_else else ""
         return f"{_capital(self.where)}: {self.detail}.{other} Shown by {self.shown_by}. {self.next_step}"
 
@@ -70,7 +71,7 @@ class Anomaly:
 class Diagnosis:
     """The *anomalies* of a run, the most costly first, and *remarks* on the limits of the diagnosis.
 
-    *checked* lists what was checked, as text.
+    *checked* lists the checked messages and computations as text.
     """
 
     anomalies: tuple[Anomaly, ...]
@@ -96,9 +97,9 @@ class Diagnosis:
 def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
     """Return the slow NICs, links and hosts of a run, and its stalled links.
 
-    *nodes* are those of *result* with their properties from the workload (`RunAnalysis.nodes`). Costs come
-    from replaying the run's records with and without each anomaly. Insufficient records raise no error, but
-    are listed in `Diagnosis.remarks`.
+    *nodes* are the nodes of *result* with their properties from the workload (`RunAnalysis.nodes`). Costs
+    come from replays of the run's records with and without each anomaly. Insufficient records raise no error,
+    but are listed in `Diagnosis.remarks`.
     """
     messages = messages_of(result)
     host_of = hosts_of_ranks(result)
@@ -131,14 +132,14 @@ def diagnose(result: Result, nodes: pd.DataFrame) -> Diagnosis:
             anomalies += [_of_part(part, cost_of_part(part, replay, rates)) for part in parts]
             anomalies += [_of_stall(stall, cost_of_stall(stall, replay, rates)) for stall in still]
         hosts = (_of_host(host, cost_of_host(host, replay)) for host in computed)
-        # A host that is slow now and then matters only where others wait for it.
+        # An intermittently slow host matters only if other ranks wait for the host.
         anomalies += [one for one in hosts if one.what != "intermittent host" or one.cost.ns > 0]
     anomalies.sort(key=lambda one: -one.cost.ns)
     return Diagnosis(tuple(anomalies), tuple(checked), tuple(remarks))
 
 
 def _rates(messages: Messages, remarks: list[str]) -> Rates | None:
-    """Return the rates of *messages*; None and the reason if they are insufficient."""
+    """Return the rates of *messages*, or None and a new entry in *remarks* for too few messages."""
     if len(messages) == 0:
         remarks.append(
             "The run has no records of messages between hosts, so slow NICs, links and stalls cannot be "
@@ -164,9 +165,9 @@ def _checked_messages(messages: Messages) -> str:
 
 
 def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[list[SlowPart], list[str]]:
-    """Return *parts* without those that a slow host explains.
+    """Drop slow *parts* that a slow host explains, and return remarks on the dropped parts.
 
-    A host that computes late sends late and in bursts, so that messages after it appear slow.
+    A host that computes late sends late and in bursts, so that its messages appear slow.
     """
     if not hosts:
         return parts, []
@@ -182,9 +183,9 @@ def _without_followers(parts: list[SlowPart], hosts: list[SlowHost]) -> tuple[li
 
 
 def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart], list[str]]:
-    """Return *parts* without opposite directions of NICs that are slow in one direction, and remarks on them.
+    """Drop the opposite direction of NICs that are slow in one direction, and return remarks.
 
-    Acknowledgements of one direction queue behind the data of the other.
+    Acknowledgements of one direction queue behind the data of the other direction.
     """
     kept: list[SlowPart] = []
     remarks = []
@@ -201,7 +202,7 @@ def _without_echoes(parts: list[SlowPart], rates: Rates) -> tuple[list[SlowPart]
 
 
 def _other_direction(suspect: Suspect, rates: Rates) -> Flags:
-    """Return the paths through *suspect*'s NICs in the opposite direction; none if it is slow in both."""
+    """Return a mask of the paths through *suspect*'s NICs in the opposite direction, if slow in only one."""
     ways = rates.sharing.ways
     if bool(suspect.sends) == bool(suspect.receives):
         return np.zeros(len(ways), bool)

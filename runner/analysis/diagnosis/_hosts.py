@@ -12,27 +12,27 @@ from ....converter import NodeType
 from ._messages import Floats
 
 LEAST_SLOWER = 0.15
-"""How much longer computations must last for a host to be named."""
-_TIMES = 16  # intervals, of which a host that is always slow is slow in most
-_TIMES_OF_STOPS = 64  # more, as an interval with a stop and one without must both occur
-_FEW = 1  # computations in an interval
+"""The least relative excess of a host's compute times for the host to be reported."""
+_TIMES = 16  # time intervals; a constantly slow host is slow in most intervals
+_TIMES_OF_STOPS = 64  # shorter intervals, to separate intervals with a stop from intervals without a stop
+_FEW = 1  # least number of computations in an interval
 _DRAWS = 1000
-_MOST_PERMUTED = 1_000_000  # intervals of hosts in all draws together
+_MOST_PERMUTED = 1_000_000  # most (interval, host) entries in all draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
-_FEWEST, _LEAST_SHARE = 3, 0.1  # intervals in which a host that stops now and then is slow, and is not
-_MUCH_MORE = 2.0  # time lost than on any other host
-_SAME = 1e-3  # a simulation gives what was asked for, but for rounding
+_FEWEST, _LEAST_SHARE = 3, 0.1  # least number and share of slow and of normal intervals of a host with stops
+_MUCH_MORE = 2.0  # least ratio of the lost time to the lost time of any other host
+_SAME = 1e-3  # relative difference; a simulation reproduces requested durations except for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
 
 @dataclass(frozen=True, eq=False)
 class SlowHost:
-    """A *host* whose computations take *factor* times the expected time (90 % interval: *low* to *high*).
+    """A *host* that computes *factor* times as long as expected (90 % interval: *low* to *high*).
 
-    *against* names the comparison; *evidence* is ``rank, node_id, took_ns, should_ns`` of the
-    computations that lost most. *share* is the share of time intervals in which it was slow, 1 if it
-    always was.
+    *against* names the reference of the comparison. *evidence* is ``rank, node_id, took_ns, should_ns`` of
+    the computations that lost the most time. *share* is the fraction of time intervals in which the host was
+    slow, 1 for a constantly slow host.
     """
 
     host: str
@@ -51,9 +51,9 @@ class SlowHost:
 def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[SlowHost], list[str]]:
     """Return the hosts that compute slower than others, the slowest first, and remarks on limits.
 
-    *nodes* are those of a run with their properties from the workload; *host_of* is the host of each
-    rank. Durations are compared with the requested ones if these differ, as on real machines, or else
-    with the same computation of other ranks.
+    *nodes* are the nodes of a run with their properties from the workload. *host_of* is the host of each
+    rank. Durations are compared with the requested durations if the two differ, as on real machines.
+    Otherwise, durations are compared with the same computation on other ranks.
     """
     compute, against = _references(nodes)
     compute = compute.assign(host=compute["rank"].map(lambda rank: host_of.get(rank, f"rank {rank}")))
@@ -79,7 +79,7 @@ def slow_hosts(nodes: pd.DataFrame, host_of: Mapping[int, str]) -> tuple[list[Sl
 
 
 def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """Return the computations with their actual and expected durations, and the source of the latter."""
+    """Return the computations with actual and expected durations, and the source of the expected ones."""
     compute = nodes[(nodes["type"] == NodeType.COMP) & (nodes["end_ns"] > nodes["start_ns"])]
     compute = compute.assign(took_ns=compute["end_ns"] - compute["start_ns"])
     asked = compute["duration_ns"]
@@ -97,7 +97,7 @@ def _references(nodes: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _by_time(compute: pd.DataFrame, hosts: list[str], most: int) -> Floats:
-    """Return the logarithm of the slowdown of computations, in at most *most* intervals, by host."""
+    """Return the logarithmic slowdown of computations by time interval (at most *most*) and host."""
     fewest = int(compute.groupby("host").size().min())
     times = int(np.clip(fewest // _FEW, 1, most))
     place = compute.groupby("host")["start_ns"].rank(method="first") - 1
@@ -148,7 +148,7 @@ def _intermittent(
     compared: tuple[pd.DataFrame, str],
     named: set[str],
 ) -> SlowHost | None:
-    """Return the host that loses far more time than any other, even if not in most intervals; or None."""
+    """Return the host that loses far more time than any other host, possibly in few intervals; or None."""
     compute, against = compared
     sound = [place for place, host in enumerate(hosts) if host not in named]
     excess = _excess(logs[:, sound])
@@ -179,7 +179,7 @@ def _intermittent(
 def _slow_host(
     own: pd.DataFrame, factors: tuple[float, float, float], sure: tuple[float, float], against: str
 ) -> SlowHost:
-    """Return the host with the computations *own*; *factors* are the estimate, and its low and high bound."""
+    """Return a slow host with the computations *own*; *factors* are the estimate and its interval."""
     factor, low, high = factors
     confidence, chance = sure
     lost = own["took_ns"] - own["should_ns"]
@@ -191,7 +191,7 @@ def _slow_host(
 
 
 def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
-    """Return the total slowdown of the computations in bootstrap draws."""
+    """Return the total slowdown of the computations *own* in each bootstrap draw."""
     took, should = own["took_ns"].to_numpy(np.float64), own["should_ns"].to_numpy(np.float64)
     chosen = rng.integers(len(own), size=(_DRAWS, len(own)))
     factors: Floats = took[chosen].sum(axis=1) / should[chosen].sum(axis=1)
@@ -199,16 +199,16 @@ def _mean_factors(rng: np.random.Generator, own: pd.DataFrame) -> Floats:
 
 
 def _excess(medians: Floats) -> Floats:
-    """Return the distance of each host (last axis) from the median of the others."""
+    """Return the difference between each host (last axis) and the median of the other hosts."""
     hosts = medians.shape[-1]
     others = [np.median(np.delete(medians, host, axis=-1), axis=-1) for host in range(hosts)]
     return medians - np.stack(others, axis=-1)
 
 
 def _chance(rng: np.random.Generator, logs: Floats, worst: int) -> float:
-    """Return how often the slowest host ranks as high if hosts are permuted in each interval.
+    """Return the share of draws with permuted hosts in which the slowest host ranks as high as *worst*.
 
-    It uses ranks, so that a single disturbed interval does not dominate.
+    The test uses ranks, so that a single disturbed interval does not dominate.
     """
     places = pd.DataFrame(logs).rank(axis=1).to_numpy(np.float64)
     seen = float(places.mean(axis=0)[worst])

@@ -1,4 +1,4 @@
-"""The messages of a result for a diagnosis: their NICs, hosts and times."""
+"""Read the messages of a result for a diagnosis, with their NICs, hosts and times."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ..._result import Result
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 MOST_MESSAGES = 100_000
-"""How many messages are looked at, the first to be sent: their concurrency needs all of a stretch of time."""
-_RANK = "\0rank"  # before the number of a rank that stands for its host
+"""The number of messages to analyse, in sending order, as concurrency needs all messages of an interval."""
+_RANK = "\0rank"  # prefix of a rank number that is used as a host name
 
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """Messages that went through two NICs, in the order in which they were sent.
+    """Messages that went through two NICs, in the order of sending.
 
-    *row* is the row of each in the table ``flows``. *src* and *dst* are indices of NICs with names *nics*,
-    which belong to the hosts *host_of* with names *hosts*. Times are ns. *begun_ns* is *start_ns*, or the
-    later arrival of the previous message on the same path: from then on it had the path for itself.
-    *arriving_ns* is the later arrival of its first byte, by the receiver's clock, if recorded.
+    *row* is the row of each message in the table ``flows``. *src* and *dst* are indices of NICs with names
+    *nics*, which belong to the hosts *host_of* with names *hosts*. Times are in ns. *begun_ns* is the maximum
+    of *start_ns* and the arrival of the previous message on the same path, from which the message has the
+    path exclusively. *arriving_ns* is the arrival of the message's first byte on the receiver's clock, if
+    recorded and later than *begun_ns*.
     """
 
     row: Ints
@@ -48,17 +49,17 @@ class Messages:
         return len(self.row)
 
     def chosen(self, which: npt.NDArray[np.bool_]) -> Messages:
-        """Return the messages for which *which* is true."""
+        """Return the messages selected by the mask *which*."""
         names = ("row", "src", "dst", "size_bytes", "start_ns", "end_ns", "begun_ns", "arriving_ns")
         return dataclasses.replace(self, **{name: getattr(self, name)[which] for name in names})
 
 
 def messages_of(result: Result) -> Messages:
-    """Return the messages of the table ``flows`` of *result*, without those that stayed inside a host.
+    """Return the messages in the table ``flows`` of *result*, without messages inside a host.
 
-    An emulation names NICs and hosts in its provenance (``interfaces``), which ``src_nic`` and ``dst_nic``
-    number; else each rank is a host with one NIC. ``begun_ns``, the departure of a message's first byte,
-    counts as its start if known.
+    An emulation lists NICs and hosts in its provenance (``interfaces``), and ``src_nic`` and ``dst_nic`` are
+    indices into this list. Without an emulation, each rank is a host with one NIC. If known, the departure of
+    a message's first byte (``begun_ns``) counts as the start of the message.
     """
     flows = result.flows.reset_index(drop=True)
     ends = [_ends(flows, end, _interfaces(result)) for end in ("src", "dst")]
@@ -87,7 +88,7 @@ def messages_of(result: Result) -> Messages:
 
 
 def hosts_of_ranks(result: Result) -> dict[int, str]:
-    """Return the host of each rank of *result*, by name as in its `Messages`; one host each if unknown."""
+    """Return the name of each rank's host, as in `Messages`; each rank is a host if hosts are unknown."""
     hosts = {int(rank): _host_name(_own(int(rank))) for rank in result.ranks["rank"]}
     return hosts | {int(one["rank"]): str(one["host"]) for one in _interfaces(result)}
 
@@ -99,11 +100,11 @@ def _interfaces(result: Result) -> Sequence[Mapping[str, Any]]:
 
 
 def _own(rank: int) -> str:
-    return f"{_RANK}{rank:09}"  # sorted as numbers are
+    return f"{_RANK}{rank:09}"  # zero-padded, so that names sort as numbers
 
 
 def _ends(flows: pd.DataFrame, end: str, interfaces: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return the host and the NIC at one *end* of each message; ranks are used if these are not recorded."""
+    """Return the (host, NIC) at one *end* of each message, or the rank as host if none is recorded."""
     if not interfaces or f"{end}_nic" not in flows:
         return [(_own(int(rank)), "") for rank in flows[end]]
     names = [(str(one["host"]), str(one["address"])) for one in interfaces]
@@ -120,7 +121,7 @@ def _nic_name(host: str, nic: str, hosts: Sequence[str], nics: Sequence[tuple[st
 
 
 def _begun_ns(way: Ints, start: Ints, end: Ints) -> Ints:
-    """Return the time from which each message had its path for itself, if messages are sent in sequence."""
+    """Return the time from which each message uses its path exclusively, for messages sent in sequence."""
     table = pd.DataFrame({"way": way, "end": end})
     before = table.groupby("way")["end"].transform(lambda ends: ends.cummax().shift(fill_value=-1))
     begun: Ints = np.maximum(start, before.to_numpy(np.int64))

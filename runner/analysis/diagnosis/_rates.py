@@ -1,8 +1,8 @@
-"""Find NICs and links that are always slow: their messages are slower than those of their peers.
+"""Find NICs and links that are always slow, by comparing the rates of their messages with their peers.
 
-The logarithmic rate of each message is compared with its share of healthy NICs. Medians by interval, path
-and size are used, so that single late messages do not matter; sizes have separate baselines, so that
-latency and slow start do not matter either.
+The logarithmic rate of each message is compared with the message's share of healthy NICs. The comparison uses
+medians by interval, path and size, so that single late messages do not matter. Each size has a separate
+baseline, so that latency and slow start do not matter.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ._sharing import Sharing
 from ._suspects import Flags, Suspect, suspects_of
 
 LEAST_SLOWER = 0.12
-"""How much slower something must be to be named: ways of one healthy network differ by less."""
+"""The least relative slowdown of a reported part. The paths of a healthy network differ by less."""
 _MOST_SLOW = 3
 _MOST_TIMES = 16
-_FEW = 3  # messages of a way in a interval, on average
+_FEW = 3  # least average number of messages per path and interval
 _REFINED = 6
 _MUCH_WORSE = 3.0
 _ROUNDS = 6
@@ -31,19 +31,19 @@ _DRAWS = 400
 _MOST_FITS = 20_000
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS, _PEERS = 4.0, 2.5
-_SEVERAL = 3  # ways
+_SEVERAL = 3  # paths
 _FLOOR = 0.02
-_MODEL_ERROR = 0.03  # of a rate: what latency and unequal shares leave in it, however many messages there are
+_MODEL_ERROR = 0.03  # relative error of a rate by latency and unequal shares, even with many messages
 _LEAST_EXPLAINED = 0.3
-_INCAST = 0.25  # of a sound NIC's rate, which it may not reach while several send to it: TCP's cost of that
-_ALONE = 1.5  # messages at once, at most, for one that has its NIC for itself
+_INCAST = 0.25  # share of a healthy NIC's rate that TCP may lose while several senders send to the NIC
+_ALONE = 1.5  # most concurrent messages at a NIC that counts as used by a single message
 _SEVERAL_ALONE = 8
-_SMALL = 0.1  # of the size that half of all bytes are in messages of: below, latency tells more than rates
+_SMALL = 0.1  # share of the byte-weighted median size; latency dominates the rates of smaller messages
 
 
 @dataclass(frozen=True, eq=False)
 class SlowPart:
-    """A suspect that was slow: its *factor* (0.5: at half the rate) within *low* to *high* (90 %)."""
+    """A slow suspect, with its *factor* (0.5: at half the rate) and the 90 % interval *low* to *high*."""
 
     suspect: Suspect
     factor: float
@@ -58,9 +58,9 @@ class SlowPart:
 class Rates:
     """The logarithmic rates of *messages* relative to their shares of healthy NICs, and their groups.
 
-    *large* marks messages that are large enough to show rates, *time* is the interval of each, *size*
-    its class of sizes. *applied* are the slow parts found so far, *log_rate* is the remainder with
-    them.
+    *large* marks messages that are large enough to show rates. *time* is the interval of each message, and
+    *size* is its size class. *applied* are the slow parts found so far, and *log_rate* is the rate relative
+    to the shares with these slow parts.
     """
 
     messages: Messages
@@ -73,7 +73,7 @@ class Rates:
     offsets: Floats = field(default_factory=lambda: np.zeros(0))
 
     def with_slow(self, applied: Sequence[tuple[Suspect, float]]) -> Rates:
-        """Return the rates relative to the shares if the *applied* suspects are slow by their factors."""
+        """Return the rates relative to the shares with the *applied* suspects slowed by their factors."""
         nics = len(self.messages.nics)
         sends, receives, ways = np.ones(nics), np.ones(nics), dict[int, float]()
         for suspect, factor in applied:
@@ -85,7 +85,7 @@ class Rates:
         return Rates(self.messages, self.sharing, self.large, self.time, self.size, log_rate, tuple(applied))
 
     def medians(self) -> Floats:
-        """Return the median rate by interval, path and size class; NaN without messages."""
+        """Return the median logarithmic rate by interval, path and size class, NaN without messages."""
         times, ways, sizes = int(self.time.max()) + 1, len(self.sharing.ways), int(self.size.max()) + 1
         cell = (self.time * ways + self.sharing.way_of) * sizes + self.size
         chosen = np.flatnonzero(self.large)
@@ -98,7 +98,7 @@ class Rates:
 
     @property
     def baselines(self) -> Floats:
-        """The logarithmic rate of healthy messages of each size class, that of a NIC with one message."""
+        """The median logarithmic rate of messages on healthy paths, by size class."""
         table = _nanmedian(self.medians(), 0)
         on = np.zeros(len(self.sharing.ways), bool)
         for suspect, _ in self.applied:
@@ -111,8 +111,8 @@ class Rates:
 def measure_rates(messages: Messages) -> Rates:
     """Return the rates of *messages*, sent in sequence or concurrently on each path.
 
-    Of these two models of connections, the one with less varying rates is used. If arrivals of first
-    bytes are known, the time before counts as latency.
+    The model of connections with the least variation of rates is used. If the arrivals of first bytes are
+    known, a third model counts the time before these arrivals as latency.
     """
     candidates = []
     for begun in (messages.start_ns, messages.begun_ns, messages.arriving_ns):
@@ -133,7 +133,7 @@ def _spread(rates: Rates) -> float:
 
 
 def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
-    """Return the size class of each message, in factors of the square root of two, and which are large."""
+    """Return each message's size class, in factors of the square root of 2, and a mask of large messages."""
     ordered = np.sort(size_bytes)
     half = ordered[np.searchsorted(np.cumsum(ordered), ordered.sum() / 2)]
     steps = np.rint(2 * np.log2(size_bytes)).astype(np.int64)
@@ -141,7 +141,7 @@ def _sizes(size_bytes: Ints) -> tuple[Ints, Flags]:
 
 
 def _times(messages: Messages, ways: int) -> Ints:
-    """Return the interval in which each message was sent; intervals have several messages per path."""
+    """Return the index of the time interval of each message, with several messages per path and interval."""
     number = int(np.clip(len(messages) // max(1, _FEW * ways), 1, _MOST_TIMES))
     return np.arange(len(messages)) * number // max(1, len(messages))
 
@@ -149,10 +149,10 @@ def _times(messages: Messages, ways: int) -> Ints:
 def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
     """Return the parts that are always slow, the worst first, and the remaining *rates*.
 
-    A suspect is named if it explains the rates better than any other, by more than paths of a healthy
-    network differ, in nearly all draws of intervals, and by more than chance: its effect exceeds the
-    largest effect of any suspect with randomly permuted paths, so that many suspects cause no false
-    alarms.
+    A suspect is reported if it explains the rates better than any other suspect in nearly all draws of
+    intervals, and if its slowdown exceeds the differences between paths of a healthy network. The effect of
+    the suspect must also exceed the largest effect of any suspect with randomly permuted paths, so that many
+    suspects cause no false alarms.
     """
     suspects = suspects_of(rates.messages, rates.sharing.ways)
     parts = _slow_together(rates, suspects)
@@ -169,9 +169,9 @@ def slow_parts(rates: Rates) -> tuple[list[SlowPart], Rates]:
 
 
 def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
-    """Return the NICs that are slow together, the slowest first; none if no group of NICs differs.
+    """Return the group of NICs that are slow together, the slowest first, or an empty list.
 
-    With half of a small network slow, no single suspect differs from the rest.
+    If half of the NICs in a small network are slow, no single suspect differs from the rest.
     """
     group = slow_group(rates.messages, rates.time)
     if (
@@ -199,8 +199,9 @@ def _slow_together(rates: Rates, suspects: Sequence[Suspect]) -> list[SlowPart]:
 def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float], Floats]:
     """Return the factors of *slow* NICs, and the logarithms of their errors in draws of intervals.
 
-    With the factors, messages through one slow NIC are as fast as those through none. Messages through
-    healthy NICs gain the bandwidth that slow NICs leave unused, so the first factors are too low.
+    Relative to the shares with these factors, messages through one slow NIC are as fast as messages through
+    healthy NICs. Messages through healthy NICs gain the bandwidth that slow NICs leave unused, so the first
+    factors are too low.
     """
     ons = np.array([one.on for one in slow])
     crossed = ons.sum(axis=0)
@@ -213,7 +214,7 @@ def _refined_together(rates: Rates, slow: Sequence[Suspect]) -> tuple[list[float
     for _ in range(2 * _ROUNDS):
         tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
         factors = [
-            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # in full, steps overshoot
+            float(np.clip(factor * np.exp(step / 2), 1e-4, 1.0))  # half steps, because full steps overshoot
             for factor, step in zip(factors, steps(_nanmedian(tables, 0)), strict=True)
         ]
     tables = rates.with_slow([*rates.applied, *zip(slow, factors, strict=True)]).medians()
@@ -237,7 +238,7 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
     best = int(np.argmin([_fit(_nanmedian(table, 0), on)[0] for table, on in zip(tables, ons, strict=True)]))
     suspect, (factor, changed) = suspects[likely[best]], refined[best]
     draws = _draws(rng, tables, ons)
-    # A draw for one direction of a NIC, or for a way of it, is none against the NIC.
+    # A draw that selects one direction or one path of a NIC also supports the NIC.
     parts = np.array([not (on & ~suspect.on).any() for on in ons])
     winners = np.argmin(draws[:, :, 0], axis=1)
     won = parts[winners]
@@ -261,10 +262,10 @@ def _slowest(rates: Rates, suspects: Sequence[Suspect]) -> SlowPart | None:
 
 
 def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
-    """Return whether several concurrent senders explain that the NIC received slowly.
+    """Return whether several concurrent senders (incast) explain that a NIC received slowly.
 
-    With several senders, even a healthy NIC receives below its rate; a slow one is also slow with a
-    single sender.
+    With several senders, even a healthy NIC receives below its rate. A slow NIC is also slow with a single
+    sender.
     """
     if factor < 1 - _INCAST:
         return False
@@ -277,7 +278,7 @@ def _may_be_incast(rates: Rates, suspect: Suspect, factor: float) -> bool:
 
 
 def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> Suspect:
-    """Return *suspect* with the names of its parts that are nearly as well supported by the draws."""
+    """Return *suspect* with the names of other suspects that over 10 % of the draws support."""
     shares = np.bincount(winners, minlength=len(likely)) / len(winners)
     named = [one.name for one, share in zip(likely, shares, strict=True) if share > 1 - _LEAST_CONFIDENCE]
     others = dict.fromkeys((*suspect.others, *named))
@@ -286,9 +287,9 @@ def _with_others(suspect: Suspect, likely: Sequence[Suspect], winners: Ints) -> 
 
 
 def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rates]:
-    """Return the factor with which the shares of all messages fit, and the remaining rates.
+    """Refine the *factor* of a suspect to fit the shares of all messages, and return the remaining rates.
 
-    A slow NIC leaves bandwidth to competing messages, so that the first factor is too low.
+    A slow NIC leaves bandwidth to competing messages, so the first factor is too low.
     """
     for _ in range(_ROUNDS):
         changed = rates.with_slow([*rates.applied, (suspect, factor)])
@@ -300,18 +301,18 @@ def _refined(rates: Rates, suspect: Suspect, factor: float) -> tuple[float, Rate
 
 
 def _step(rates: Rates, on: Flags) -> float:
-    """Return the distance of paths *on* from the others, as a logarithm; paths of one NIC count together."""
+    """Return the logarithmic rate of paths *on* relative to the others; three or more paths are pooled."""
     if on.sum() >= _SEVERAL:
         return _pooled(rates, on)
     return _fit(_nanmedian(rates.medians(), 0), on)[1]
 
 
 def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: Floats) -> float:
-    """Return the slowdown by chance of suspects similar to *suspect*, after accounting for it.
+    """Return the random slowdown of suspects similar to *suspect*, with the effect of *suspect* removed.
 
-    Paths that share a NIC take turns, so that each may deviate although their sum does not: suspects
-    with several paths are compared with their peers as a whole, and those with one or two with the
-    other paths.
+    Paths that share a NIC alternate, so that each path may deviate although their sum does not. Suspects with
+    several paths are compared with their peers as a whole. Suspects with one or two paths are compared with
+    the other paths.
     """
     peers = [one for one in suspects if one.kind == suspect.kind and one is not suspect]
     if suspect.on.sum() >= _SEVERAL and peers:
@@ -324,13 +325,13 @@ def _noise(suspects: Sequence[Suspect], suspect: Suspect, rates: Rates, table: F
 
 
 def _explained(before: Floats, after: Floats, on: Flags) -> float:
-    """Return the share of the differences of the paths (*before*) that is explained (*after*)."""
+    """Return the share of the differences between paths that a suspect explains, from *before* to *after*."""
     ways = _ways_rates(_nanmedian(before, 0), np.zeros(len(on), bool))
     return 1 - _fit(_nanmedian(after, 0), on)[0] / max(float(np.nansum(np.abs(ways))), 1e-9)
 
 
 def _pooled(rates: Rates, on: Flags) -> float:
-    """Return the logarithm of the total rate of the messages *on* some paths, relative to all others."""
+    """Return the logarithm of the total rate of messages on paths *on*, relative to all other messages."""
     own = on[rates.sharing.way_of]
     size = rates.messages.size_bytes.astype(np.float64)
     carried = size / np.exp(rates.log_rate)
@@ -345,20 +346,20 @@ def _pooled(rates: Rates, on: Flags) -> float:
 
 
 def _ways_rates(table: Floats, on: Flags) -> Floats:
-    """Return one rate for each path of *table* (paths, sizes), relative to those not *on*; NaN if unknown."""
+    """Return the rate of each path of *table* (paths, sizes) relative to paths not *on*, NaN if unknown."""
     against = table - _nanmedian(table[~on], 0)
     return against[:, 0] if against.shape[1] == 1 else _nanmean(against, 1)
 
 
 def _fit(table: Floats, on: Flags) -> tuple[float, float]:
-    """Return the residual of a common factor of the paths *on*, and its logarithm."""
+    """Fit a common factor to the paths *on*, and return the residual and the logarithm of the factor."""
     ways = _ways_rates(table, on)
     log_factor = _median(ways[on])
     return float(np.nansum(np.abs(ways - np.where(on, log_factor, 0.0)))), log_factor
 
 
 def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Flags]) -> Floats:
-    """Return the residual of each suspect, and the error of its factor, in draws of intervals."""
+    """Return the residual and the factor's error of each suspect in each bootstrap draw of intervals."""
     times = len(tables[0])
     result = np.empty((_DRAWS, len(tables), 2))
     for draw in range(_DRAWS):
@@ -369,7 +370,7 @@ def _draws(rng: np.random.Generator, tables: Sequence[Floats], ons: Sequence[Fla
 
 
 def _chance(rng: np.random.Generator, medians: Floats, suspects: Sequence[Suspect], named: Suspect) -> float:
-    """Return how often any suspect explains as much as *named* if paths are permuted."""
+    """Return the share of draws with permuted paths in which any suspect explains as much as *named*."""
 
     def explained(table: Floats, suspect: Suspect) -> float:
         return float(-_fit(table, suspect.on)[1] * suspect.on.sum() ** 0.5)
@@ -406,6 +407,6 @@ def _median(values: Floats) -> float:
 
 
 def _middle(values: Floats, axis: int) -> Floats:
-    """Return the median of few numbers, none of them NaN, in a third of the time that `np.median` takes."""
+    """Return the median of few numbers without NaN, in a third of the time of `np.median`."""
     ordered, count = np.sort(values, axis=axis), values.shape[axis]
     return np.asarray((ordered.take((count - 1) // 2, axis) + ordered.take(count // 2, axis)) / 2)

@@ -1,7 +1,7 @@
-"""The expected rate of each message, given the messages that shared its NICs in flight.
+"""Compute the expected rate of each message from the concurrent messages on its NICs.
 
-NICs send and receive at separate rates. Messages share them like TCP connections or credits on average:
-each gets an equal share of the NIC that limits it (max-min fairness).
+NICs send and receive at separate rates. Messages share NICs like TCP connections or credits on average: each
+message gets an equal share of the NIC that limits the message (max-min fairness).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-_CELLS = 4_000_000  # of an array of situations by ways, at a time
+_CELLS = 4_000_000  # most entries of an array of situations by paths that is computed at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """The messages in flight over time.
+    """The numbers of messages in flight on each path over time.
 
-    *way_of* is the index of each message's pair of NICs in *ways* (n, 2). *first* and *last* are the
-    instants between which each message was in flight; *situation* is the row of *counts* (n, ways) with the
+    *way_of* is the index of each message's pair of NICs in *ways* (n, 2). Each message was in flight from
+    instant *first* to instant *last*. *situation* is the row of *counts* (n, ways) with the numbers of
     messages in flight after each instant, for *lasted_ns*.
     """
 
@@ -51,10 +51,10 @@ class Sharing:
         return cls(way_of, ways, first, last, situation.reshape(-1), counts.astype(np.float64), lasted, nics)
 
     def carried(self, sends: Floats, receives: Floats, ways: Mapping[int, float] | None = None) -> Floats:
-        """Return the bytes of each message that its NICs could carry while it was in flight.
+        """Return the bytes that the NICs could carry for each message while the message was in flight.
 
-        *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate;
-        *ways* has the rates of paths that are slower than both their NICs.
+        *sends* and *receives* are the rates of the NICs, in bytes per ns or as shares of another rate. *ways*
+        has the rates of paths that are slower than their two NICs.
         """
         rates = self._rates(sends, receives, ways or {})
         carried = np.empty(len(self.way_of))
@@ -65,7 +65,7 @@ class Sharing:
         return carried
 
     def senders(self) -> Floats:
-        """Return the average number of concurrent messages at each message's receiving NIC, with itself."""
+        """Return the mean number of concurrent messages, including the message, at its receiving NIC."""
         into = self.counts @ (self.ways[:, 1:] == np.arange(self.num_nics))
         result = np.ones(len(self.way_of))
         passed = np.concatenate([[0.0], np.cumsum(self.lasted_ns)])
@@ -93,7 +93,7 @@ class Sharing:
 
 
 def _fair(counts: Floats, through: Floats, limits: Floats) -> Floats:
-    """Return max-min fair rates: the most loaded NICs are divided first, then the next of the rest."""
+    """Return max-min fair rates, dividing the most loaded NIC first, then the most loaded of the rest."""
     rates = np.zeros_like(counts)
     rows = np.arange(len(counts))
     open_ = counts > 0

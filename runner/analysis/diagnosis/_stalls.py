@@ -1,4 +1,4 @@
-"""Find stalled links: their messages in flight at one time are all late by a similar amount."""
+"""Find stalled links, on which all messages in flight at one time are late by a similar amount."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ._suspects import Flags, Suspect, suspects_of
 
 _MOST_STALLS = 5
 _CHANCE = 1e-3
-_SUPPORT = 0.4  # of what the latest message lost: others that lost as much were held up by the same
-_LEAST_SHARE = 0.02  # of the whole time; shorter ones are not worth a name
+_SUPPORT = 0.4  # share of the latest message's loss from which other late messages have the same cause
+_LEAST_SHARE = 0.02  # share of the whole time; shorter stalls are not reported
 _EXPLAINED = 0.8
-_LESS = 0.5  # how much messages count that began when a link stood still, or right after
+_LESS = 0.5  # weight of messages that began during a stall or directly after
 
 
 @dataclass(frozen=True, eq=False)
 class Stall:
-    """A *suspect* that carried nothing for about *lasted_ns*, between *begin_ns* and *end_ns*.
+    """A *suspect* that carried no data for about *lasted_ns*, between *begin_ns* and *end_ns*.
 
-    *shortest_ns* and *longest_ns* are the smallest and largest loss of its messages; *chance* is the
-    probability that the latest of this number of messages is as late without a cause.
+    *shortest_ns* and *longest_ns* are the smallest and largest loss of the suspect's messages. *chance* is
+    the probability that the latest of equally many messages is as late without a cause.
     """
 
     suspect: Suspect
@@ -43,9 +43,9 @@ class Stall:
 def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
     """Return the stalls of links, the longest first, and sentences on pauses of the whole machine.
 
-    A message counts as late if it exceeds the maximum that the exponential tail of all messages' lateness
-    allows. The suspect that explains most of the simultaneously late messages, and no punctual one, is
-    named. If everything in flight was late, the machine paused instead of a link.
+    A message counts as late if its lateness exceeds the maximum of the exponential tail of all messages'
+    lateness. The suspect that explains most of the simultaneously late messages, and no punctual message, is
+    reported. If all messages in flight were late, the machine paused instead of a link.
     """
     late = late_ns(rates)
     limit, tail = _limit_ns(late, rates)
@@ -63,14 +63,14 @@ def stalls(rates: Rates) -> tuple[list[Stall], list[str]]:
             result.append(stall)
         else:
             remarks.append(_everything(late, group, window))
-        # What was late because it began in the same time, or right after it, has the same cause.
+        # Late messages that began during the stall or directly after the stall have the same cause.
         open_ &= (end <= window[0]) | (begun >= window[1] + round(late[worst]))
         open_[worst] = False
     return sorted(result, key=lambda stall: -stall.lasted_ns), remarks
 
 
 def late_ns(rates: Rates) -> Floats:
-    """Return the excess of each message's duration over that of its size and share."""
+    """Return the excess (ns) of each message's duration over the expected duration by size and share."""
     begun, end = _in_flight(rates)
     rest = np.minimum(0.0, rates.log_rate - rates.baselines[rates.size])
     late: Floats = (end - begun) * (1 - np.exp(rest))
@@ -85,7 +85,7 @@ def _in_flight(rates: Rates) -> tuple[Ints, Ints]:
 
 
 def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
-    """Return the maximum lateness by chance, and the start and scale of the tail."""
+    """Return the maximum random lateness (ns), and the start and scale of the exponential tail."""
     middle, high = (float(value) for value in np.quantile(late, (0.5, 0.9)))
     scale = max((high - middle) / np.log(5), 1.0)
     limit = middle + scale * np.log(0.5 * len(late) / _CHANCE)
@@ -94,7 +94,7 @@ def _limit_ns(late: Floats, rates: Rates) -> tuple[float, tuple[float, float]]:
 
 
 def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, tuple[int, int]]:
-    """Return the messages that were late together with *worst*, and the time when all were in flight."""
+    """Return the messages late at the same time as *worst*, and the time with all messages in flight."""
     least = _SUPPORT * late[worst]
     window = (int(begun[worst]), int(end[worst]))
     order = np.argsort(-late)
@@ -108,7 +108,7 @@ def _together(worst: int, late: Floats, begun: Ints, end: Ints) -> tuple[Ints, t
 
 
 def _after(group: Ints, window: tuple[int, int], late: Floats, begun: Ints, limit: float) -> Ints:
-    """Return the late messages that began directly after *group*, as they indicate the same link."""
+    """Return the late messages that began directly after *group*, which indicate the same link."""
     soon = (late > limit) & (begun >= window[0]) & (begun < window[1] + np.median(late[group]))
     soon[group] = False
     return np.flatnonzero(soon)
@@ -131,7 +131,7 @@ def _named(
     held = np.bincount(way_of[group], minlength=ways) + _LESS * np.bincount(way_of[after], minlength=ways)
     moved = np.bincount(way_of[punctual], minlength=ways).astype(np.float64)
     scores = np.array([_explained(held, moved, suspect.on) for suspect in suspects])
-    # Of those that explain as much, the one of the fewest ways is what was seen.
+    # Among suspects that explain equally much, the suspect with the fewest paths is chosen.
     best = min(
         range(len(suspects)),
         key=lambda place: (-round(float(scores[place]), 2), suspects[place].on.sum()),
@@ -156,7 +156,7 @@ def _named(
 
 
 def _explained(held: Floats, moved: Floats, on: Flags) -> float:
-    """Return the share of the late messages on a suspect, minus its punctual ones."""
+    """Return the share of late messages on a suspect's paths, minus the share of punctual messages."""
     return float((held[on].sum() - moved[on].sum()) / held.sum())
 
 

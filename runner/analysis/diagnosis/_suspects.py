@@ -1,4 +1,4 @@
-"""The suspects: NICs, hosts, and paths between two NICs."""
+"""List the suspects of a diagnosis: NICs, hosts, and paths between two NICs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A suspect: its *kind*, the NICs that would *send* and *receive* slower, or one *way* (path).
+    """A suspect of a *kind*: NICs that may send (*sends*) or receive (*receives*) slowly, or a path (*way*).
 
-    *on* marks the paths through it. *others* are the names of indistinguishable suspects, through which
-    the same messages go.
+    *on* marks the paths through the suspect. *others* are the names of indistinguishable suspects, which have
+    the same messages.
     """
 
     kind: str
@@ -31,7 +31,7 @@ class Suspect:
     others: tuple[str, ...] = ()
 
     def rates(self, factor: float, num_nics: int) -> tuple[np.ndarray, np.ndarray, dict[int, float]]:
-        """Return the rates of all NICs, and of slow paths, as shares of a healthy NIC's."""
+        """Return the rates of all NICs and of slow paths, as shares of a healthy NIC's rate."""
         sends, receives = np.ones(num_nics), np.ones(num_nics)
         sends[list(self.sends)] = factor
         receives[list(self.receives)] = factor
@@ -41,8 +41,8 @@ class Suspect:
 def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
     """Return all suspects of the paths *ways* (n, 2) of *messages*.
 
-    A part that all messages go through is excluded, as it cannot be compared. Of several with the same
-    messages, the first is kept and names the others.
+    A suspect on the path of all messages is excluded, because no other messages exist for a comparison. Among
+    suspects with the same messages, the first suspect is kept and lists the names of the others.
     """
     src, dst = ways[:, 0], ways[:, 1]
     suspects: list[Suspect] = []
@@ -68,9 +68,9 @@ def suspects_of(messages: Messages, ways: Ints) -> list[Suspect]:
 
 
 def _distinguishable(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """Return *suspects* without those with no paths, all paths, or the same paths as another.
+    """Drop suspects with no paths, with all paths, or with the same paths as another suspect.
 
-    If a NIC's direction has a single path, the path is named, as only that was observed.
+    If a NIC's direction has a single path, the path is kept, because only the path was observed.
     """
     groups: dict[bytes, list[Suspect]] = {}
     for suspect in suspects:

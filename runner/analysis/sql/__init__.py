@@ -1,4 +1,4 @@
-"""Free questions: read-only SQL over the tables of a run."""
+"""Query the tables of a run with read-only SQL."""
 
 from ._query import query_run as query_run
 from ._tables import SQL_EXAMPLES as SQL_EXAMPLES

@@ -1,4 +1,4 @@
-"""Ask a run's tables in SQL: read-only, within time and memory, in a process that can be ended."""
+"""Query a run's tables in SQL, read-only, in a separate process with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Watch = Callable[["subprocess.Popen[bytes]"], None]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The resulting rows, up to the requested number; *more*: there are others."""
+    """The rows of a query, up to the requested number; *more* is true if the query has further rows."""
 
     table: pd.DataFrame
     more: bool
@@ -48,9 +48,10 @@ def query_run(
 ) -> Answer:
     """Return up to *rows* rows of *sql*, one SELECT over the tables of *run* in `SQL_TABLES`.
 
-    It runs in a process without files and network; *watch* is called with the process, to be able to end
-    it. Raises `UsageError` for SQL that is invalid or would change data, `BackendTimeout` if it exceeds the
-    time or memory limit, `BackendUnavailable` without DuckDB, and `Cancelled`.
+    The query runs in a process without access to files and network. *watch* is called with the process, so
+    that the caller can end the process. Raises `UsageError` for SQL that is invalid or would change data,
+    `BackendTimeout` if the query exceeds the time or memory limit, `BackendUnavailable` without DuckDB, and
+    `Cancelled`.
     """
     if find_spec("duckdb") is None:
         raise BackendUnavailable("SQL needs DuckDB; install it with 'pip install chakrascope[query]'.")
@@ -63,7 +64,7 @@ def query_run(
         head | {"columns": {name: COLUMN_TABLES[name].names for name in chosen if name in COLUMN_TABLES}},
         partial(_tables, run, chosen),
     )
-    if answer.get("error") and answer["partial"]:  # what DuckDB proposes instead may be a column left out
+    if answer.get("error") and answer["partial"]:  # DuckDB's suggestion may lack columns that were not sent
         answer = ask(head | {"columns": {}}, partial(_tables, run, chosen))
     if "refused" in answer:
         raise UsageError(
@@ -78,12 +79,12 @@ def query_run(
     for place, dtype in enumerate(table.dtypes):
         values = [row[place] for row in rows_found[:rows]]
         if dtype.kind == "f" and not any(isinstance(value, float) for value in values):
-            table.isetitem(place, pd.Series(values, dtype=object))  # NULL makes no integer a float
+            table.isetitem(place, pd.Series(values, dtype=object))  # keep integers in a column with NULL
     return Answer(table, len(rows_found) > rows)
 
 
 def _tables(run: RunAnalysis, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, bytes]:
-    """Return the tables *names* as Arrow streams, of those in *columns* only these."""
+    """Return the tables *names* as Arrow streams, limited to the requested *columns* of each table."""
     from ._streams import stream_of_columns, stream_of_frame  # noqa: PLC0415 - PyArrow takes 0.1 s to import
 
     return {
@@ -102,7 +103,7 @@ def _asked(
     watch: Watch | None,
     memory_bytes: int,
 ) -> dict[str, Any]:
-    """Return the worker's answer: it receives the query, requests columns, and receives them."""
+    """Send the query to the worker, then the columns that the worker requests, and return its answer."""
     command = [sys.executable, "-I", str(_WORKER), str(os.getpid()), inspect.getfile(end_with_parent)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env={}, stdin=pipe, stdout=pipe, stderr=pipe) as worker:
@@ -134,7 +135,7 @@ def _asked(
 
 
 def _needed(worker: subprocess.Popen[bytes], head: Mapping[str, Any]) -> dict[str, list[str]] | None:
-    """Return the columns that the worker needs of the tables in *head*; None if it ended."""
+    """Return the columns that the worker needs from the tables in *head*, None if the worker has ended."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     with suppress(BrokenPipeError):
@@ -150,7 +151,7 @@ def _too_much(memory_bytes: int) -> str:
 
 
 def _explained(error: str) -> str:
-    """Return DuckDB's *error* as a paragraph, without its suggestions, which are not of the run's tables."""
+    """Return DuckDB's *error* as text, with suggestions from the run's tables for an unknown table."""
     unknown = _UNKNOWN.search(error)
     if unknown is not None:
         return f"There is no table '{unknown[1]}'{did_you_mean(unknown[1], SQL_TABLES)}"
@@ -158,5 +159,5 @@ def _explained(error: str) -> str:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Return *names*, with the index appended to repeated ones."""
+    """Return *names* with the index appended to each repeated name."""
     return [name if name not in names[:place] else f"{name}_{place + 1}" for place, name in enumerate(names)]

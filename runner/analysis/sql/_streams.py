@@ -1,4 +1,4 @@
-"""Tables as the Arrow streams that the worker reads."""
+"""Encode tables as Arrow streams for the SQL worker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ._tables import Made
 
 
 def stream_of_columns(columns: Made) -> bytes:
-    """Return *columns* as a stream, texts as dictionaries."""
+    """Encode *columns* as an Arrow stream, with dictionaries for texts."""
     arrays = [
         pa.DictionaryArray.from_arrays(column.numbers, pa.array(column.texts, pa.string()))
         if isinstance(column, TextColumn)
@@ -23,7 +23,7 @@ def stream_of_columns(columns: Made) -> bytes:
 
 
 def stream_of_frame(table: pd.DataFrame) -> bytes:
-    """Return *table*, without its index, as a stream."""
+    """Encode *table* as an Arrow stream, without its index."""
     texts = {str(name): table[name].astype("str") for name in table if table[name].dtype.kind == "O"}
     return _stream(pa.Table.from_pandas(table.assign(**texts), preserve_index=False))
 

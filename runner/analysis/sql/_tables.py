@@ -1,4 +1,4 @@
-"""The tables of a run for SQL: their content, how they are made, and example queries."""
+"""Define the tables of a run for SQL: their content, the functions that make them, and example queries."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Made = Mapping[str, npt.NDArray[Any] | TextColumn]
 
 
 class ColumnTable(NamedTuple):
-    """The ordered names of a table's columns, and functions that make some of them from a run."""
+    """The ordered column names of a table, and a function that makes requested columns from a run."""
 
     names: tuple[str, ...]
     make: Callable[[RunAnalysis, Sequence[str]], Made]
 
 
 def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
-    """Return columns of every executed node, as in `RunAnalysis.nodes`, by rank and id."""
+    """Return the columns *names* of every executed node (see `RunAnalysis.nodes`), by rank and id."""
     recorded = [name for name in names if name in COLUMNS["nodes"]]
     derived = [name for name in names if name not in recorded]
     numbers = [name for name in derived if NODE_COLUMNS[name][0] != "str"]
@@ -56,7 +56,7 @@ def _nodes(run: RunAnalysis, names: Sequence[str]) -> Made:
 
 
 def _slack(run: RunAnalysis, names: Sequence[str]) -> Made:
-    """Return columns of every node with its slack, as in `slack_table`; no rows if it is unknown."""
+    """Return the columns *names* of `slack_table` for every node; no rows if the slack is unknown."""
     try:
         columns = slack_columns(run.result, run.workload)
     except ChakrascopeError:
@@ -80,7 +80,7 @@ COLUMN_TABLES: Mapping[str, ColumnTable] = {
         ("rank", "node_id", "name", "kind", "module", "start_ns", "duration_ns", "slack_ns"), _slack
     ),
 }
-"""The tables by name whose columns are made one by one."""
+"""The tables with columns that are made one by one, by table name."""
 SQL_EXAMPLES: Mapping[str, str] = {
     "Operators by time on the critical path": """\
 SELECT operator, kind, count(*) AS segments, sum(duration_ns) AS on_path_ns
@@ -106,7 +106,7 @@ FROM collectives c GROUP BY ALL ORDER BY size_bytes DESC""",
 SELECT src, dst, bytes, busy_ns, queue_ns FROM links ORDER BY busy_ns DESC LIMIT 20""",
     "Kinds of dependencies": "SELECT kind, count(*) AS edges FROM edges GROUP BY kind ORDER BY edges DESC",
 }
-"""Question -> query."""
+"""Map each example question to a SQL query."""
 _UNITS = {
     "_bytes_per_ns": "bytes/ns (GB/s)",
     "_ns": "ns",
@@ -116,7 +116,7 @@ _NAMED = {"bytes": "bytes", "share": "part of 1", "relative": "part of 1"}
 
 
 class SqlTable(NamedTuple):
-    """A table: its content as a sentence, and the function that makes it from a run."""
+    """A SQL table: a sentence on its content, and the function that makes the table from a run."""
 
     holds: str
     make: Callable[[RunAnalysis], pd.DataFrame]
@@ -169,11 +169,11 @@ SQL_TABLES: Mapping[str, SqlTable] = {
     "slack": SqlTable("how much later a node could end", lambda run: slack_table(run.nodes, run.slack_ns)),
     "runs": SqlTable("the runs of the study", lambda run: run_table(run.study.runs())),
 }
-"""The tables by name."""
+"""The SQL tables by name."""
 
 
 def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
-    """Return a table of a large run; tables with a row per node or edge only have those of one rank."""
+    """Return a table of a large run, with only the nodes or edges of one rank, for its column types."""
     if name == "layers":
         layers: pd.DataFrame = pd.DataFrame(columns=[*LAYER_TYPES]).astype(LAYER_TYPES)
         return layers
@@ -187,7 +187,7 @@ def _head(run: RunAnalysis, name: str) -> pd.DataFrame:
 
 
 def sql_columns(run: RunAnalysis) -> pd.DataFrame:
-    """Return a row per column of every table: ``table, column, type, unit, holds``."""
+    """List the columns of every SQL table: ``table, column, type, unit, holds``."""
     rows = []
     for name, table in SQL_TABLES.items():
         made = _head(run, name) if run.is_large else table.make(run)

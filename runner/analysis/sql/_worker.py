@@ -1,8 +1,8 @@
-"""Answer one query in a separate process, which only has the tables that it was sent.
+"""Answer one query in a separate process that can access only the tables sent to the process.
 
-Run as a script: it reads a header and Arrow tables from standard input, and writes the answer as JSON. It
-opens no file and no connection; the operating system limits its memory beyond the tables, because DuckDB's
-own limit does not count all strings.
+The script reads a header and Arrow tables from standard input, and writes the answer as JSON. The script
+opens no file and no connection. The operating system limits the process's memory beyond the tables, because
+DuckDB's memory limit does not count all strings.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SETTINGS = (
 def main() -> None:
     """Read the query, run it, and write the answer."""
     parent, lifeline = sys.argv[1:]
-    runpy.run_path(lifeline)["end_with_parent"](int(parent))  # a script, it belongs to no package
+    runpy.run_path(lifeline)["end_with_parent"](int(parent))  # this script belongs to no package
     stream = sys.stdin.buffer
     head = json.loads(stream.readline())
     apart = dict.fromkeys(("autoinstall_known_extensions", "autoload_known_extensions"), "false")
@@ -58,10 +58,10 @@ def main() -> None:
 def _needed(
     connection: duckdb.DuckDBPyConnection, sql: str, columns: dict[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Return the *columns* of tables that *sql* may read; tables that it may read whole are omitted.
+    """Return the *columns* of tables that *sql* may read, or an empty dict if *sql* may read all columns.
 
     A column counts as read if its name occurs anywhere in the query. All columns are read if the query may
-    use them without their names: by ``*``, by position, as whole rows, or by an unknown construct.
+    use columns without their names: by ``*``, by position, as whole rows, or by an unknown construct.
     """
     try:
         ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
@@ -80,7 +80,7 @@ def _needed(
 
 
 def _parts(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every mapping in *tree*."""
+    """Yield every mapping in the serialised query *tree*."""
     left = [tree]
     while left:
         part = left.pop()
@@ -109,7 +109,7 @@ def _takes_all(part: dict[str, Any], tables: set[str]) -> bool:
 
 
 def _limit(memory_bytes: int) -> None:
-    """Limit the further memory of this process, and disable core files."""
+    """Limit the additional memory of this process, and disable core dumps."""
     with open("/proc/self/statm", encoding="ascii") as file:
         used = int(file.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + 2 * memory_bytes, used + 2 * memory_bytes))
@@ -134,7 +134,7 @@ def _cut(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return values without a JSON type (decimals, dates, bytes) in a JSON type."""
+    """Convert a value without a JSON type (decimal, date, bytes) to text."""
     return str(value)[:_MOST_TEXT]
 
 

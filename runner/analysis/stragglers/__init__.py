@@ -1,4 +1,4 @@
-"""Which rank, stage or type of operation slows the steps of a job, from a table of its timed operations."""
+"""Find the ranks, stages and types of operation that slow a job's steps, from a table of timed operations."""
 
 from ._stragglers import STRAGGLER_TABLES as STRAGGLER_TABLES
 from ._stragglers import Stragglers as Stragglers

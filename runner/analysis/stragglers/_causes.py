@@ -1,9 +1,10 @@
-"""Why steps are slow: each cause is compared with the what-if of itself alone, and of the job without it.
+"""Find the causes of slow steps by two what-if replays: the ideal job with one cause, and the job without it.
 
-A cause is named if the ideal step with it alone is 3 % longer on average (the threshold of "Understanding
-Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some steps, if that
-is a tenth of the slowdown of these steps, and if it is longer than delays by an operating system's scheduler.
-Steps without a pattern (every n-th, since a step) count only if the average is so without its longest tenth.
+A cause is reported if the ideal step with only this cause is 3 % longer on average (the threshold of
+"Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI 2025), or 10 % longer in some
+steps. The cause must also explain a tenth of the slowdown of these steps, and its delay must exceed delays by
+an operating system's scheduler. If the slow steps have no pattern (every n-th, since a step), the average
+without its longest tenth must also be 3 % longer.
 """
 
 from __future__ import annotations
@@ -28,24 +29,25 @@ _LEAST_SLOWDOWN = 1.03
 _LEAST_IN_SOME_STEPS = 1.1
 _FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
 _LEAST_PART = 0.1
-_LEAST_DELAY_NS = 5_000_000  # a few time slices: shorter steps vary by as much on any machine
-_LEAST_CORRELATION = 0.9  # published: from here on sequence lengths differ
+_LEAST_DELAY_NS = 5_000_000  # a few time slices, as steps vary by up to this time on any machine
+_LEAST_CORRELATION = 0.9  # published threshold from which sequence lengths differ
 _LEAST_FACTOR = 1.03
-_LEAST_EXPLAINED = 0.5  # of the time that no operation accounts for, by the delays of one rank
-_DEVIATIONS = 3  # of the mean of random sequence lengths, within which workers are alike
+_LEAST_EXPLAINED = 0.5  # share of the unexplained time that the delays of one rank must explain
+_DEVIATIONS = 3  # standard deviations of the mean of random sequence lengths; closer workers count as equal
 _MOST_WORKERS = 16
 _STANDS_OUT = 2
 
 
 @dataclass(frozen=True)
 class StragglerCause:
-    """Something that makes steps slow.
+    """A cause of slow steps, with its place, its cost and the evidence.
 
     *kind* is ``sequence``, ``stage``, ``worker``, ``input``, ``gc``, ``descheduled``, ``network`` or
-    ``host``. *slowdown* is that of the ideal step with this cause alone, on average over *steps*, those that
-    it makes slow; *without_ns* is the mean of all steps of the job without it. *when* describes the steps,
-    and *evidence* says why it is this cause. *replica*, *stage* and *rank* are -1 if it has none;
-    *is_regular* means that *steps* are all steps, or have a pattern.
+    ``host``. *steps* are the steps that the cause makes slow. *slowdown* is the mean slowdown of the ideal
+    step with only this cause over *steps*. *without_ns* is the mean time of all steps of the job without the
+    cause. *when* describes the steps, and *evidence* describes the evidence for the cause. *replica*,
+    *stage* and *rank* are -1 if the cause has no single replica, stage or rank. *is_regular* is true if
+    *steps* are all steps, or have a pattern.
     """
 
     kind: str
@@ -62,28 +64,28 @@ class StragglerCause:
 
 
 def causes(replay: Replay, slowdowns: Slowdowns) -> list[StragglerCause]:
-    """Return the causes of the slowdown, those that cost most first."""
+    """Return the causes of the slowdown, sorted by total cost."""
     finder = _Finder(replay, slowdowns)
     every = [
         *finder.sequence(), *finder.stages(), *finder.workers(), *finder.pauses(), *finder.network(),
         *finder.host(),
     ]  # fmt: skip
     if any(cause.kind == "descheduled" for cause in every):
-        # Where processors are short, all that a rank does is late now and then.
+        # If processors are scarce, any operation of a rank is occasionally late.
         every = [cause for cause in every if cause.is_regular or cause.kind == "descheduled"]
     return sorted(every, key=lambda cause: -(cause.slowdown - 1) * len(cause.steps))
 
 
 @dataclass(frozen=True)
 class _Effect:
-    """The slowdown of each step by a cause *alone*, and which steps are *slow* by it."""
+    """The slowdown of each step with a cause *alone*, and a mask of the steps that the cause makes *slow*."""
 
     alone: npt.NDArray[np.float64]
     slow: npt.NDArray[np.bool_]
 
 
 class _Finder:
-    """Searches the kinds of causes in turn; the effect of sequence lengths is removed first."""
+    """A search for each kind of cause in turn, with the effect of sequence lengths removed first."""
 
     def __init__(self, replay: Replay, slowdowns: Slowdowns) -> None:
         self.replay = replay
@@ -93,7 +95,7 @@ class _Finder:
         self.least_factor = _LEAST_FACTOR
 
     def sequence(self) -> Iterator[StragglerCause]:
-        """Yield different sequence lengths as cause: stages vary equally, in both passes."""
+        """Yield different sequence lengths as a cause if micro-batches vary equally on all stages."""
         factors, correlation = micro_batch_factors(self.layout, self.replay.work_ns)
         effect = self._effect(self._alone(factors))
         if effect is not None and correlation >= _LEAST_CORRELATION:
@@ -127,7 +129,7 @@ class _Finder:
             yield self._cause("stage", where, evidence, effect, without, stage=stage)
 
     def workers(self) -> Iterator[StragglerCause]:
-        """Yield workers that compute longer than the others of their stage."""
+        """Yield workers that compute longer than the other workers of their stage."""
         every = worker_factors(self.layout, self.work)
         excess = np.where(every.max(axis=2) >= _LEAST_FACTOR, np.maximum(every - 1, 0).mean(axis=2), 0)
         peers = "the other replicas of its stage" if self.layout.replicas > 1 else "in other steps"
@@ -145,7 +147,7 @@ class _Finder:
                 yield self._cause("worker", where, evidence, effect, without, replica=replica, stage=stage)
 
     def pauses(self) -> Iterator[StragglerCause]:
-        """Yield that ranks wait for input or a processor, or collect garbage, longer than usual."""
+        """Yield pauses as causes: long waits for input or a processor, and long garbage collection."""
         for kind, what in _PAUSES.items():
             places = self.layout.select(kind)
             measured = mask(self.layout, [op.type == kind for op in self.layout.operations])
@@ -165,7 +167,7 @@ class _Finder:
             yield self._cause(kind, where, evidence, effect, without, **place)
 
     def network(self) -> Iterator[StragglerCause]:
-        """Yield transfers that take longer than the median of their type, once all members are there."""
+        """Yield transfers that take longer than the median of their type after all members have arrived."""
         places = slow_transfers(self.replay, self.slowdowns.ideal_ns)
         named = [one for one in places if self._effect(self._measured(one.measured)) is not None]
         for transfers in joined(named):
@@ -180,7 +182,7 @@ class _Finder:
                 yield self._cause("network", transfers.name, evidence, effect, without, **place)
 
     def host(self) -> Iterator[StragglerCause]:
-        """Yield that a rank began operations late, if steps took longer than operations account for."""
+        """Yield a rank that began operations late, if steps took longer than their operations explain."""
         slowdowns = self.slowdowns
         unexplained_ns = slowdowns.recorded_ns - slowdowns.replayed_ns
         effect = self._effect(1 + unexplained_ns / slowdowns.ideal_ns)
@@ -217,7 +219,7 @@ class _Finder:
         return f"rank {self.layout.ranks[replica, stage]} (dp_rank {replica}, stage {stage})"
 
     def _effect(self, alone: npt.NDArray[np.float64]) -> _Effect | None:
-        """Return the steps that a cause makes slow; None if the cause is too small to be reported."""
+        """Return the effect of a cause with the slow steps, None if the cause is too small to report."""
         least = _LEAST_SLOWDOWN if alone.mean() >= _LEAST_SLOWDOWN else _LEAST_IN_SOME_STEPS
         slow = (alone >= least) & ((alone - 1) * self.slowdowns.ideal_ns >= _LEAST_DELAY_NS)
         if slow.sum() < min(len(slow), max(_FEWEST_STEPS, _LEAST_SHARE_OF_STEPS * len(slow))):
@@ -232,7 +234,7 @@ class _Finder:
         return bool(slow.all()) or bool(pattern_text(self.layout.steps, slow))
 
     def _alone(self, factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Return the slowdown of each step where the ideal durations are multiplied with *factors*."""
+        """Return the slowdown of each step with the ideal durations multiplied by *factors*."""
         durations = np.rint(self.replay.ideal_ns[:, None, None] * factors).astype(np.int64)
         return np.asarray(self.replay.step_ns_with(durations) / self.slowdowns.ideal_ns)
 
@@ -241,22 +243,23 @@ class _Finder:
         return np.asarray(self.replay.step_ns(wanted[None])[0] / self.slowdowns.ideal_ns)
 
     def _without(self, factors: npt.NDArray[np.float64]) -> int:
-        """Return the mean step where the measured durations are divided by *factors*."""
+        """Return the mean step time (ns) with the measured durations divided by *factors*."""
         durations = np.rint(self.replay.work_ns / factors).astype(np.int64)
         return self._mean(self.replay.step_ns_with(durations))
 
     def _mean(self, replayed_ns: npt.NDArray[np.int64]) -> int:
-        """Return the mean recorded step time if *replayed_ns* were the replay: delays of hosts remain."""
+        """Return the mean step time (ns) for the replay *replayed_ns* plus the recorded host delays."""
         slowdowns = self.slowdowns
         return round(float((replayed_ns + slowdowns.recorded_ns - slowdowns.replayed_ns).mean()))
 
 
 @dataclass(frozen=True)
 class HostDelay:
-    """Where steps wait for a host: most often before *operation* of *replica* and *stage*.
+    """The delay of steps by a host, most often before *operation* of *replica* and *stage*.
 
-    *is_first* says whether it is the first of its rank in the step; *median_ns* is the median delay there,
-    *total_ns* that of all operations of the rank together.
+    *is_first* is true if the operation is the first operation of its rank in the step. *median_ns* is the
+    median delay before the operation. *total_ns* is the median of the total delay of all operations of the
+    rank.
     """
 
     operation: str
@@ -268,7 +271,7 @@ class HostDelay:
 
 
 def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
-    """Return where the longest delay of each of *steps* is, in most of them."""
+    """Return the host delay at the most frequent place of the longest delay in *steps*."""
     layout = replay.layout
     delays = replay.delays_ns()[:, steps]
     count = delays.shape[1]
@@ -293,7 +296,7 @@ def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
 
 
 _MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
-_LEAST_EXCESS = 0.03  # of the ideal step, in some step
+_LEAST_EXCESS = 0.03  # least excess in any step, as a share of the ideal step
 _MOST_PLACES = 16
 
 
@@ -301,8 +304,9 @@ _MOST_PLACES = 16
 class Transfers:
     """The communication between the same workers, selected by *measured* (operations, replicas).
 
-    *name* describes its place. *replica* and *stage* are -1 if the transfers span all of them; a link leads
-    from *stage* to the next. *ratio* is the mean transfer over the median of its type.
+    *name* describes the place of the transfers. *replica* is -1 if the transfers span all replicas, and
+    *stage* is -1 if the transfers span all stages. A link leads from *stage* to the next stage. *ratio* is
+    the mean transfer time divided by the median of the same type.
     """
 
     name: str
@@ -314,7 +318,7 @@ class Transfers:
 
 
 def slow_transfers(replay: Replay, ideal_step_ns: int) -> list[Transfers]:
-    """Return the places whose transfers could make a step 3 % longer, those that cost most first."""
+    """Return the transfers by place that could make a step 3 % longer, sorted by mean cost."""
     excess = np.maximum(replay.work_ns - replay.ideal_ns[:, None, None], 0)
     costs = []
     for transfers in _places(replay):
@@ -327,7 +331,7 @@ def slow_transfers(replay: Replay, ideal_step_ns: int) -> list[Transfers]:
 
 
 def joined(places: Sequence[Transfers]) -> list[Transfers]:
-    """Return *places* with those of one type as one; *ratio* is that of the slowest."""
+    """Merge the transfers in *places* by type; the merged *ratio* is the ratio of the slowest transfer."""
     by_type: dict[str, list[Transfers]] = {}
     for transfers in places:
         by_type.setdefault(transfers.type, []).append(transfers)
@@ -335,7 +339,7 @@ def joined(places: Sequence[Transfers]) -> list[Transfers]:
 
 
 def _union(places: Sequence[Transfers]) -> Transfers:
-    """Return the union of *places*, which have one type."""
+    """Return the union of transfers in *places*, all of the same type."""
     replicas, stages = {one.replica for one in places}, {one.stage for one in places}
     return Transfers(
         ", ".join(one.name for one in places),
@@ -366,7 +370,7 @@ def _places(replay: Replay) -> Iterator[Transfers]:
 
 
 def _link(replay: Replay, stage: int, replica: int) -> Transfers:
-    """Return the messages between *stage* and the next one of a replica, in both directions."""
+    """Return the messages between *stage* and the next stage of a replica, in both directions."""
     layout = replay.layout
     after = (stage + 1) % layout.stages
     ends = {"forward-send": stage, "forward-recv": after, "backward-recv": stage, "backward-send": after}

@@ -1,9 +1,9 @@
-"""The dependencies of each operation of a step, rebuilt from the schedule of one replica.
+"""Rebuild the dependencies of each operation of a step from the schedule of one replica.
 
-The rules are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025):
-computations run one after the other, messages wait for the computation before them, a receive for the
-computation before the one that needs it, and collectives for all members. One replica's first step gives the
-rules for all replicas and steps, which run the same schedule.
+The rules come from "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025).
+Computations run in sequence. A message waits for the preceding computation. A receive waits for the
+computation before the computation that needs the received data. A collective waits for all members. All
+replicas and steps run the same schedule, so the rules come from the first step of one replica.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEIGHBOUR = {"forward-send": 1, "forward-recv": -1, "backward-send": -1, "backw
 _COUNTERPART = {"forward-send": "forward-recv", "backward-send": "backward-recv"}
 _DATA_PARALLEL = ("params-all-gather", "grads-reduce-scatter", "separate-grads-all-reduce")
 _CLIP, _EMBEDDING = "optimizer-clip-main-grad", "embedding-grads-all-reduce"
-_WAITS = "collectives"  # of a step as one, of all ranks
+_WAITS = "collectives"  # all collectives of a step as one operation of all ranks
 _REDUCE, _SEPARATE, _LAYER_NORM = (
     "grads-reduce-scatter",
     "separate-grads-all-reduce",
@@ -33,11 +33,11 @@ _REDUCE, _SEPARATE, _LAYER_NORM = (
 
 @dataclass(frozen=True)
 class Dependencies:
-    """A step of one replica: *before* has for each operation those it waits for.
+    """The dependencies in a step of one replica: *before* lists the predecessors of each operation.
 
-    *groups* are the operations that wait for each other and end after the last has started; those in
-    *across_replicas* also wait for the same operation of all other replicas. *order* lists the groups (of
-    one operation if it is independent) in topological order.
+    The operations of a group wait for each other and end after the last operation has started. Operations in
+    *across_replicas* also wait for the same operation of all other replicas. *order* lists the groups in
+    topological order, with a group of one for an independent operation.
     """
 
     before: tuple[tuple[int, ...], ...]
@@ -47,7 +47,7 @@ class Dependencies:
 
 
 def dependencies(layout: Layout) -> Dependencies:
-    """Rebuild the dependencies; raises `TraceError` naming operations that do not fit a pipeline."""
+    """Rebuild the dependencies of *layout*; raises `TraceError` for operations that fit no pipeline."""
     rules = _Rules(layout)
     for stage in range(layout.stages):
         rules.add_computations(stage)
@@ -60,7 +60,7 @@ def dependencies(layout: Layout) -> Dependencies:
 
 
 class _Rules:
-    """Collects the rules of one replica's step, stage after stage."""
+    """A collector of the dependency rules of one replica's step, stage by stage."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -72,17 +72,17 @@ class _Rules:
         self._of = places_by_type(layout)
 
     def of(self, stage: int, *types: str) -> list[int]:
-        """Return the operations of *types* on *stage*, by start."""
+        """Return the operations of *types* on *stage*, sorted by start."""
         places = [place for kind in types for place in self._of.get((stage, kind), [])]
         return sorted(places, key=lambda place: (self.start[place], self.layout.operations[place].number))
 
     def chain(self, places: list[int]) -> None:
-        """Let each of *places* wait for the one before it."""
+        """Make each operation in *places* wait for the preceding operation."""
         for first, second in pairwise(places):
             self.before[second].append(first)
 
     def add_computations(self, stage: int) -> None:
-        """Let computations of a stage run one after the other, from the input on."""
+        """Make the computations of a stage run in sequence after the input."""
         if not self.of(stage, *COMPUTE_TYPES):
             raise TraceError(
                 f"Stage {stage} has no forward-compute or backward-compute. Next: export all operations."
@@ -90,7 +90,7 @@ class _Rules:
         self.chain([*self.of(stage, "input"), *self.of(stage, *COMPUTE_TYPES)])
 
     def add_messages(self, stage: int) -> None:
-        """Let sends wait for computations, these for receives, and receives for the previous computation."""
+        """Make sends wait for computations, computations for receives, and receives for computations."""
         for kind in _NEIGHBOUR:
             places = self._of.get((stage, kind), [])
             self.chain(places)
@@ -112,9 +112,10 @@ class _Rules:
     def _matched(
         self, stage: int, kind: str, places: list[int], computations: list[int]
     ) -> list[tuple[int, int]]:
-        """Return each message that is no placeholder, with the number of its computation.
+        """Return each message that is not a placeholder, with the number of its computation.
 
-        Frameworks log receives after the last computation and sends before the first, which never ran.
+        Frameworks log placeholders that never ran: receives after the last computation, and sends before the
+        first computation.
         """
         if not computations:
             return []
@@ -130,11 +131,11 @@ class _Rules:
                 f"Stage {stage} has {len(ran)} {kind} for {len(computations)} computations. Next: export the "
                 "messages of whole steps."
             )
-        skipped = missing if kind.endswith("recv") else 0  # what is missing is the first receive
+        skipped = missing if kind.endswith("recv") else 0  # only the first receive may be missing
         return [(place, number + skipped) for number, place in enumerate(ran)]
 
     def _has_neighbour(self, kind: str, computation: int) -> bool:
-        """Return whether the model continues beyond the chunk of *computation*, so that a message is sent."""
+        """Return whether the model has a chunk next to the chunk of *computation*, which needs a message."""
         chunk = int(self.layout.model_chunks[computation]) + _NEIGHBOUR[kind]
         return 0 <= chunk <= self._last_chunk
 
@@ -143,7 +144,7 @@ class _Rules:
         return int(self.layout.model_chunks[self.layout.select(*COMPUTE_TYPES)].max())
 
     def add_first_backward(self, stage: int) -> None:
-        """Let the first backward messages wait for the last forward computation but one before it."""
+        """Make the first backward messages wait for the second-last computation before the first backward."""
         computations = self.of(stage, *COMPUTE_TYPES)
         types = [self.layout.operations[place].type for place in computations]
         first = types.index("backward-compute") if "backward-compute" in types else 0
@@ -153,9 +154,9 @@ class _Rules:
                     self.before[place].append(computations[first - 2])
 
     def add_data_parallel(self, stage: int) -> None:
-        """Let a chunk's first forward wait for its parameters, and its gradients for its last backward.
+        """Make a chunk's first forward wait for its parameters, and its gradients for its last backward.
 
-        Without a chunk (-1), collectives are of the whole stage.
+        A collective without a chunk (-1) belongs to the whole stage.
         """
         self.chain(self.of(stage, "params-all-gather", _REDUCE))
         chunks = self.layout.chunks
@@ -177,7 +178,7 @@ class _Rules:
         return any(op.type == _SEPARATE for op in self.layout.operations)
 
     def add_end_of_step(self, stage: int) -> None:
-        """Let operations after the last computation run in a fixed order."""
+        """Make the operations after the last computation run in a fixed order."""
         last = max(self.of(stage, *COMPUTE_TYPES), key=lambda place: self.end[place])
         reduces = self._of.get((stage, _REDUCE), [])
         types = [
@@ -195,7 +196,7 @@ class _Rules:
             self.before[after[0]].append(reduces[-1])
 
     def add_groups(self) -> None:
-        """Pair the messages, in the order in which each pair of stages exchanged them; join collectives."""
+        """Pair the messages of each two stages in order of exchange, and group the collectives."""
         stages = self.layout.stages
         for send, receive in _COUNTERPART.items():
             for stage in range(stages):
@@ -218,7 +219,7 @@ class _Rules:
         self.groups += [[int(place)] for place in alone if place not in joined]
 
     def sorted(self) -> Dependencies:
-        """Return the rules with an order in which a step can be replayed."""
+        """Return the dependencies with a topological order in which a step can be replayed."""
         count = len(self.layout.operations)
         communication = np.zeros(count, bool)
         communication[[place for group in self.groups for place in group]] = True

@@ -1,4 +1,4 @@
-"""The operations of a job in many steps as dense arrays: by operation, step and replica."""
+"""Arrange the operations of a job in many steps as dense arrays by operation, step and replica."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Operation:
 class Layout:
     """The steps that have the same operations on all replicas.
 
-    Arrays have the shape (operations, steps, replicas) and are of integer nanoseconds; ``chunks``,
-    ``model_chunks`` and ``micro_batches`` have one number an operation. ``ranks[replica, stage]`` is the
-    rank. *remarks* name the steps that were left out, and why.
+    The arrays of times have the shape (operations, steps, replicas) and are in integer nanoseconds.
+    ``chunks``, ``model_chunks`` and ``micro_batches`` have one number per operation.
+    ``ranks[replica, stage]`` is the rank. *remarks* list the omitted steps with the reasons.
     """
 
     operations: tuple[Operation, ...]
@@ -47,27 +47,27 @@ class Layout:
 
     @property
     def replicas(self) -> int:
-        """How many data-parallel replicas there are."""
+        """The number of data-parallel replicas."""
         return len(self.ranks)
 
     @property
     def stages(self) -> int:
-        """How many pipeline stages there are."""
+        """The number of pipeline stages."""
         return len(self.ranks.T)
 
     @property
     def end_ns(self) -> npt.NDArray[np.int64]:
-        """When each operation ended."""
+        """The end time of each operation in ns (operations, steps, replicas)."""
         return self.start_ns + self.duration_ns
 
     def select(self, *types: str, stage: int = -1) -> npt.NDArray[np.int64]:
-        """Return the places of the operations of *types*, of all stages or one."""
+        """Return the indices of the operations of *types*, on all stages or on one *stage*."""
         wanted = [op.type in types and stage in (-1, op.stage) for op in self.operations]
         return np.flatnonzero(wanted)
 
 
 def lay_out(table: OperationTable) -> Layout:
-    """Return the steps of *table* with the most common operations; raises `TraceError` if there are none."""
+    """Arrange the steps of *table* with the most common operations; raises `TraceError` without any."""
     columns = table.columns
     steps, step_of = np.unique(columns["step"], return_inverse=True)
     kinds, width = len(OPERATION_TYPES), int(columns["number"].max()) + 1
@@ -112,7 +112,7 @@ def _common_steps(
     steps: npt.NDArray[np.int64],
     present: npt.NDArray[np.bool_],
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Return the places of the steps with the most common operations, the same on all replicas."""
+    """Return the indices of the steps with the most common operations, equal on all replicas."""
     whole = (present == present[:, :, :1]).all(axis=(0, 2))
     patterns = [present[:, step, 0].tobytes() for step in range(len(steps))]
     counts = Counter(pattern for pattern, good in zip(patterns, whole, strict=True) if good)
@@ -143,7 +143,7 @@ def _difference(
     step: int,
     wanted: npt.NDArray[np.bool_] | None = None,
 ) -> str:
-    """Return the first difference of *step* from the operations *wanted*, or among its replicas."""
+    """Describe the first difference of *step* from the operations *wanted*, or among its replicas."""
     of_step = present[:, step, :]
     usual = of_step.max(axis=1, keepdims=True) if wanted is None else wanted
     place, replica = (int(index[0]) for index in np.nonzero(of_step != usual))
@@ -152,7 +152,7 @@ def _difference(
 
 
 def places_by_type(layout: Layout) -> dict[tuple[int, str], list[int]]:
-    """Return the places of the operations of each stage and type, by number."""
+    """Return the indices of the operations of each (stage, type), sorted by number."""
     places: dict[tuple[int, str], list[int]] = {}
     for place, operation in enumerate(layout.operations):
         places.setdefault((operation.stage, operation.type), []).append(place)

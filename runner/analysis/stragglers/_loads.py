@@ -1,4 +1,4 @@
-"""How much more computation micro-batches, stages and workers have than their peers, as factors."""
+"""Compare the computation of micro-batches, stages and workers with their peers, as factors."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import numpy.typing as npt
 from ._dependencies import COMPUTE_TYPES
 from ._layout import Layout
 
-_USUAL = 0.1  # the quantile over steps that is a level without what happens in some of them
+_USUAL = 0.1  # the quantile over steps that excludes effects in only some steps
 _Floats = npt.NDArray[np.float64]
 
 
 def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple[_Floats, float]:
-    """Return by how much each computation's micro-batch differs from those at its place in other steps.
+    """Return the time of each micro-batch relative to the same micro-batch in other steps, and a correlation.
 
-    The factors (operations, steps, replicas) are the same on all stages and in both directions: each is the
-    median over them, and 1 where nothing is computed. With them comes the median over workers of the
-    correlation between forward and backward times, within steps: 0.9 or more means that sequence lengths
-    differ (OSDI 2025, as above), 0 is noise. A worker's own level counts in neither, and that of a step only
-    if it has one micro-batch: then forward and backward must be of different stages.
+    The factors (operations, steps, replicas) are the medians over all stages and both directions, and 1 for
+    operations that are not computation. The correlation is the median over workers of the correlation between
+    forward and backward times within steps. A correlation of 0.9 or more means that sequence lengths differ
+    (OSDI 2025, as above), and 0 is noise. The mean level of a worker affects neither result. The level of a
+    step affects the correlation only if the step has one micro-batch. In this case, forward and backward
+    times come from different stages.
     """
     factors = np.ones(work_ns.shape)
     places = layout.select(*COMPUTE_TYPES)
@@ -33,7 +34,7 @@ def micro_batch_factors(layout: Layout, work_ns: npt.NDArray[np.int64]) -> tuple
 
 
 def _batches(layout: Layout, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the micro-batch of each computation: as logged, else its number among those of its chunk."""
+    """Return the micro-batch of each computation as logged, or its order among computations of its chunk."""
     if (layout.micro_batches[places] >= 0).all():
         return layout.micro_batches[places]
     seen: dict[tuple[int, str, int], int] = {}
@@ -52,7 +53,7 @@ def _correlation(
     forward = np.array([layout.operations[place].type == COMPUTE_TYPES[0] for place in places])
     several = len(np.unique(batches)) > 1
     if not several and layout.stages == 1:
-        return 0.0  # a worker that is slow now and then looks the same
+        return 0.0  # an intermittently slow worker has the same correlation
     found = []
     for stage in range(layout.stages):
         pair = []
@@ -69,11 +70,12 @@ def _correlation(
 
 
 def stage_factors(layout: Layout, work_ns: _Floats) -> _Floats:
-    """Return how much longer the computations of each stage take than those of the other stages.
+    """Return the compute time of each stage relative to the median of the other stages.
 
-    The shape is (operations, stages); entries of other stages, and of operations that are not computation,
-    are 1. The factor of a stage and type is the lower median over replicas, so that one slow worker does not
-    count as a long stage, and the lowest tenth of the steps, as a long stage is long in all of them.
+    The shape is (operations, stages). Entries of other stages, and of operations that are not computation,
+    are 1. The level of a stage and type is the lower median over replicas, so that one slow worker does not
+    count as a long stage. Over the steps, the level is the 10 % quantile, because a long stage is long in all
+    steps.
     """
     factors = np.ones((len(layout.operations), layout.stages))
     for kind in COMPUTE_TYPES:
@@ -91,9 +93,10 @@ def stage_factors(layout: Layout, work_ns: _Floats) -> _Floats:
 
 
 def worker_factors(layout: Layout, work_ns: _Floats) -> _Floats:
-    """Return how much longer each worker computes in each step than its peers (replicas, stages, steps).
+    """Return each worker's compute time in each step relative to its peers (replicas, stages, steps).
 
-    Peers are the workers of its stage in the same step; without any, the worker itself in other steps.
+    The peers are the other workers of the same stage in the same step. A worker without peers is compared
+    with itself in other steps.
     """
     of_stage = [layout.select(*COMPUTE_TYPES, stage=stage) for stage in range(layout.stages)]
     loads = np.array([work_ns[places].sum(axis=0).T for places in of_stage])
@@ -101,7 +104,7 @@ def worker_factors(layout: Layout, work_ns: _Floats) -> _Floats:
     if layout.replicas == 1:
         return np.asarray(loads / np.quantile(loads, _USUAL, axis=2, keepdims=True))
     ordered = np.sort(loads, axis=0)
-    # Without the worker, those behind it move up one place.
+    # Without the worker, the larger loads move up one place in the sorted order.
     count = layout.replicas - 1
     ranks = np.argsort(np.argsort(loads, axis=0), axis=0)
     low, high = (

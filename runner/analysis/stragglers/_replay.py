@@ -1,4 +1,4 @@
-"""Replays of steps: exact longest paths over the columns of a layout, of many what-ifs at a time."""
+"""Replay steps as exact longest paths over the columns of a layout, for many what-ifs at a time."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ._dependencies import COMPUTE_TYPES, Dependencies
 from ._layout import Layout
 
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
-_LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before it began is of a clock, and takes none
+_LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before its begin has a clock error and counts 0
 _MOST_NS = 2**62
-_MOST_NUMBERS = 2**24  # in memory at a time
+_MOST_NUMBERS = 2**24  # most array entries in memory at a time
 
 
 class Replay:
-    """Replays a *layout* with other durations, under its *dependencies*.
+    """A replay of a *layout* with other durations, under its dependency *rules*.
 
-    *work_ns* (operations, steps, replicas) is how long each operation took without waiting: computations as
-    measured, communication from the latest start among its members. *ideal_ns* (operations) is its average
-    over all ranks and steps for computation, its median for communication, and that of the lower median over
-    the replicas for input.
+    *work_ns* (operations, steps, replicas) is the duration of each operation without waiting. A computation
+    counts as measured, and communication counts from the latest start among its members. *ideal_ns*
+    (operations) is the mean of *work_ns* over all ranks and steps for computation, and the median for
+    communication. For input, *ideal_ns* is the median over steps of the lower median over replicas.
     """
 
     def __init__(self, layout: Layout, rules: Dependencies) -> None:
@@ -34,7 +34,7 @@ class Replay:
     def step_ns(self, measured: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """Return the step times (what-ifs, steps) if only operations in *measured* have measured times.
 
-        *measured* has the shape (what-ifs, operations, replicas); all other operations take `ideal_ns`.
+        *measured* has the shape (what-ifs, operations, replicas). All other operations take `ideal_ns`.
         """
 
         def block(what_ifs: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -45,7 +45,7 @@ class Replay:
     def step_ns_of_replicas(self) -> npt.NDArray[np.int64]:
         """Return the step times (replicas, steps) if only operations of one replica have measured times.
 
-        All other replicas are equal, so one of them represents all.
+        All other replicas are equal, so one replica represents all other replicas.
         """
 
         def block(replicas: slice, steps: slice) -> npt.NDArray[np.int64]:
@@ -59,7 +59,7 @@ class Replay:
         return self._in_blocks(self.layout.replicas, 2, block)
 
     def step_ns_with(self, durations_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the step times where operations take *durations_ns* (operations, steps, replicas)."""
+        """Return the step times if operations take *durations_ns* (operations, steps, replicas)."""
 
         def block(_: slice, steps: slice) -> npt.NDArray[np.int64]:
             return self._replay(lambda place: durations_ns[place, None, steps])
@@ -69,7 +69,7 @@ class Replay:
     def _in_blocks(
         self, what_ifs: int, replicas: int, block: Callable[[slice, slice], npt.NDArray[np.int64]]
     ) -> npt.NDArray[np.int64]:
-        """Return the step times of *what_ifs* by *block* of some of them and some steps, to bound memory."""
+        """Return the step times of *what_ifs*, computed in blocks of what-ifs and steps to bound memory."""
         steps = len(self.layout.steps)
         columns = max(1, _MOST_NUMBERS // (len(self.layout.operations) * replicas))
         many = max(1, min(what_ifs, columns // steps))
@@ -81,7 +81,7 @@ class Replay:
         return results
 
     def _replay(self, durations: Callable[[int], npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """Return the end of each step, from its begin; *durations* are (what-ifs, steps, replicas)."""
+        """Return the duration (ns) of each step; *durations* returns (what-ifs, steps, replicas) in ns."""
         ends: dict[int, npt.NDArray[np.int64]] = {}
         finish: npt.NDArray[np.int64] | None = None
         for unit in self.rules.order:
@@ -100,11 +100,11 @@ class Replay:
         return finish
 
     def delays_ns(self) -> npt.NDArray[np.int64]:
-        """Return how long each operation began after all that it waits for (operations, steps, replicas).
+        """Return the delay of each operation after its predecessors (operations, steps, replicas) in ns.
 
-        Time that no operation explains: the host was late, or work ran that is not in the table. For
-        communication only the last member counts, as the others wait for it; a receive may begin as late as
-        the previous computation ends.
+        No operation explains a delay: the host was late, or work ran that is not in the table. For
+        communication, only the delay of the last member counts, because the other members wait for the last
+        member. The delay of a receive counts only from the end of the previous computation.
         """
         start, end = self.layout.start_ns, self.layout.end_ns
         begin_of_step = start.min(axis=(0, 2), keepdims=True)[0]
@@ -122,17 +122,17 @@ class Replay:
         return np.maximum(delays, 0)
 
     def _computations_before_receives(self) -> Iterator[tuple[int, int]]:
-        """Yield each receive that a computation waits for, with the computation before that one."""
+        """Yield each receive that a computation waits for, with the preceding computation."""
         types = [operation.type for operation in self.layout.operations]
         for needing, before in enumerate(self.rules.before):
-            if types[needing] not in COMPUTE_TYPES:  # a receive itself waits for others, too
+            if types[needing] not in COMPUTE_TYPES:  # a receive also waits for earlier operations
                 continue
             for computation in (place for place in before if types[place] in COMPUTE_TYPES):
                 yield from ((place, computation) for place in before if types[place].endswith("-recv"))
 
 
 class _Mixed:
-    """Durations of what-ifs: measured where *masks* (what-ifs, operations, replicas) hold, else ideal."""
+    """The durations in what-ifs: measured if in *masks* (what-ifs, operations, replicas), else ideal."""
 
     def __init__(self, replay: Replay, masks: npt.NDArray[np.bool_], window: slice) -> None:
         self._work = replay.work_ns[:, window]
@@ -145,7 +145,7 @@ class _Mixed:
 
 
 def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[np.int64], int]:
-    """Return the time of operations after all members had begun, and how many ended earlier."""
+    """Return the ns of operations after all members had begun, and the number of earlier ends."""
     work, end, backward = layout.duration_ns.copy(), layout.end_ns, 0
     for unit in rules.order:
         if not rules.communication[unit[0]]:
@@ -156,13 +156,13 @@ def _without_waiting(layout: Layout, rules: Dependencies) -> tuple[npt.NDArray[n
             late = transfer <= -_LATE_CLOCK_NS
             backward += int(late.sum())
             work[place] = np.where(late, 0, transfer)
-    waits = layout.select("collectives")  # sums of a step's waits: the least is that for the last member
+    waits = layout.select("collectives")  # the minimum of a step's total waits is the wait of the last member
     work[waits] = layout.duration_ns[waits].min(axis=(0, 2), keepdims=True, initial=_MOST_NS)
     return work, backward
 
 
 def _latest(layout: Layout, rules: Dependencies, unit: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Return when the last member of *unit* began (steps, replicas)."""
+    """Return the start time (ns) of the last member of *unit* (steps, replicas)."""
     latest: npt.NDArray[np.int64] = layout.start_ns[list(unit)].max(axis=0)
     return latest.max(axis=1, keepdims=True) if rules.across_replicas[unit[0]] else latest
 
@@ -172,7 +172,7 @@ def _ideal(layout: Layout, work: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     for kind in {op.type for op in layout.operations}:
         places = layout.select(kind)
         values = work[places]
-        if kind == "input":  # one late rank of two is not usual
+        if kind == "input":  # with two ranks, one late rank must not raise the ideal
             values = np.sort(values, axis=2)[:, :, (layout.replicas - 1) // 2]
         ideal[places] = round(float(values.mean() if kind in _MEAN_TYPES else np.median(values)))
     return ideal

@@ -1,4 +1,4 @@
-"""Series of steps: quantiles, the step at which a level changed, and in which steps something happens."""
+"""Analyse series of steps: the step at which a level changes, and patterns of slow steps."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 from ....support import ordinal_text
 
-_CHANCE = 0.001  # of a change point where there is none
+_CHANCE = 0.001  # probability of a false change point
 _CHANCE_OF_PERIOD = 0.01
-_MOST_STEPS = 8  # named in a sentence
+_MOST_STEPS = 8  # most steps listed in a sentence
 _LEAST_REPEATS = 3
-_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # steps before or after an onset, and the share of them that differs
+_LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # least steps before and after an onset, and the share of exceptions
 
 
 @dataclass(frozen=True)
 class Change:
-    """From *step* on a series has the median *after* instead of *before*."""
+    """A change of a series at *step*, from the median *before* to the median *after*."""
 
     step: int
     before: float
@@ -29,9 +29,10 @@ class Change:
 def level_change(
     steps: npt.NDArray[np.int64], values: npt.NDArray[np.float64], least: float
 ) -> Change | None:
-    """Return where the level of *values* changes by the factor *least* or more, up or down; None if nowhere.
+    """Return the step at which the level of *values* changes by at least the factor *least*, or None.
 
-    Pettitt's test says whether; least squares, with the outer tenth of the values pulled in, say where.
+    The change of the level may be a rise or a fall. Pettitt's test decides whether the level changes. The
+    step of the change comes from least squares with the values clipped to the 5 % and 95 % quantiles.
     """
     if len(values) < 2:
         return None
@@ -43,9 +44,9 @@ def level_change(
 
 
 def _changes(values: npt.NDArray[np.float64]) -> bool:
-    """Return whether *values* change their level, by Pettitt's test of ranks (1979) at one in a thousand.
+    """Return whether *values* change their level, by Pettitt's rank test (1979) at a p-value of 0.001.
 
-    The chance of a change where there is none is ``2 exp(-6 K^2 / (n^3 + n^2))``.
+    The probability of a false change point is ``2 exp(-6 K^2 / (n^3 + n^2))``.
     """
     count = len(values)
     _, places, sizes = np.unique(values, return_inverse=True, return_counts=True)
@@ -55,7 +56,7 @@ def _changes(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _best_split(values: npt.NDArray[np.float64]) -> int:
-    """Return how many of *values* to put before the change, so that both sides vary least."""
+    """Return the number of *values* before the change that minimises the variance of the two sides."""
     before = np.arange(1, len(values))
     sums = np.cumsum(values)
     between = sums[:-1] ** 2 / before + (sums[-1] - sums[:-1]) ** 2 / (len(values) - before)
@@ -63,7 +64,7 @@ def _best_split(values: npt.NDArray[np.float64]) -> int:
 
 
 def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
-    """Return which *steps* are *slow*: all, from a step on, every so many, or a list."""
+    """Describe the *slow* steps: all steps, since a step, every n-th step, or a list of steps."""
     if slow.all():
         return "in all steps"
     numbers = steps[slow].tolist()
@@ -75,9 +76,10 @@ def when_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
 
 
 def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> str:
-    """Return the pattern of the *slow* steps: from or until one of *steps*, or a period; "" without one.
+    """Describe the pattern of the *slow* steps: since a step, until a step, or a period; "" without any.
 
-    A side has few exceptions; if the longer one has more than a short one may, the change must be certain.
+    At most 20 % of the steps on each side of the change may be exceptions. If the total number of exceptions
+    exceeds 20 % of the shorter side, Pettitt's test must confirm the change.
     """
     for word, other in (("since", slow), ("until", ~slow)):
         before, after = np.cumsum(other)[:-1], np.cumsum(~other[::-1])[::-1][1:]
@@ -93,7 +95,7 @@ def pattern_text(steps: npt.NDArray[np.int64], slow: npt.NDArray[np.bool_]) -> s
 
 
 def _period(slow: npt.NDArray[np.bool_]) -> int:
-    """Return the period of the *slow* steps, of which a few may be missing or more; 0 if there is none."""
+    """Return the period of the *slow* steps with few exceptions, 0 without a period."""
     gaps = set(np.diff(np.flatnonzero(slow)).tolist())
     if slow.sum() >= _LEAST_REPEATS and len(gaps) == 1:
         return int(gaps.pop()) if gaps != {1} else 0

@@ -1,6 +1,7 @@
-"""How much slower a job is than without stragglers, and by which types, replicas and stages.
+"""Compute the slowdown of a job by stragglers, in total and by type of operation, replica and stage.
 
-Definitions: "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025).
+The definitions come from "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI
+2025).
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Slowdowns:
-    """Step times and slowdowns, by step; times in integer nanoseconds.
+    """The times (integer ns) and slowdowns of each step.
 
-    *recorded_ns* is from the first start to the last end of a step; *replayed_ns* without the delays that no
-    operation accounts for; *ideal_ns*, the same for all steps, with every operation at the average
-    (computation) or median (communication) of its type. *by_type*, *by_replica* and *by_stage* are step
-    times over the ideal if only those operations have measured times. *worker_share* is the share of the
-    slowdown that disappears if the slowest 3 % of workers become ideal (M_W), *last_stage_share* if the last
-    of several stages does (M_S); None without a slowdown.
+    *recorded_ns* is the time from the first start to the last end of a step. *replayed_ns* is the step time
+    without the delays that no operation explains. *ideal_ns* is the step time, equal for all steps, with
+    every operation at the mean (computation) or median (communication) of its type. *by_type*, *by_replica*
+    and *by_stage* are step times divided by the ideal time if only operations of this type, replica or stage
+    have measured times. *worker_share* (M_W) is the share of the slowdown that disappears if the slowest 3 %
+    of workers become ideal. *last_stage_share* (M_S) is the share of the slowdown that disappears if the last
+    of several stages becomes ideal. The shares are None without a slowdown.
     """
 
     recorded_ns: npt.NDArray[np.int64]
@@ -47,27 +49,27 @@ class Slowdowns:
 
     @property
     def by_step(self) -> npt.NDArray[np.float64]:
-        """The slowdown of each step."""
+        """The slowdown of each step: the replayed step time divided by the ideal step time."""
         return self.replayed_ns / self.ideal_ns
 
     @property
     def overall(self) -> float:
-        """The slowdown S: mean replayed over ideal step time."""
+        """The slowdown S of the job: the mean replayed step time divided by the ideal step time."""
         return float(self.replayed_ns.mean() / self.ideal_ns)
 
     @property
     def replay_error(self) -> float:
-        """How much longer the recorded steps are than the replayed ones, as a share."""
+        """The relative excess of the mean recorded step time over the mean replayed step time."""
         return float(self.recorded_ns.mean() / self.replayed_ns.mean() - 1)
 
     @property
     def by_worker(self) -> npt.NDArray[np.float64]:
-        """The slowdown S_w (replicas, stages, steps): the lesser of its replica's and its stage's."""
+        """The slowdown S_w of each worker (replicas, stages, steps): the minimum by its replica and stage."""
         return np.minimum(self.by_replica[:, None], self.by_stage[None])
 
 
 def slowdowns(replay: Replay) -> Slowdowns:
-    """Replay all steps as measured, ideal, and with one type, replica or stage as measured."""
+    """Replay all steps with measured times, ideal times, and one type, replica or stage as measured."""
     layout = replay.layout
     kinds = [_NAMES.get(op.type, op.type) for op in layout.operations]
     types = dict.fromkeys(kinds)
@@ -100,7 +102,7 @@ def slowdowns(replay: Replay) -> Slowdowns:
 
 
 def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1) -> npt.NDArray[np.bool_]:
-    """Return which operations are *wanted* (operations, replicas): all or some, of all replicas or one."""
+    """Return a mask (operations, replicas) of all or *wanted* operations, on all replicas or on one."""
     chosen = np.zeros((len(layout.operations), layout.replicas), bool)
     chosen[:, slice(None) if replica < 0 else replica] = True
     if wanted is not None:
@@ -111,7 +113,7 @@ def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1
 def share_explained(
     slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
 ) -> float | None:
-    """Return the share of the slowdown that disappears *without* something; None without a slowdown."""
+    """Return the share of the slowdown that is absent in *without_ns*, None without a slowdown."""
     slowdown = float(slow_ns.mean() - ideal_ns)
     return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
 
@@ -119,7 +121,7 @@ def share_explained(
 def _slowest_workers(
     layout: Layout, by_replica: npt.NDArray[np.float64], by_stage: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.bool_]:
-    """Return the operations of the slowest 3 % of the workers, at least of one."""
+    """Return a mask of the operations of the slowest 3 % of workers, at least one worker."""
     scores = np.minimum(by_replica[:, None], by_stage)
     replicas, stages = np.nonzero(layout.ranks >= 0)
     order = np.lexsort([layout.ranks[replicas, stages], -scores[replicas, stages]])

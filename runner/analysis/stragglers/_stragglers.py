@@ -1,4 +1,4 @@
-"""The answer for a table of operations: slowdowns, causes, step times and assumptions, also as tables."""
+"""Report slowdowns, causes, step times and assumptions for a table of operations, as text and tables."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _ACTIONS = {
 }
 _QUANTILES = (0.5, 0.9, 0.99)
 _LEAST_CHANGE = 1.03
-_MOST_ERROR = 0.05  # of a replay without changes, beyond which figures are in doubt
+_MOST_ERROR = 0.05  # relative error of a replay without changes, above which the figures are uncertain
 
 
 @dataclass(frozen=True)
 class Stragglers:
-    """The slowdown of the steps in *layout*: its size (*slowdowns*), and its *causes*."""
+    """The slowdown of the steps in *layout*, with its size (*slowdowns*) and its *causes*."""
 
     layout: Layout
     slowdowns: Slowdowns
@@ -64,20 +64,20 @@ class Stragglers:
 
     @property
     def quantiles_ns(self) -> dict[str, int]:
-        """Quantiles of the recorded step times, and the longest."""
+        """The quantiles of the recorded step times, and the longest step time, in ns."""
         times = self.slowdowns.recorded_ns
         values = {f"p{q * 100:g}": round(float(np.quantile(times, q))) for q in _QUANTILES}
         return values | {"longest": int(times.max())}
 
     @property
     def change(self) -> Change | None:
-        """The step from which on recorded step times have another level; None if they have one level."""
+        """The step at which the level of the recorded step times changes, None for a constant level."""
         times = self.slowdowns.recorded_ns.astype(np.float64)
         return level_change(self.layout.steps, times, _LEAST_CHANGE)
 
     @property
     def sentences(self) -> list[str]:
-        """The answer, step times, then a sentence for each cause, and how exact the replay is."""
+        """Sentences on the slowdown, the step times, each cause, and the error of the replay."""
         slowdowns, layout = self.slowdowns, self.layout
         of_recorded = 1 / (1 + slowdowns.replay_error) - 1
         times = {"mean": round(float(slowdowns.recorded_ns.mean())), **self.quantiles_ns}
@@ -116,7 +116,7 @@ class Stragglers:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the tables as plain values."""
+        """Return the slowdown, its shares and the step times as plain JSON, without the tables."""
         found, change = self.slowdowns, self.change
         return {
             "replicas": self.layout.replicas,
@@ -134,11 +134,11 @@ class Stragglers:
 
 
 def operations_of(target: Path) -> OperationTable | None:
-    """Return the operations of many steps at *target*, or None where there are none.
+    """Return the operations of many steps at *target*, or None if *target* has no timed operations.
 
-    *target* is a table, a trace set of `trace --steps 0`, or a study of either: then its newest one. Raises
-    `TraceError` for an unfinished recording, and the errors of `read_operation_table`, `recorded_operations`
-    and `check_operations`.
+    *target* is a table, a trace set of `trace --steps 0`, or a study with one of these. If *target* is a
+    study, its newest trace set is read. Raises `TraceError` for an unfinished recording, and the errors of
+    `read_operation_table`, `recorded_operations` and `check_operations`.
     """
     if is_operation_table(target):
         return _table(target)
@@ -156,7 +156,7 @@ def operations_of(target: Path) -> OperationTable | None:
 
 
 def _refuse_unfinished(folder: Path) -> None:
-    """Raise `TraceError` for a recording in *folder*, as none there has a manifest."""
+    """Raise `TraceError` for a recording without a manifest in *folder*."""
     for file in sorted(folder.glob("*/rank*.steps.json.gz")):
         raise TraceError(
             f"{file.parent} has no manifest yet: its job is running, or `chakrascope trace` was killed. "
@@ -165,15 +165,15 @@ def _refuse_unfinished(folder: Path) -> None:
 
 
 def _table(path: Path) -> OperationTable:
-    """Return the table at *path* if the memory suffices for its answer."""
+    """Read the operation table at *path*, after checking that the memory suffices for the analysis."""
     check_operations(path)
     return read_operation_table(path)
 
 
 def find_stragglers(table: OperationTable) -> Stragglers:
-    """Rebuild the dependencies of *table*'s steps and replay them with and without each possible straggler.
+    """Find stragglers by replaying *table*'s steps with and without each possible cause.
 
-    Raises `TraceError` naming operations that do not fit a schedule of pipeline stages and replicas.
+    Raises `TraceError` that names operations that do not fit a schedule of pipeline stages and replicas.
     """
     layout = lay_out(table)
     replay = Replay(layout, dependencies(layout))
@@ -194,7 +194,7 @@ def find_stragglers(table: OperationTable) -> Stragglers:
 
 
 def cause_table(found: Stragglers) -> pd.DataFrame:
-    """Return one row for each cause, as `StragglerCause`; ``steps`` says how many there are."""
+    """Return a row per cause with the fields of `StragglerCause`; ``steps`` is the number of slow steps."""
     columns = [
         "kind", "where", "slowdown", "without_ns", "when", "steps", "evidence", "rank", "replica", "stage",
     ]  # fmt: skip
@@ -216,7 +216,7 @@ def type_table(found: Stragglers) -> pd.DataFrame:
 
 
 def worker_table(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown by each worker (S_w), its replica and its stage, the slowest worker first."""
+    """Return the slowdown by each worker (S_w), by its replica and by its stage, slowest worker first."""
     found_by, layout = found.slowdowns, found.layout
     replicas, stages = np.nonzero(layout.ranks >= 0)
     by_replica, by_stage = found_by.by_replica.mean(axis=1), found_by.by_stage.mean(axis=1)
@@ -238,9 +238,10 @@ def worker_table(found: Stragglers) -> pd.DataFrame:
 
 
 def step_table(found: Stragglers) -> pd.DataFrame:
-    """Return the times of each step, its slowdown, and its slowest worker and type with theirs.
+    """Return the times of each step, its slowdown, its slowest rank, and the slowdown of this rank.
 
-    A column ``replica N``, ``stage N`` or the name of a type has the slowdown by that alone.
+    A column ``replica N``, ``stage N`` or the name of a type has the slowdown of the step if only the
+    operations of this replica, stage or type have measured times.
     """
     by, layout = found.slowdowns, found.layout
     by_worker = by.by_worker
@@ -260,7 +261,7 @@ def step_table(found: Stragglers) -> pd.DataFrame:
 
 
 def heat_map(found: Stragglers) -> pd.DataFrame:
-    """Return the slowdown by each worker in each step: a row for each rank, a column for each step."""
+    """Return the slowdown by each worker in each step, with a row per rank and a column per step."""
     layout = found.layout
     replicas, stages = np.nonzero(layout.ranks >= 0)
     rows = pd.DataFrame(
@@ -278,4 +279,4 @@ STRAGGLER_TABLES = {
     "steps": step_table,
     "heat-map": heat_map,
 }
-"""The function that makes each table of `Stragglers`, by the name of its view."""
+"""The functions that make the tables of `Stragglers`, by the name of the view."""
