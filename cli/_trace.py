@@ -32,7 +32,7 @@ study_option = click.option(
 
 
 def capture_options(command: Command) -> Command:
-    """Add the options that select the steps to capture."""
+    """Add the options that control the capture to *command*, such as the steps to capture."""
     command = click.option(
         "--steps",
         default=3,
@@ -70,7 +70,7 @@ def capture_into(
     stacks: bool = True,
     fake_world: int = 0,
 ) -> TraceSet:
-    """Run *command*, store its trace set in *study*, and print its path."""
+    """Run *command*, store its trace set in *study*, and print the path of the trace set."""
     from ..tracer import trace
 
     folder = study.new_trace_dir()
