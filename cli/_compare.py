@@ -228,7 +228,8 @@ def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[s
 def _comparable(study: Study, at_least: int) -> list[str]:
     """Return the newest runs that share a workload and a number of ranks, the oldest run first.
 
-    The nodes of such runs can be aligned. Raises `UsageError` if there are fewer than *at_least*.
+    The nodes of runs with equal workloads and ranks can be aligned. Raises `UsageError` if the study has
+    fewer than *at_least* runs of this kind.
     """
     alike: dict[tuple[str, int], list[str]] = {}
     for run in reversed(study.runs()):

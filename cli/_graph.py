@@ -1,4 +1,4 @@
-"""``chakrascope graph``: count, find and show the nodes of a graph, and export it for other tools."""
+"""``chakrascope graph``: count, find and show the nodes of a graph, and export the graph for other tools."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ def _machine_of_file(file: Path) -> Machine:
 
 
 def _next_to(file: Path, name: str) -> str:
-    """Return the path of the file *name* in the folder of *file*, or *name* if no such file exists."""
+    """Return the path of the file *name* in the folder of *file*, or *name* if the file does not exist."""
     other = file.parent / name
     return str(other) if other.is_file() else name
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Least number of different programs for which a run prints the reason why it takes long.
 _MANY_PROGRAMS = 256
-# Estimated duration in seconds above which a run prints how to shorten it.
+# Estimated duration in seconds above which a run prints advice to shorten the simulation.
 _LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -377,7 +377,7 @@ def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
-    """Print the findings on the planned runs without running them; return 1 if there are errors.
+    """Print the findings on the planned runs without simulating; return 1 if there are errors.
 
     Raises `UsageError` if the workload is not in a study, and the errors of a run that cannot start.
     """

@@ -59,7 +59,7 @@ def open_study(paths: Path | Sequence[Path]) -> Study:
 
 @contextlib.contextmanager
 def new_study(folder: Path) -> Iterator[Study]:
-    """Open the study at *folder* for the block; the study is created if it does not exist.
+    """Open the study at *folder* for the block; a missing study is created.
 
     If the block raises a `ChakrascopeError`, a new study without a run is removed, so that a misspelled
     preset leaves no study behind. The workloads of the removed study are only copies.
@@ -111,7 +111,7 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
 
 
 def _measured(study: Study) -> str:
-    """Return the id of the replay of the newest captured workload; the replay is made if it is missing."""
+    """Return the id of the replay of the newest captured workload; a missing replay is simulated."""
     from ._run import simulate_study
     from ._target import Target
 

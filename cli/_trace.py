@@ -97,7 +97,7 @@ def capture_into(
 
 
 def _trace_set_dir(folder: Path) -> Path:
-    """Return the folder of a study's newest trace set, or *folder* itself if it is not a study."""
+    """Return the folder of the newest trace set in the study *folder*, or *folder* if it is no study."""
     from ..runner import Study
 
     return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder

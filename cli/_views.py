@@ -277,7 +277,7 @@ def _records_none(run: RunAnalysis, what: str) -> bool:
 
 
 def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) -> pd.DataFrame:
-    """Return the rows of *table* for *rank* and *node*; raises `UsageError` without such a column or row."""
+    """Return the rows of *table* for *rank* and *node*; raises `UsageError` if column or row are missing."""
     for option, column, wanted in (("--rank", "rank", rank), ("--node", "node_id", node)):
         if wanted is None:
             continue

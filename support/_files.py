@@ -37,8 +37,8 @@ def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -
 def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield the path of a new file that replaces *target* if the block ends without an error.
 
-    With *sync*, the file is flushed to the disk before it is renamed, and temporary files of dead processes
-    are removed. Without *sync*, the caller flushes and cleans up for many files together. Raises `OSError`.
+    With *sync*, the file is flushed to the disk before the rename, and temporary files of dead processes are
+    removed. Without *sync*, the caller flushes and cleans up for many files together. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -69,7 +69,7 @@ def new_folder(
     """Yield an empty folder that becomes *target* if the block ends without an error.
 
     *existing* says whether an existing folder *target* is an error ("refuse"), is kept, or is replaced.
-    *choose* is called with the filled folder and returns another path for it in the same parent folder.
+    *choose* is called with the filled folder and returns another target path in the same parent folder.
     Temporary files of dead processes next to the target are removed. With *sync*, all content is flushed to
     the disk before the folder is renamed. Raises `OSError`.
     """

@@ -1,4 +1,4 @@
-"""Kill a process and its descendants if the process that requested it is killed.
+"""Kill a process and its descendants if the process that started the watchdog is killed.
 
 The watchdog is started as ``python -I -S _watchdog.py FD PID`` in a new session. *FD* is the read end of a
 pipe, and the requesting process holds the write end open. A byte in the pipe means that the process *PID*

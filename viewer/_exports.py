@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _AT_ONCE = 2
-_ROWS = 1 << 12  # rows of one CSV piece: the server answers no other request while it writes a piece
+_ROWS = 1 << 12  # rows of one CSV piece; writing a piece blocks all other requests
 _BYTES = 1 << 18
 _LOOK_S = 0.2
 _MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}

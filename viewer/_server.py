@@ -117,7 +117,7 @@ def _own_address(family: socket.AddressFamily) -> str:
 def _listen(host: str, port: int) -> socket.socket:
     """Return a listening socket for *host* and *port*, or raise `ChakrascopeError`.
 
-    The web server would end the process if it failed to open the port itself.
+    The socket is opened here, as the web server would end the process if the port cannot be opened.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -170,7 +170,7 @@ class Site:
         return answer
 
     def _study(self, name: str) -> Flask | None:
-        """Return the viewer of the study *name*, or ``None`` if there is no such study."""
+        """Return the viewer of the study *name*, or ``None`` for an unknown study."""
         study = self._workspace.studies().get(name)
         if study is None:
             return None

@@ -64,7 +64,7 @@ def kind_colour(kind: str) -> str:
 
 
 def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> str:
-    """Return a line that distinguishes a run from the others of its study.
+    """Return a line of text that distinguishes a run from other runs of its study.
 
     A name longer than *longest* characters is shortened in the middle, so that the step time and the number
     of ranks stay visible. With *workload*, the line also names the run's workload.

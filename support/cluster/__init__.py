@@ -36,9 +36,9 @@ A = TypeVar("A")
 def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
     """Connect to the Dask cluster at an address such as ``tcp://host:8786``, or in a scheduler file.
 
-    If *cluster* is a YAML file, it describes a batch system, on which *jobs* jobs form a cluster that ends
-    with the block. The plug-in of ``chakrascope.clusters`` that is named by a key of the file starts the
-    cluster. *what* names the purpose of the cluster in errors, such as ``sweep``. Raises
+    A YAML file *cluster* describes a batch system, on which *jobs* jobs form a cluster that ends with the
+    block. A key of the file names the plug-in of ``chakrascope.clusters`` that starts the cluster. *what*
+    names the purpose of the cluster in errors, such as ``sweep``. Raises
     `BackendUnavailable` without Dask, `BackendError` if no cluster answers, and `ConfigError` for an invalid
     YAML file.
     """

@@ -26,7 +26,7 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 _FEW_RANKS = 8
 _MOST_LABELS = 80
 _MOST_WORDS = 600
-# The unit of a time axis by the largest time it shows.
+# Units of a time axis: largest time in ns (exclusive), length of the unit in ns, suffix.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}

@@ -246,7 +246,10 @@ def _signed(delta_ns: int) -> str:
 
 
 def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
-    """Return a point at the duration of every step of both sides, with a row per start of the job."""
+    """Return a strip chart with a point at the duration of every step, and a row per start of the job.
+
+    The rows of *before* are above the rows of *after*.
+    """
     figure = go.Figure()
     labels: list[str] = []
     scale, unit = time_scale(max(step.makespan_ns for side in (before, after) for step in side.steps))

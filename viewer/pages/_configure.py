@@ -209,7 +209,7 @@ def _elsewhere() -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks that fill the form, keep the form in the address, check and simulate it."""
+    """Register the callbacks that fill, check and simulate the form, and store the form in the address."""
     _register_fields(app, view)
     _register_upload(app, view)
     _register_system_upload(app)
@@ -258,7 +258,7 @@ def _register_upload(app: Dash, view: StudyView) -> None:
         Input("new-upload", "contents"), State("new-upload", "filename"), prevent_initial_call=True,
     )  # fmt: skip
     def upload(contents: str | None, filename: str | None) -> tuple[Any, Any, str]:
-        """Store a network file in the study, and select it."""
+        """Store an uploaded network file in the study, and select the new network."""
         if not contents:
             return no_update, no_update, ""
         try:

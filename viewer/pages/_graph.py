@@ -87,7 +87,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _notices(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return notices on requests in the address that cannot be drawn, and on what is drawn instead."""
+    """Return notices on requests in the address that cannot be drawn, and on the drawn replacements."""
     texts = []
     if not has_selected(run, selection):
         texts.append(

@@ -1,4 +1,4 @@
-"""Import page: list and check the items of the import folder, and import them into the study."""
+"""Import page: list, check and import the items of the import folder."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _register_steps(app: Dash, view: StudyView, folder: Path) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def suggest(_seen: Any, _shown: Any, search: str | None) -> Any:
-        """Offer the annotations of the trace as steps, once a check of the item has found them."""
+        """Offer the annotations of the trace as steps, once a check has found the annotations."""
         item = _known_item(folder, search)
         names = jobs.step_names(ImportRequest(str(folder.resolve()), item.id)) if item else []
         return list(dict.fromkeys([*_STEPS, *names])) if names else no_update
@@ -234,6 +234,6 @@ def _register_work(app: Dash, view: StudyView, folder: Path) -> None:
 
 
 def _known_item(folder: Path, search: str | None) -> ImportItem | None:
-    """Return the item that the address names, or None if the folder has no such item or it has a problem."""
+    """Return the item that the address names, or None for an unknown item or an item with a problem."""
     item = _item(find_items(folder), Selection.parse(search).option("item"))
     return item if item is not None and not item.problem else None

@@ -32,7 +32,7 @@ _WHOLE = {
 
 
 def jobs_card(title: str) -> dmc.Paper:
-    """Return the card with the list of jobs, which updates regularly; a page may have one such card."""
+    """Return the card with the list of jobs, which updates regularly; a page may have one list of jobs."""
     return card(
         title,
         dcc.Store(id="jobs-seen"),

@@ -241,8 +241,9 @@ def _layers(run: OpenRun, scheme: str) -> list[Any]:
 def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
     """Return (rank, node) of the longest segment of an operator or module on the critical path.
 
-    A module includes its submodules. If the critical path has no such segment, the longest node of the run
-    is returned; (-1, -1) if the run has no such node, or its nodes do not fit into memory.
+    A module includes its submodules. If the operator or module is not on the critical path, its longest node
+    in the run is returned. (-1, -1) means that the run has no node of the operator or module, or that the
+    nodes do not fit into memory.
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
         try:
@@ -389,7 +390,7 @@ def _qualifiers(run: OpenRun) -> list[Any]:
     texts = run.summary.qualifiers
     lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
     folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])
-    # The title of the alert would be yellow, which is too pale on white.
+    # The alert has no title, as a yellow title would be too pale on white.
     return [dmc.Alert(folded, color="yellow", variant="light", id="qualifiers")] if texts else []
 
 

@@ -174,7 +174,7 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
 
 
 def _ties(points: pd.DataFrame, best: pd.Series, goal: Goal, settings: list[str]) -> str:
-    """Return a text on the points that are as good as the *best* point; empty without such points."""
+    """Return a text on other points that are as good as the *best* point; empty if the best is unique."""
     excess = goal.excess(points)
     alike = points[(points[goal.least] == best[goal.least]) & (excess == excess.min())]
     if len(alike) < 2:

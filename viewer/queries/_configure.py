@@ -1,4 +1,4 @@
-"""Represent a form's configuration, check it, list its differences from presets, and name its backends."""
+"""Represent and check a form's configuration, list its differences from presets, and name its backends."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def differences(setup: Setup) -> list[str]:
 
 
 def kept_text(setup: Setup) -> str:
-    """Return a text on the network keys that the form keeps unchanged; ``""`` without such keys."""
+    """Return a text on the network keys that the form keeps unchanged; ``""`` if the network has none."""
     parts = []
     for key, value in setup.more.items():
         if key in _COUNTED:
@@ -237,7 +237,7 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
 def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
     """Return the ``chakrascope run`` command that is equivalent to *setup*; changed presets become files.
 
-    *workload* is the name of a workload other than the study's newest workload, else "".
+    *workload* is the name of the workload, or "" for the study's newest workload.
     """
     changed = setup.changed
     own = f"STUDY/networks/{setup.network_preset}" if Path(setup.network_preset).suffix else ""

@@ -362,7 +362,7 @@ _CHANGED = " (changed)"
 
 @dataclass(frozen=True)
 class Begun:
-    """Initial *form*, the name *of* the run it started from, and *notes* on settings it cannot hold."""
+    """Initial *form*, the name *of* the run that fills the form, and *notes* on settings left out."""
 
     form: Form
     of: str = ""

@@ -149,7 +149,7 @@ def figure_text(figure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a sweep: its number of *points*, its estimated *seconds*, and the *problem* that prevents it.
+    """Plan of a sweep: its number of *points*, its estimated *seconds*, and the *problem* of an invalid plan.
 
     *note* is a remark for the user. *goal* determines the best point, and *prices* determine the cost of a
     point. If *trials* is not 0, a search chooses the points.

@@ -79,7 +79,7 @@ def timeline_note(run: OpenRun) -> str:
 def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
     """Return the timeline index and the ranks to draw.
 
-    Measured lanes are included if all lanes fit into the picture. If too many ranks exist, the ranks with
+    Measured lanes are included if all lanes fit into the picture. If too many lanes exist, the ranks with the
     most time on the critical path are chosen.
     """
     beside = run.is_measured and not about_backend(run.info.backend).replays

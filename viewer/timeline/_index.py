@@ -67,8 +67,8 @@ class Hits:
 class _Part:
     """Slices of one rank, or of all ranks; *more* reads further columns of the part's nodes on demand.
 
-    Several threads may use a part at once. Each method thus returns the result it computed, not the cached
-    result, which another thread may have replaced.
+    Several threads may use a part at once. A method thus returns its own result and not the cached result,
+    which another thread may have replaced.
     """
 
     slices: Slices
