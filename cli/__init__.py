@@ -1,4 +1,4 @@
-"""The ``chakrascope`` command: one file per subcommand; the logic is in other packages."""
+"""Define the ``chakrascope`` command with one file per subcommand; other packages contain the logic."""
 
 from ._main import cli as cli
 from ._main import main as main

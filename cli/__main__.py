@@ -1,4 +1,4 @@
-"""Run the command with ``python -m chakrascope.cli``."""
+"""Run the ``chakrascope`` command with ``python -m chakrascope.cli``."""
 
 from ._main import main
 

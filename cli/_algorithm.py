@@ -116,7 +116,7 @@ def inspect_command(
 
 
 def _draw(found: Inspection, output: Path) -> None:
-    """Write the plot of a program, in a page with its figures if *output* is HTML."""
+    """Write the plot of a program to *output*; an HTML file also contains the program's figures."""
     from ..runner.programs import inspection_facts, program_picture
 
     content = program_picture(found)
@@ -231,7 +231,7 @@ def export_command(
 
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
-    """Write the workload at *prefix*, with messages instead of the collectives that *program* fits."""
+    """Write the workload at *prefix* with the collectives that *program* fits replaced by messages."""
     from ..converter import Workload
     from ..runner.programs import demands_of, expand_workload, lower, misfit
 
@@ -254,7 +254,7 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
 
 
 def _program(source: str, collective: str | None, ranks: int | None, size: int = 1 << 20) -> Program:
-    """Return the program that the arguments select."""
+    """Return the collective program that the arguments name: a built-in program or a file."""
     from ..runner.programs import (
         PROGRAM_NAMES,
         check_program_size,

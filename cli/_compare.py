@@ -1,4 +1,4 @@
-"""``chakrascope compare``: runs of a study side by side."""
+"""``chakrascope compare``: compare the runs of a study with each other and with the measurement."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..runner import Comparison, Study
 
 VIEWS = ("settings", "overview", "kinds", "ranks", "nodes", "collectives", "flows", "errors", "paths")
-# What of each table fits on a terminal, and the names there.
+# Columns of each table that fit on a terminal, and shorter names for some columns.
 _SHOWN = {
     "overview": ["makespan_ns", "relative", "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"],
     "kinds": ["key", "duration_ns", "share"],
@@ -55,7 +55,7 @@ _NAMES = {
 }
 _MOST_SHOWN = 10
 _TEXTS = {"median": change_text, "worst": change_text, "on_both": share_text}
-# Tables that fit on one screen; --view prints the others.
+# Tables that fit together on one screen; --view prints the other tables.
 _FIRST = ("settings", "overview", "kinds")
 
 
@@ -158,7 +158,7 @@ def compare_command(
 
 
 def _print_subject(study: Study, run_ids: Sequence[str]) -> None:
-    """Print the first line of the answer: the workload, and the runs with their backends and networks."""
+    """Print the first line of the output: the workload, and the runs with their backends and networks."""
     infos = [study.run_info(run_id) for run_id in run_ids]
     ranks = count_text(infos[0].num_ranks, "rank")
     runs = ", ".join(f"{info.id[:8]} ({info.backend} on {info.network})" for info in infos)
@@ -167,7 +167,7 @@ def _print_subject(study: Study, run_ids: Sequence[str]) -> None:
 
 
 def _print_causes(study: Study, run_ids: tuple[str, ...], output_format: str) -> None:
-    """Print the contribution of each differing setting to the step of the last run, relative to the first."""
+    """Print the contribution of each differing setting to the difference in step time of two runs."""
     from ..runner.analysis import analyse_run, difference_of_runs
     from ..runner.study import run_name
 
@@ -216,7 +216,7 @@ def _comparison(study: Study, run_ids: tuple[str, ...], *, measured: bool) -> Co
 
 
 def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[str]:
-    """Return the runs named, or else the newest that can be aligned."""
+    """Return the runs that the user named, or the newest runs that can be aligned."""
     if run_ids and len(run_ids) < at_least:
         raise UsageError(
             "A second run is needed. Next: name another one with a second --run "
@@ -226,7 +226,11 @@ def _chosen(study: Study, run_ids: tuple[str, ...], at_least: int) -> Sequence[s
 
 
 def _comparable(study: Study, at_least: int) -> list[str]:
-    """Return the newest runs of one workload and number of ranks, which can be aligned, oldest first."""
+    """Return the newest runs that share a workload and a number of ranks, the oldest run first.
+
+    The nodes of runs with equal workloads and ranks can be aligned. Raises `UsageError` if the study has
+    fewer than *at_least* runs of this kind.
+    """
     alike: dict[tuple[str, int], list[str]] = {}
     for run in reversed(study.runs()):
         alike.setdefault((run.workload, run.num_ranks), []).append(run.id)
@@ -248,7 +252,7 @@ def _write(comparison: Comparison, folder: Path) -> None:
 
 
 def _print_settings(table: pd.DataFrame) -> None:
-    """Print the settings that differ, and how many do not."""
+    """Print the settings that differ between the runs, and the number of equal settings."""
     unlike = table[table["differs"]].drop(columns="differs")
     alike = count_text(len(table) - len(unlike), "setting")
     if unlike.empty:
@@ -259,7 +263,10 @@ def _print_settings(table: pd.DataFrame) -> None:
 
 
 def _print(name: str, table: pd.DataFrame, count: int | None = None) -> None:
-    """Print the columns of *table* that fit on a terminal; it may contain the first of *count* rows."""
+    """Print the columns of *table* that fit on a terminal.
+
+    If *table* contains only the first rows, *count* is the total number of rows.
+    """
     if name == "flows" and table.empty:
         console.print("[dim]Flows: none that two of these results recorded.[/]")
         return

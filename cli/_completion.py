@@ -1,4 +1,4 @@
-"""``chakrascope completion``: the shell script that completes commands, options and values."""
+"""``chakrascope completion``: print the shell script that completes commands, options and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``chakrascope convert``: turn a captured trace set into Chakra graphs."""
+"""``chakrascope convert``: convert a captured trace set to Chakra graphs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIDES = ("host", "device", "linked", "capture")
 
 
 def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) -> Step:
-    """Return the step in *text*: its number, ``median``, ``all``, or an annotation."""
+    """Return the step that *text* names by its number, by ``median`` or ``all``, or by an annotation."""
     from ..converter.building import step_choice
 
     return step_choice(text)
@@ -47,7 +47,7 @@ step_option = click.option(
 
 
 def _study_type() -> type[Study]:
-    """Import late: importing the simulator takes longer than converting a rank."""
+    """Import `Study` late, as importing the simulator takes longer than converting a rank."""
     from ..runner import Study
 
     return Study
@@ -55,9 +55,9 @@ def _study_type() -> type[Study]:
 
 @dataclass(frozen=True)
 class Where:
-    """Executors of the conversion.
+    """Executor of a conversion: a Dask *cluster*, or a number of *workers* (processes).
 
-    A Dask *cluster*, or *workers* processes (None: their number depends on the file size).
+    If *workers* is None, the number of processes depends on the size of the files.
     """
 
     cluster: str | None = None
@@ -70,7 +70,7 @@ _HERE = Where()
 def convert_latest(
     study: Study, step: Step, *, rescale_host: bool = False, where: Where = _HERE
 ) -> tuple[Workload, Path]:
-    """Convert the newest trace set of *study*; return the workload and its PREFIX there."""
+    """Convert the newest trace set of *study*; return the workload and the PREFIX of its files."""
     from ..converter import Workload, convert
 
     trace_dir = study.latest_trace_set()
@@ -93,7 +93,7 @@ def convert_latest(
 
 @contextmanager
 def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
-    """Yield the cache of converted ranks for *target*; print its path if the block is interrupted."""
+    """Yield the cache of converted ranks for *target*; print the cache's path if the block is interrupted."""
     from ..converter.building import finished_ranks
 
     with finished_ranks(target) as finished:
@@ -113,9 +113,10 @@ def kept_if_stopped(target: Path) -> Iterator[FinishedRanks]:
 def convert_foreign(
     study_folder: Path | None, files: dict[str, str | None], prefix: str | None, step: Step, where: Where
 ) -> tuple[Workload, Path]:
-    """Convert foreign trace *files*, by side, to *prefix* or into the study, which is created if missing.
+    """Convert the trace *files* of other tools to *prefix*, or into a study, which is created if missing.
 
-    Returns the workload and the PREFIX of its files.
+    *files* maps the sides host, device, linked and capture to patterns. Returns the workload and the PREFIX
+    of its files.
     """
     from ..converter import Workload, convert_files
 
@@ -142,7 +143,7 @@ def convert_foreign(
 def convert_production_logs(
     study_folder: Path | None, logs: Sequence[str], prefix: str | None, options: dict[str, bool]
 ) -> tuple[Workload, Path]:
-    """Convert production *logs*; arguments and results are those of `convert_foreign`."""
+    """Convert production *logs* to *prefix* or into a study; return the same values as `convert_foreign`."""
     from ..converter import convert_logs
 
     with stage("converted the logs to Chakra graphs"):
@@ -151,7 +152,7 @@ def convert_production_logs(
 
 
 def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> Path:
-    """Save *workload* in the study, if there is one; return its path."""
+    """Save *workload* in the study if a study is given; return the PREFIX of the workload's files."""
     if study_folder is None:
         return Path(str(prefix))
     study = _study_type().create(study_folder)
@@ -159,12 +160,12 @@ def _save(workload: Workload, study_folder: Path | None, prefix: str | None) -> 
 
 
 def print_accounting(workload: Workload) -> None:
-    """Print how much of each rank's measured step the graph explains, and the profiler's overhead."""
+    """Print the parts of each rank's measured step that the graph explains, and the profiler's overhead."""
     from ..converter.building import profiler_overhead
 
     accounting = workload.metadata.get("accounting", {})
     if accounting:
-        # In order; some ranks lack a figure, and a figure that is 0 on all of them is not shown.
+        # Some ranks lack a figure. Figures that are 0 on all ranks are left out.
         names = list(dict.fromkeys(name for figures in accounting.values() for name in figures))
         names = [name for name in names if any(figures.get(name) for figures in accounting.values())]
         rows = [
@@ -182,7 +183,10 @@ def _assumptions(workload: Workload) -> list[str]:
 
 
 def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | None, Sequence[str]]:
-    """Return the study and the logs: with a PREFIX all *targets* are logs, else the first is the study."""
+    """Return the study and the logs among *targets*.
+
+    With a PREFIX, all targets are logs. Without a PREFIX, the first target is the study.
+    """
     from ..converter.readers.logs import which_logs
 
     if prefix is not None:
@@ -201,7 +205,7 @@ def _study_and_logs(targets: Sequence[str], prefix: str | None) -> tuple[Path | 
 
 
 def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
-    """Raise `UsageError` for an option that does not apply to logs."""
+    """Raise `UsageError` for an option that does not apply to production logs."""
     given = [f"{name}-trace" if name in _SIDES else name for name, value in options.items() if value]
     if step != "median":
         given.append("step")

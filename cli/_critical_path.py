@@ -1,4 +1,4 @@
-"""``chakrascope critical-path``: the chain of work and waits that determines the length of a step."""
+"""``chakrascope critical-path``: print the chain of work and waits that determines the step time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
-    """Print the answer in one sentence, the breakdown of the path by kind and its longest segments."""
+    """Print the headline of *summary*, the critical path by kind, and the path's longest segments."""
     columns = summary.path.columns
     print_headline(summary)
     print_columns(summary.columns("kinds"), title="Critical path by kind")

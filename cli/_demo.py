@@ -1,4 +1,4 @@
-"""``chakrascope demo``: from a captured job that ships with the package to its answer."""
+"""``chakrascope demo``: convert, simulate and explain a captured job that ships with the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._summary import print_headline
 from ._target import Target
 from ._view import serve_study
 
-# Two ranks of examples/ddp_transformer, captured on the CPU.
+# The shipped capture: two ranks of examples/ddp_transformer, captured on the CPU.
 _CAPTURE = Path(__file__).with_name("demo_capture")
 _NETWORK = "cpu-cluster-16"
 

@@ -1,4 +1,4 @@
-"""``chakrascope diff``: the differences between two captures, steps or runs, and limits on them."""
+"""``chakrascope diff``: compare two captures, steps or runs, and check limits on the differences."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from ..runner.analysis import Judgement, Side
 
 LIMIT_PASSED, UNDECIDED = 70, 71
-_STARTS = 4  # starts per side from which the noise between starts is estimated
+_STARTS = 4  # least starts per side for an estimate of the noise between starts
 VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
-# The columns of each table that fit on a terminal.
+# Columns of each table that fit on a terminal.
 _SHOWN = {
     "waterfall": ["key", "base_ns", "other_ns", "delta_ns", *_VERDICT],
     "classes": ["key", "base_ns", "other_ns", "delta_ns", *_VERDICT],
@@ -54,7 +54,7 @@ _TITLES = {
     "paths": "Where the critical paths differ most",
 }
 _ROWS = 12
-# Tables that fit on one screen; --view prints the others.
+# Tables that fit together on one screen; --view prints the other tables.
 _FIRST = ("waterfall", "figures")
 
 
@@ -152,7 +152,7 @@ def diff_command(
 
 
 def _print_too_few_starts(sides: Sequence[Side]) -> None:
-    """Warn that limits may stay undecided if a captured side has too few starts to estimate their noise."""
+    """Warn that limits may stay undecided if a captured side has too few starts to estimate the noise."""
     few = [side for side in sides if len(side.starts) < _STARTS and len(side.steps) > 1]
     if few:
         starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)
@@ -200,7 +200,7 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
 
 
 def _print_figures(table: pd.DataFrame) -> None:
-    """Print the figures, each in its own unit."""
+    """Print the compared figures, each figure in its own unit."""
     texts = {"ns": duration_text, "bytes": bytes_text, "count": "{:,}".format}
     rows = []
     for row in table.to_dict("records"):

@@ -60,7 +60,7 @@ def doctor_command(target: str, junit_file: Path | None, output_format: str) -> 
 
 
 def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
-    """Return a test case for each finding: errors fail, warnings and notes pass with their text."""
+    """Return a test case for each finding; errors fail, and warnings and notes pass with their text."""
     made = [
         Case(
             f"{finding.place}: {finding.cause}",
@@ -73,7 +73,7 @@ def _cases(findings: Sequence[Finding], target: str) -> list[Case]:
 
 
 def print_findings(findings: Iterable[Finding], target: str) -> None:
-    """Print *findings* for people: each with its place, its cause and the next step."""
+    """Print *findings* as text with the place, the cause and the next step of each finding."""
     colours = {"error": "bold red", "warning": "yellow", "note": "cyan"}
     place = ""
     for finding in findings:
@@ -90,9 +90,10 @@ def print_findings(findings: Iterable[Finding], target: str) -> None:
 
 
 def print_check(prefix: Path, experiments: list[Experiment], output_format: str) -> int:
-    """Print the findings and the estimate; returns 1 if some experiment cannot run, else 0.
+    """Print the findings on *experiments* and their estimated durations.
 
-    *experiments* simulate the workload at *prefix*, one per backend.
+    *experiments* simulate the workload at *prefix*, one experiment per backend. Returns 1 if an experiment
+    cannot run, else 0.
     """
     import pandas as pd
 

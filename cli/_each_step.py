@@ -1,4 +1,4 @@
-"""``chakrascope run --steps all``: each captured step simulated, and the distribution of their times."""
+"""``chakrascope run --steps all``: simulate each captured step, and print the distribution of step times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def print_each_step(
     simulated: Callable[[Workload], Iterable[tuple[Experiment, Result]]],
     output_format: str,
 ) -> None:
-    """Convert each step of *study*'s newest capture and print the *simulated* results; stores nothing.
+    """Convert each step of *study*'s newest capture, and print the *simulated* results without storing.
 
     Raises `UsageError` if no step was captured on every rank, and the errors of `convert` and `prepare`.
     """
@@ -59,7 +59,7 @@ def print_each_step(
 
 
 def _measured_ns(trace_set: TraceSet) -> dict[int, int]:
-    """Return how long each step that all ranks captured took on its slowest rank, by its number."""
+    """Return the measured duration (ns) on the slowest rank of each step that all ranks captured."""
     lengths = [
         {step.index: step.end_ns - step.start_ns for step in entry.steps}
         for entry in trace_set.ranks
@@ -70,7 +70,7 @@ def _measured_ns(trace_set: TraceSet) -> dict[int, int]:
 
 
 def _spread(rows: list[dict[str, Any]], backend: str) -> dict[str, int]:
-    """Return the quantiles of the makespans of *backend*, and the shortest and the longest."""
+    """Return quantiles, minimum and maximum of the makespans (ns) that *backend* simulated."""
     import numpy as np
 
     times = np.array([row["makespan_ns"] for row in rows if row["backend"] == backend])

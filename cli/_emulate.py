@@ -141,7 +141,10 @@ def _place(
     slow: Sequence[str],
     common: dict[str, str | int | None],
 ) -> str:
-    """Return the setup of the options as in the backend's name; raises `UsageError` for contradictions."""
+    """Return the setup that the options describe, in the notation of the emulation backend's name.
+
+    Raises `UsageError` for contradictory options.
+    """
     from ..runner.emulation import what_namespaces_lack
 
     options = [f"{key}={value}" for key, value in common.items() if value is not None]
@@ -182,7 +185,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 
 def _print_measured(result: Result) -> None:
-    """Print the hosts, and how well repetitions and clocks agree."""
+    """Print the hosts with their clock errors, and the spread of the repetitions."""
     import pandas as pd
 
     facts = result.provenance["emulation"]

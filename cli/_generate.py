@@ -1,4 +1,4 @@
-"""``chakrascope generate``: workloads without a training job."""
+"""``chakrascope generate``: write workloads that need no training job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``chakrascope graph``: count, find and show the nodes of a graph, and export it for other tools."""
+"""``chakrascope graph``: count, find and show the nodes of a graph, and export the graph for other tools."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from ..converter import Workload
 
-_MOST_COLUMNS = 2  # of ranks with equal figures
-_MOST_ROWS = 1_000_000  # that a terminal, or a program behind it, is given
+_MOST_COLUMNS = 2  # most columns for groups of ranks with equal figures
+_MOST_ROWS = 1_000_000  # largest number of nodes that --count accepts
 # Columns that do not fit on a terminal.
 _WIDE = ("start_ns", "kind", "hops", "band")
 
 
 def _kinds() -> dict[str, int]:
-    """Return the kinds of edges by their names on the command line."""
+    """Return the numbers of edge kinds by their names on the command line."""
     from ..runner.analysis import EDGE_LABELS
 
     return {label.replace(" ", "-"): kind for kind, label in EDGE_LABELS.items()}
@@ -42,7 +42,7 @@ def _formats() -> Iterable[str]:
     return EXPORT_FORMATS
 
 
-# Options that ask for a part of a run's graph, rather than for the content of the workload.
+# Options that select a part of a run's graph; other options print the content of the workload.
 _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
 
 
@@ -159,7 +159,7 @@ def graph_command(
 
 
 def _has_runs(target: str) -> bool:
-    """Return whether *target* is a study, or traces that have one; graph files have no run."""
+    """Return whether *target* is a study, or traces, which have a cached study; graph files have no run."""
     from ..runner import Study
 
     path = Path(target)
@@ -180,7 +180,7 @@ def _print_of_a_run(
     view: str | None,
     output_format: str,
 ) -> None:
-    """Print the nodes of a run that match *text*, or the graph around a node, or folded."""
+    """Print the nodes of a run that match *text*, the graph around a node, or a folded graph."""
     from ..runner.analysis import found_nodes, graph_tables, longest_segment
 
     run = open_run(Path(target), run_id, output_format)
@@ -215,14 +215,14 @@ def _print_of_a_run(
 
 
 def _open_workload(target: str) -> Workload:
-    """Return the newest workload of a study or trace, or that of a PREFIX or a graph file."""
+    """Return the newest workload of a study or trace, or the workload at a PREFIX or in a graph file."""
     from ..converter import load_workload
 
     return open_study(Path(target)).workload() if _has_runs(target) else load_workload(target)
 
 
 def _print_node(workload: Workload, rank: int, node: int) -> None:
-    """Print every attribute of a node as JSON."""
+    """Print all attributes of a workload's node as JSON."""
     from ..converter import inspect_node
 
     if not 0 <= rank < workload.num_ranks:
@@ -271,7 +271,7 @@ def _print_content(target: str, workload: Workload, output_format: str) -> None:
 
 
 def _figures(found: dict[str, Any]) -> dict[str, int]:
-    """Return the scalar figures of one program."""
+    """Return the scalar figures of one graph program; nested counts get the name of their group."""
     plain = {key: value for key, value in found.items() if not isinstance(value, (dict, list))}
     counts = {
         f"{group} {name}": value
@@ -283,7 +283,10 @@ def _figures(found: dict[str, Any]) -> dict[str, int]:
 
 
 def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]]) -> pd.DataFrame:
-    """Return a column for ranks with equal figures; minimum and maximum if there are many such groups."""
+    """Return a table of figures with one column for each group of ranks with equal figures.
+
+    If there are many groups, the table has the minimum and maximum of each figure instead.
+    """
     import pandas as pd
 
     names = list(dict.fromkeys(name for found in figures.values() for name in found))
@@ -304,7 +307,7 @@ def _folded(programs: Mapping[str, Any], figures: Mapping[str, Mapping[str, int]
 
 
 def _ranks_with(values: Sequence[int], value: int, ranks: Sequence[Sequence[int]]) -> str:
-    """Return the ranks with *value* among *values*, which belong to *ranks*."""
+    """Return as text the ranks whose value is *value*; *values* are those of the groups *ranks*."""
     if len(set(values)) == 1:
         return "all"
     having = [rank for own, those in zip(values, ranks, strict=True) if own == value for rank in those]

@@ -1,4 +1,4 @@
-"""The output of ``chakrascope diagnose`` for production logs: problems, stragglers, collectives, speeds."""
+"""Print the results of ``chakrascope diagnose`` for production logs: stragglers, collectives, speeds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SPEED = (
     "all-reduce and (n-1)/n for the others of n ranks"
 )
 
-_MOST_NAMED = 8  # targets in the command to continue with
+_MOST_NAMED = 8  # most targets that the suggested next command names
 _PLAIN = {
     "algorithm_bytes_per_ns": "GB/s",
     "bus_bytes_per_ns": "bus GB/s",
@@ -53,7 +53,7 @@ _PLAIN = {
 
 
 def are_logs(targets: Sequence[str]) -> bool:
-    """Return whether *targets* are production logs, or an archive that holds no traces."""
+    """Return whether *targets* are production logs, or an archive without traces."""
     from ..converter.readers import kind_of
     from ..converter.readers.logs import which_logs
     from ..runner.study import find_items
@@ -67,14 +67,14 @@ def are_logs(targets: Sequence[str]) -> bool:
 
 
 def _views() -> dict[str, Callable[[MatchedLogs], pd.DataFrame]]:
-    """Return the function that builds the table of each of `LOG_VIEWS`."""
+    """Return the functions that build the tables of `LOG_VIEWS`, by view."""
     from ..runner.analysis import logged_speeds, logged_stragglers, logged_table
 
     return dict(zip(LOG_VIEWS, (logged_stragglers, logged_table, logged_speeds), strict=True))
 
 
 def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> None:
-    """Print the results for the logs at *targets*: all of them, or the table *show*."""
+    """Print all results for the production logs *targets*, or only the table *show*."""
     from ..converter import match_logs, read_logs
     from ..converter.checks import check_matched
 
@@ -98,7 +98,7 @@ def print_logs(targets: Sequence[str], show: str | None, output_format: str) -> 
 
 
 def _facts(matched: MatchedLogs) -> dict[str, Any]:
-    """Return a description of the logs."""
+    """Return facts about the logs as JSON values: kind, ranks, groups, messages, notes and clocks."""
     logs, clocks = matched.logs, matched.clocks
     return {
         "kind": logs.kind,

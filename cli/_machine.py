@@ -1,4 +1,4 @@
-"""The option ``--on``: chips with the network and memory around them, under one name."""
+"""Parse the option ``--on``, which names chips with their network and memory in one word."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ on_option = click.option(
 
 @dataclass(frozen=True)
 class Machine:
-    """A cluster as ``--on`` names it; *chip* is None if neither the name nor the links identify one.
+    """Cluster that ``--on`` names; *chip* is None if neither the name nor the links identify the chip.
 
-    *network_file* is the path of a network that is no preset.
+    *network_file* is the path of the network if the network is not a preset.
     """
 
     name: str
@@ -49,13 +49,17 @@ class Machine:
 
     @property
     def title(self) -> str:
-        """The number of chips and the network."""
+        """Description of the machine: the number of chips and the network."""
         if self.chip is None:
             return self.network.title
         return f"{self.network.num_ranks:,} x {self.chip.name} ({self.network.title})"
 
     def system(self, origin: Origin) -> SystemConfig:
-        """Return the default system, with the peaks of the chip for compute times of another chip."""
+        """Return the default system for a workload of this *origin*.
+
+        If the compute times are from another chip, the system computes times from the peaks of the machine's
+        chip.
+        """
         from ..runner import SystemConfig
 
         system = SystemConfig.preset("default", self.network.dimensions)
@@ -66,7 +70,7 @@ class Machine:
         return replace(system, roofline_enabled=True, peak_perf=peak, local_mem_bw=memory, name=name)
 
     def settings(self, origin: Origin) -> dict[str, Any]:
-        """Return the settings of a sweep's point for a workload of this *origin* on this machine."""
+        """Return the settings of a sweep point that simulates a workload of this *origin* on the machine."""
         settings: dict[str, Any] = {"network": self.network_file or self.network.name}
         if self.memory is not None:
             settings["memory"] = self.memory
@@ -77,16 +81,16 @@ class Machine:
         return settings | {f"system.{key}": value for key, value in peaks.items()}
 
     def _peaks(self) -> tuple[float, float]:
-        """Return the peaks of the chip: TFLOP/s of its usual precision, and GB/s of its memory."""
+        """Return the chip's peak compute rate (TFLOP/s, usual precision) and memory bandwidth (GB/s)."""
         assert self.chip is not None, "a machine without a chip scales nothing"
         return self.chip.peak(self.chip.precision) / 1e12, self.chip.memory_bytes_per_s / 1e9
 
     def scales(self, origin: Origin) -> bool:
-        """Return whether the peaks of the chip replace the compute times of a workload of this *origin*."""
+        """Return whether times from the chip's peaks replace the compute times of this *origin*."""
         return self.chip is not None and origin.chip not in ("", self.chip.name) and origin.known_share > 0
 
     def text(self, origin: Origin) -> str:
-        """Return the first line of an answer: the machine, and the source of the compute times."""
+        """Return the first line of a command's output: the machine, and the source of compute times."""
         how = "predicted for" if origin.is_predicted else "measured on"
         own = f"as {how} {origin.chip}" if origin.chip else "of the workload, of an unknown chip"
         if self.scales(origin):
@@ -104,7 +108,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Origin:
-    """The *chip* that the compute times of *workload* are from: "" if unknown, ``a CPU`` for CPUs."""
+    """Source of the compute times of *workload*: *chip* is "" if unknown, and ``a CPU`` for CPUs."""
 
     workload: Workload
     chip: str
@@ -112,7 +116,7 @@ class Origin:
 
     @classmethod
     def of(cls, workload: Workload) -> Origin:
-        """Return the origin that the metadata of *workload* state."""
+        """Return the origin of compute times that the metadata of *workload* state."""
         from ..runner.chips import chip_of_device
 
         metadata: Mapping[str, Any] = workload.metadata
@@ -132,7 +136,7 @@ class Origin:
 
     @cached_property
     def known_share(self) -> float:
-        """The share of the compute time in operators with FLOPs or bytes; 0 for predicted times."""
+        """Share of the compute time in operators with known FLOPs or bytes; 0 for predicted times."""
         if self.is_predicted:
             return 0.0
         known = total = 0
@@ -146,9 +150,9 @@ class Origin:
 
 
 def foreign_text(workload: Workload, network: NetworkConfig) -> str:
-    """Return a warning if *workload* has the compute times of another chip than *network*, else "".
+    """Return a warning if the compute times of *workload* are from another chip than *network*'s, else "".
 
-    Compute times of CPUs have a warning of their own, which every answer repeats.
+    Compute times of CPUs get no warning here, as every answer contains a separate warning about CPUs.
     """
     origin, chip = Origin.of(workload), chip_of_network(network)
     if chip is None or origin.chip in ("", _CPU, chip.name) or has_links_of(origin.chip, network):
@@ -165,9 +169,9 @@ def foreign_text(workload: Workload, network: NetworkConfig) -> str:
 
 
 def find_machine(name: str) -> Machine:
-    """Return the machine *name*: COUNTxCHIP, a network preset, or a file.
+    """Return the machine *name*, which is COUNTxCHIP, a network preset, or a file.
 
-    Raises `UsageError` with the right spelling or the next step.
+    Raises `UsageError` with the correct spelling or the next step for other names.
     """
     from ..runner import NetworkConfig, list_presets
     from ..runner.chips import find_chip, list_chips
@@ -195,7 +199,7 @@ def find_machine(name: str) -> Machine:
 
 
 def is_network_name(name: str) -> bool:
-    """Return whether *name* is that of a network preset."""
+    """Return whether *name* is the name of a network preset."""
     from ..runner import NetworkConfig
 
     try:
@@ -215,7 +219,7 @@ def _is_chip(name: str) -> bool:
 
 
 def _machine_of_file(file: Path) -> Machine:
-    """Return the machine in *file*: one with a chip, or a network."""
+    """Return the machine in *file*, which is a machine file with a chip or a network file."""
     from ..runner import NetworkConfig
     from ..runner.chips import find_chip
 
@@ -244,13 +248,13 @@ def _machine_of_file(file: Path) -> Machine:
 
 
 def _next_to(file: Path, name: str) -> str:
-    """Return *name* as a path if it is a file next to *file*, else as it is."""
+    """Return the path of the file *name* in the folder of *file*, or *name* if the file does not exist."""
     other = file.parent / name
     return str(other) if other.is_file() else name
 
 
 def _usual_network(chip: Chip, count: int) -> NetworkConfig:
-    """Return the network of *count* chips as they are sold; raises `UsageError` with the next step."""
+    """Return the usual network of *count* chips; raises `UsageError` with the next step if there is none."""
     from ..runner.prediction import usual_network
 
     try:
@@ -284,6 +288,6 @@ def has_links_of(chip: str, network: NetworkConfig) -> bool:
 
     try:
         usual = usual_network(find_chip(chip), network.num_ranks)
-    except (ConfigError, UsageError):  # of an unknown chip, or one that is not sold in nodes
+    except (ConfigError, UsageError):  # the chip is unknown, or is not sold in nodes
         return False
     return (usual.topology[0], usual.bandwidth[0]) == (network.topology[0], network.bandwidth[0])

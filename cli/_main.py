@@ -1,4 +1,4 @@
-"""The command group, which turns our errors into messages and exit codes."""
+"""Define the command group, and convert errors to messages and exit codes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ _SECTIONS = {
     },
 }
 _HIDDEN = ("completion", "emulate-agent")
-# Old names, each with its replacement; they warn, and are removed two minor versions later.
+# Old names of commands with their replacements. Old names print a warning, and are removed two minor versions
+# after the change.
 MOVED: Mapping[str, tuple[str, ...]] = {
     "collectives": ("summary", "--view", "collectives"),
     "export": ("graph",),
@@ -93,7 +94,7 @@ MOVED: Mapping[str, tuple[str, ...]] = {
     "slack": ("summary", "--view", "slack"),
     "studies": ("runs", "--studies"),
 }
-# Words of other tools, by the command line that answers them.
+# Suggested command line -> words of other tools that users may type as a command.
 _GUESSED = {
     "summary TRACE": "analyse analyze bottleneck bottlenecks bound profile-trace stats trace-analysis why",
     "summary STUDY --view operators": "kernel kernels operator operators ops top",
@@ -118,7 +119,7 @@ _GUESSED = {
     "query STUDY --examples": "duckdb select sql",
     "--help": "help usage",
 }
-# Options that are looked for at a command, and the command that has them.
+# Command and option that the command lacks -> the command line that has the option.
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("compare", "--network"): "chakrascope sweep STUDY --on 64xa100,64xh100",
     ("compare", "--on"): "chakrascope sweep STUDY --on 64xa100,64xh100",
@@ -131,24 +132,25 @@ _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("what-if", "--on"): "chakrascope run STUDY --on 64xh100",
 }
 
-# Modules with another name than their command.
+# Commands whose module has another name than the command.
 _MODULES = {"emulate_agent": "emulate"}
 _TEXTS = {name: text for section in _SECTIONS.values() for name, text in section.items()}
 _NAMES = [*_TEXTS, *_HIDDEN]
 
 
 class _Sections(click.Group):
-    """A group whose help lists the commands by purpose; a command is imported on use.
+    """Command group whose help lists the commands by purpose; the module of a command is imported on use.
 
-    Importing all of them would load most libraries, which takes longer than many commands run.
+    Importing the modules of all commands would load most libraries, which takes longer than many commands
+    run.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of the commands, in the order of a workflow."""
+        """Return the names of all visible commands in the order of a workflow."""
         return list(_TEXTS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called *cmd_name*, or None."""
+        """Return the command called *cmd_name*, or None for an unknown name."""
         if cmd_name not in _NAMES:
             return None
         name = cmd_name.replace("-", "_")
@@ -160,7 +162,7 @@ class _Sections(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command with which *args* begin; raises `UsageError` with similar names."""
+        """Return the command that *args* start with; raises `UsageError` with a suggestion if unknown."""
         if args[0] in MOVED:
             new = MOVED[args[0]]
             error_console.print(
@@ -175,19 +177,19 @@ class _Sections(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command."""
-        with flushed_output():  # click exits with 1 if the output's reader is gone
+        """Run the command of *ctx*, and flush the output at its end."""
+        with flushed_output():  # click would exit with 1 if the output's reader is gone
             return super().invoke(ctx)
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Parse the arguments; prints the help if requested."""
+        """Parse the arguments and return the context; prints the help if requested."""
         with flushed_output():
             return super().make_context(info_name, args, parent, **extra)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write one list of commands per section."""
+        """Write the help's lists of commands, one list per section."""
         width = max(map(len, _TEXTS))
         for title, commands in _SECTIONS.items():
             with formatter.section(title):
@@ -195,15 +197,15 @@ class _Sections(click.Group):
 
 
 def _instead(word: str) -> str:
-    """Return the end of a sentence on the unknown command *word*: the command that answers it."""
+    """Return the end of an error about the unknown command *word*, with a suggested command."""
     line = next((line for line, words in _GUESSED.items() if word.lower() in words.split()), None)
     return f". Next: chakrascope {line}" if line else did_you_mean(word, _NAMES)
 
 
 def _imported(name: str) -> ModuleType:
-    """Import the module *name* of this package.
+    """Import the module *name* of this package, and exclude its objects from garbage collection.
 
-    Imported objects live until the end, so the garbage collector is kept from scanning them.
+    Imported objects live until the process ends, so scanning the objects would waste time.
     """
     module = sys.modules.get(f"{__package__}.{name}")
     if module is None:
@@ -236,7 +238,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with the error's own code."""
+    """Run the command line and exit; an error determines the exit code."""
     open_what_is_closed()
     write_what_the_terminal_can()
     # PyArrow's default allocator keeps freed memory, and takes 60 ms more to write a workload.
@@ -252,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt) as end:
-        if isinstance(end.__cause__, EOFError):  # click takes any for the end of a prompt's input
+        if isinstance(end.__cause__, EOFError):  # click treats any EOFError as the end of a prompt's input
             error_console.print(f"[bold red]error:[/] {_escaped(_cut_short(end.__cause__))}", soft_wrap=True)
             sys.exit(1)
         error_console.print("Cancelled.")
@@ -268,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _elsewhere(error: click.ClickException) -> str:
-    """Return a line that names another command with the unknown option of *error*, if there is one."""
+    """Return a line that names the command with the unknown option of *error*; "" without a suggestion."""
     if not isinstance(error, click.NoSuchOption) or error.ctx is None:
         return ""
     path = error.ctx.command_path.removeprefix("chakrascope ")
@@ -277,7 +279,7 @@ def _elsewhere(error: click.ClickException) -> str:
 
 
 def _cut_short(error: EOFError) -> str:
-    """Return a sentence on a file that ends too early; Python's cached byte code does after a full disk."""
+    """Return a sentence on a truncated file, such as Python's cached byte code after a full disk."""
     return (
         f"A file ends too early: {error}. Next: if no file of yours is cut short, remove the folders "
         f"__pycache__ in {Path(__file__).parents[1]}."
@@ -285,8 +287,8 @@ def _cut_short(error: EOFError) -> str:
 
 
 def _sentence(error: OSError) -> str:
-    """Return the reason of a system error, with its file and the next step."""
-    # Libraries raise errors with their own text, and without a number.
+    """Return a sentence with the file, the reason and the next step for the system error *error*."""
+    # Libraries raise `OSError` with their own texts, or without an error number.
     reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, (str, bytes)) else ""
     if error.errno in _NO_ROOM:

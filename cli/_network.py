@@ -1,4 +1,4 @@
-"""``chakrascope network``: the presets, the figures of one network, and its files for other simulators."""
+"""``chakrascope network``: list presets, describe a network, and write its files for other simulators."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _shape(network: NetworkConfig) -> str:
 
 
 def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str, Any]]:
-    """Yield the titles and texts of the figures in *facts*."""
+    """Yield the title and the text of each figure in the *facts* of a network."""
     yield "ranks", str(facts.ranks)
     yield "dimensions", _shape(network) + (", for collectives alone" if network.logical else "")
     yield (
@@ -167,7 +167,7 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
 
 
 def _print_presets(output_format: str) -> None:
-    """Print the presets of each kind, with the figures by which they differ."""
+    """Print the presets of each kind with the figures that distinguish the presets."""
     import pandas as pd
 
     from ..runner import list_presets
@@ -184,7 +184,7 @@ def _print_presets(output_format: str) -> None:
 
 
 def _file_of(name: str) -> str:
-    """Return the text of the preset's file; raises `UsageError` if no kind has one of that name."""
+    """Return the text of the file of the preset *name*; raises `UsageError` for an unknown name."""
     from ..runner import list_presets
     from ..runner.config import preset_path
 
@@ -196,7 +196,7 @@ def _file_of(name: str) -> str:
 
 
 def _preset_figures(kind: str, name: str) -> dict[str, Any]:
-    """Return the properties that distinguish the preset from others of its *kind*."""
+    """Return the figures that distinguish the preset *name* from other presets of its *kind*."""
     from ..runner import MemoryConfig, NetworkConfig, SystemConfig
 
     if kind == "network":
@@ -220,7 +220,7 @@ def _preset_figures(kind: str, name: str) -> dict[str, Any]:
 
 
 def _clos_text(network: NetworkConfig) -> str:
-    """Return a phrase on the Clos network that joins the ranks, if there is one."""
+    """Return a phrase on the Clos fabric of *network*; "" if the network has no Clos fabric."""
     fabric = None if network.packet is None else network.packet.fabric
     if fabric is None:
         return ""

@@ -1,4 +1,4 @@
-"""Common parts of options: late choices, quantities, changes of a network, subcommands."""
+"""Provide common parts of options: lazy choices, quantities, changes of a network, and subcommands."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..support import parse_bandwidth, parse_duration
 
 
 class LateChoice(click.Choice[str]):
-    """A choice among the values of *known*, which is called on use or for the help.
+    """Choice among the values that *known* returns; *known* is called when the choice or its help is used.
 
-    Other completions, and the help of other commands, need no import.
+    Completions of other options, and the help of other commands, thus need no import.
     """
 
     def __init__(self, known: Callable[[], Iterable[str]]) -> None:
@@ -24,17 +24,20 @@ class LateChoice(click.Choice[str]):
         self.case_sensitive = True
 
     @cached_property
-    def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # an attribute there
-        """The possible values."""
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]  # click.Choice has an attribute
+        """Allowed values of the option."""
         return tuple(self._known())
 
 
-_TOO_LARGE = 10**18  # bytes or ns: sums of a few still fit into 64 bits
+_TOO_LARGE = 10**18  # limit in bytes or ns: sums of a few smaller values fit into 64 bits
 Read = Callable[[click.Context, click.Parameter, "str | None"], "float | None"]
 
 
 def quantity(read: Callable[[str], float]) -> Read:
-    """Return an option's callback that parses with *read*; its refusals become usage errors."""
+    """Return the callback of an option that parses its value with *read*.
+
+    A `ValueError` of *read* becomes a usage error.
+    """
 
     def number(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
         try:
@@ -53,7 +56,7 @@ _WIDTH = re.compile(r"x(\d{1,4})")
 
 
 def network_changes(command: Command) -> Command:
-    """Add --fail and --link-default; `failed_links` and `link_defaults` parse their values."""
+    """Add the options --fail and --link-default, whose values `failed_links` and `link_defaults` parse."""
     for decorate in (
         click.option(
             "--fail",
@@ -79,7 +82,7 @@ def network_changes(command: Command) -> Command:
 
 
 def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the failures in the options *texts*, as a network YAML has them."""
+    """Return the failures in the values *texts* of --fail, in the form of a network YAML."""
     from ..runner.config import failure_of_text
 
     try:
@@ -89,7 +92,10 @@ def failed_links(texts: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
-    """Return the options for `NetworkConfig.load` from *texts*; raises `UsageError` for an invalid one."""
+    """Return the values *texts* of --link-default as options for `NetworkConfig.load`.
+
+    Raises `UsageError` for an invalid value.
+    """
     defaults: dict[str, dict[str, Any]] = {}
     for text in texts:
         name, equals, figures = text.partition("=")
@@ -102,7 +108,7 @@ def link_defaults(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _figure(part: str, text: str) -> tuple[str, Any]:
-    """Return the figure in *part*: a bandwidth or a latency, by its unit."""
+    """Return the name and value of the figure in *part*: a bandwidth, a latency or a number of lanes."""
     width = _WIDTH.fullmatch(part)
     if width is not None:
         return "width", int(width[1])
@@ -125,7 +131,10 @@ def _reads(parse: Callable[[str], object], text: str) -> bool:
 
 
 class CommandWithMore(click.Group):
-    """A command with its own options and arguments, unless the first word names a subcommand."""
+    """Command with its own options and arguments that also has subcommands.
+
+    If the first word names a subcommand, the subcommand runs.
+    """
 
     def __init__(self, name: str | None = None, **settings: Any) -> None:
         super().__init__(name, no_args_is_help=False, **settings)
@@ -133,22 +142,22 @@ class CommandWithMore(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of this command, or of the subcommand with which *args* begin."""
+        """Return the context of this command, or of the subcommand that *args* start with."""
         if not args or args[0] not in self.commands:
             return super().make_context(info_name, args, parent, **extra)
-        # Arguments of the command itself are not part of a subcommand's usage.
+        # The usage text of a subcommand must not show the arguments of this command.
         bare = click.Group(self.name)
         here = click.Context(bare, parent=parent, info_name=info_name, **self.context_settings)
         return self.commands[args[0]].make_context(args[0], args[1:], parent=here, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse options and arguments like a plain command."""
+        """Parse options and arguments as a command without subcommands does."""
         return click.Command.parse_args(self, ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command itself, or the subcommand with the context *ctx*."""
+        """Run this command, or the subcommand whose context is *ctx*."""
         return click.Command.invoke(self, ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the usage of the command itself."""
+        """Return the parts of this command's usage text, without subcommands."""
         return click.Command.collect_usage_pieces(self, ctx)

@@ -1,4 +1,4 @@
-"""Output of the command line: tables, figures and progress."""
+"""Print the output of the command line: tables, figures and progress."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
     from ..converter.chakra import TextColumn
 
-_BROKEN_PIPE = 141  # 128 plus the signal's number, as in shells
+_BROKEN_PIPE = 141  # exit code after SIGPIPE: 128 plus the signal's number, as in shells
 _CELL_LENGTH = 400
-_LEAST_WIDTH = 8  # of a column of text
-_BORDER = 3  # between two columns, with a line
-_GAP = 2  # without one
-_LEAST_COLUMNS = 3  # that a narrow terminal shows; words break before there are fewer
+_LEAST_WIDTH = 8  # least width of a text column, in characters
+_BORDER = 3  # width between two columns with a line
+_GAP = 2  # width between two columns without a line
+_LEAST_COLUMNS = 3  # least columns on a narrow terminal; words break rather than showing fewer columns
 _IN_ASCII = {"µ": "u", "…": "...", "→": "->", "×": "x", "−": "-", "–": "-", "·": "-", "✓": "ok"}
 
 
 class _Console(Console):
-    """A console that shows control characters in names instead of sending them to the terminal."""
+    """Console that prints control characters in names as escape sequences."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the parts of *renderable*, with control characters in its texts as escapes."""
+        """Yield the segments of *renderable* with control characters in texts as escape sequences."""
         for segment in super().render(renderable, options):
             if segment.control:
                 yield segment
@@ -53,7 +53,7 @@ class _Console(Console):
                 yield segment._replace(text=visible(segment.text, keep="\n\t"))
 
     def on_broken_pipe(self) -> NoReturn:
-        """Exit silently with 141 if the output's reader is gone, such as `head`."""
+        """Exit silently with code 141, as the reader of the output, such as `head`, has ended."""
         _discard_output()
         raise SystemExit(_BROKEN_PIPE)
 
@@ -78,17 +78,20 @@ format_option = click.option(
 
 
 def open_what_is_closed() -> None:
-    """Redirect closed standard streams to nowhere: files opened later must not reuse their numbers."""
+    """Redirect closed standard streams to the null device.
+
+    Otherwise, files that are opened later would reuse the file descriptors of the standard streams.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the end
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - stays open until the process ends
             os.dup2(stream.fileno(), number)
             setattr(sys, name, stream)
 
 
 @contextlib.contextmanager
 def flushed_output() -> Iterator[None]:
-    """Flush standard output at the end of the block; exits with 141 if its reader is gone."""
+    """Flush standard output at the end of the block; exits with code 141 if the output's reader is gone."""
     try:
         try:
             yield
@@ -103,13 +106,13 @@ def flushed_output() -> Iterator[None]:
 
 
 def _discard_output() -> None:
-    """Redirect the rest of standard output to nowhere, so that flushing it does not fail again."""
+    """Redirect standard output to the null device, so that flushing standard output does not fail again."""
     with contextlib.suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write_what_the_terminal_can() -> None:
-    """Allow output to streams with a limited encoding, such as ASCII, where µs becomes us."""
+    """Replace characters that the encoding of a standard stream lacks: in ASCII, µs becomes us."""
     codecs.register_error("chakrascope", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -123,7 +126,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_json(value: object) -> None:
-    """Print *value* as JSON on standard output, never wrapped or coloured."""
+    """Print *value* as JSON on standard output, without line wrapping and colours."""
     sys.stdout.write(json.dumps(value, indent=2, default=_plain) + "\n")
 
 
@@ -135,9 +138,10 @@ def print_frame(
     limit: int | None = None,
     count: int | None = None,
 ) -> None:
-    """Print a table for people, or all of it as JSON records or CSV.
+    """Print *frame* as a table on the terminal, or all its rows as JSON records or CSV.
 
-    For people, it may only contain the first of *count* rows.
+    The table shows at most *limit* rows. If *frame* contains only the first rows, *count* is the total number
+    of rows.
     """
     if output_format == "json":
         print_json(json.loads(frame.to_json(orient="records", double_precision=15)))
@@ -155,7 +159,7 @@ def print_frame(
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
-    """Print a table of plain rows, which all have the keys of the first one, for people."""
+    """Print *rows* as a table on the terminal; all rows must have the keys of the first row."""
     if not rows:
         console.print(f"{title}: none" if title else "none")
         return
@@ -166,7 +170,7 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, title: str = "") -> None:
 def print_columns(
     columns: Mapping[str, npt.NDArray[Any] | TextColumn], *, title: str = "", limit: int | None = None
 ) -> None:
-    """Print the first *limit* rows of a table given as columns, for people."""
+    """Print the first *limit* rows of *columns* as a table on the terminal."""
     lists = {name: column[slice(limit)].tolist() for name, column in columns.items()}
     count = max((len(column) for column in columns.values()), default=0)
     if not count:
@@ -186,7 +190,8 @@ def print_coded(
 ) -> None:
     """Print *rows* of *columns* (numbers and coded texts) as a table, JSON records or CSV.
 
-    For people, they may be the first of *count* rows. No pandas table is built, even for a million rows.
+    For a table, *rows* may be only the first of *count* rows. The function builds no pandas table, which
+    would be slow for a million rows.
     """
     if output_format == "csv":
         from ..runner.analysis import csv_pieces
@@ -203,25 +208,25 @@ def print_coded(
 
 
 def _numbers(columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> dict[str, bool]:
-    """Return which of *columns* hold numbers."""
+    """Return a flag for each of *columns* that says whether the column holds numbers."""
     kinds = {name: getattr(column, "dtype", None) for name, column in columns.items()}
     return {name: kind is not None and kind.kind in "iuf" for name, kind in kinds.items()}
 
 
 def _print_remaining(shown: int, count: int) -> None:
-    """Print how many of *count* rows are not *shown*, and how to list them."""
+    """Print the number of omitted rows, if only *shown* of *count* rows were printed."""
     if shown < count:
         console.print(f"[dim]{count - shown} more rows; all of them with --format csv[/]")
 
 
 def print_other_views(views: Sequence[str], printed: Sequence[str]) -> None:
-    """Name the *views* that are not among those *printed*."""
+    """Print the names of the *views* that were not *printed*."""
     others = ", ".join(view for view in views if view not in printed)
     console.print(f"[dim]Other tables: --view {others}[/]")
 
 
 def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], title: str) -> None:
-    """Print *rows* below *columns*: their names, and whether they hold numbers."""
+    """Print *rows* as a table; *columns* maps the name of a column to whether the column holds numbers."""
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
     numeric = list(columns.values())
@@ -246,7 +251,10 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
 def _columns_that_fit(
     numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
 ) -> int:
-    """Return how many of the first columns fit into *room* with whole words; all if too few would."""
+    """Return the number of leading columns that fit into *room* characters without breaking words.
+
+    If fewer than 3 columns fit, the number of all columns is returned, and words will break.
+    """
     heads = [name.replace("_", " ") for name in names]
     filled = list(zip(numeric, zip(heads, *cells, strict=True), strict=True))
     for kept in range(len(names), _LEAST_COLUMNS - 1, -1):
@@ -258,10 +266,10 @@ def _columns_that_fit(
 def _fitting(
     numeric: Sequence[bool], names: Sequence[str], cells: Sequence[Sequence[str]], room: int
 ) -> tuple[Sequence[str], Sequence[int | None], bool]:
-    """Return the heads and widths of the columns in *room*, and whether lines separate the columns.
+    """Return the heads and widths of columns in *room* characters, and whether lines separate the columns.
 
-    Lines break first between words of text columns, then between words of heads. Then the lines between
-    columns are left out, so that words and numbers stay whole; only then do these break.
+    To save room, texts first break between words, then heads break between words, and then the lines between
+    columns are left out. Words and numbers break only as a last resort.
     """
     spaced = [name.replace("_", " ") for name in names]
     for ruled, heads, whole in ((True, names, True), (True, spaced, True), (False, names, True),
@@ -275,9 +283,10 @@ def _fitting(
 
 
 def _widths(columns: Sequence[tuple[bool, Sequence[str]]], room: int, *, whole: bool) -> list[int] | None:
-    """Return the width of each column; None if they do not fit.
+    """Return the width of each column, or None if the columns do not fit into *room* characters.
 
-    Words and numbers with their units stay *whole* if they fit; else numbers break before units, then words.
+    With *whole*, words and numbers with their units do not break. Otherwise, numbers may break before their
+    units, and then words may break.
     """
     full = [max(cell_len(line) for text in texts for line in text.split("\n")) for _, texts in columns]
     words = [max(map(_longest_word, texts)) for _, texts in columns]
@@ -323,9 +332,10 @@ def _cell(column: str, value: Any) -> str:
 
 
 def print_next(*words: object, then: str = "") -> None:
-    """Print the next command, quoted and on one line, ready to copy; the reader completes *then*.
+    """Print the suggested next command *words*, quoted and on one line, so that users can copy the command.
 
-    It names its run, so that it does not apply to a newer one when it is copied later.
+    *then* is a part that the user must complete. Commands about a run should name the run, so that a command
+    copied later does not apply to a newer run.
     """
     command = shlex.join(["chakrascope", *map(str, words)])
     console.print(f"Next: {command}{then and f' {then}'}", markup=False, soft_wrap=True)
@@ -333,14 +343,14 @@ def print_next(*words: object, then: str = "") -> None:
 
 @contextlib.contextmanager
 def stage(text: str) -> Iterator[Status]:
-    """Show *text* with a spinner during the block, and a tick at its end."""
+    """Show *text* with a spinner while the block runs, and with a tick after the block."""
     with error_console.status(text) as status:
         yield status
     error_console.print(f"[green]✓[/] {text}")
 
 
 def counter(status: Status, what: str) -> Callable[[int, int], None]:
-    """Return a callback that shows the number of completed *what* next to *status*, and the time to go."""
+    """Return a callback that shows the number of completed items (*what*) and the remaining time."""
     text, began_s, show_line = status.status, time.monotonic(), _lines(status)
 
     def show(done: int, of: int) -> None:
@@ -352,9 +362,9 @@ def counter(status: Status, what: str) -> Callable[[int, int], None]:
 
 
 def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int, int], bool]:
-    """Return a callback that shows the progress of a run of *ranks* next to *status*, with *word*.
+    """Return a callback that shows the time in a run of *ranks* ranks, and the number of finished ranks.
 
-    It never cancels.
+    *word* says whether the run is simulated or measured. The callback never cancels the run.
     """
     text, show_line = status.status, _lines(status)
 
@@ -368,8 +378,8 @@ def clock(status: Status, ranks: int, word: str = "simulated") -> Callable[[int,
 def _lines(status: Status) -> Callable[[str], None]:
     """Return a callback that shows a line of progress in place of *status*.
 
-    Without a terminal, it prints lines on standard error, the first after a second and then at doubling
-    intervals.
+    Without a terminal, the callback prints lines on standard error: the first line after one second, and
+    further lines at doubling intervals.
     """
     next_s, began_s = 1.0, time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Plan files: options of `predict` and `predict search` in YAML, such as ``tp: 2``."""
+"""Read and write plan files: YAML files with options of `predict` and `predict search`, as ``tp: 2``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ELSEWHERE = {"plan", "save-plan", "output", "format", "list-models", "help"}
 
 
 def plan_file_options(command: Command) -> Command:
-    """Add ``--plan``, which sets other options, and ``--save-plan``."""
+    """Add ``--plan``, which reads other options from a file, and ``--save-plan``, which writes the file."""
     read = click.option(
         "--plan",
         metavar="FILE",
@@ -41,7 +41,7 @@ def plan_file_options(command: Command) -> Command:
 
 
 def given_options(ctx: click.Context) -> dict[str, Any]:
-    """Return the options that the command line or a plan file gave to the command of *ctx*, by name."""
+    """Return the options by name that the command line or a plan file gave to the command of *ctx*."""
     given = {
         name: ctx.params[str(option.name)]
         for name, option in _options(ctx.command).items()
@@ -57,21 +57,21 @@ def save_plan(options: Mapping[str, Any], file: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return *value* as YAML can hold it."""
+    """Return *value* converted to a type that YAML can represent."""
     if isinstance(value, tuple):
         return list(value)
     return str(value) if isinstance(value, Path) else value
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options that a plan file may have, by name."""
+    """Return the options of *command* that a plan file may contain, by name."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     named = {next(name for name in option.opts if name.startswith("--"))[2:]: option for option in options}
     return {name: option for name, option in named.items() if name not in _ELSEWHERE}
 
 
 def _read(ctx: click.Context, _param: click.Parameter, file: Path | None) -> None:
-    """Take the values in *file* as those of options that the command line leaves out."""
+    """Use the values in the plan *file* as defaults of options that the command line leaves out."""
     if file is None:
         return
     options = _options(ctx.command)

@@ -1,4 +1,4 @@
-"""``chakrascope predict``: time and memory of a training step that was never run."""
+"""``chakrascope predict``: predict time and memory of a training step that was never run."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def plan_options(command: Command) -> Command:
 
 
 def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None) -> tuple[Plan, str]:
-    """Return the plan of the options *given* for *ranks* ranks of *chip*, and its software."""
+    """Return the training plan that the options *given* describe on *ranks* chips, and its software."""
     from ..runner.prediction import software_of, with_habits
     from ..runner.prediction.models import AXES, Plan
 
@@ -144,7 +144,7 @@ def plan_of(given: dict[str, Any], chip: Chip, ranks: int, software: str | None)
 
 
 def _refuse_without_effect(given: dict[str, Any]) -> None:
-    """Raise `UsageError` for options without effect on so few ranks."""
+    """Raise `UsageError` for options that have no effect without tensor, expert or pipeline parallelism."""
     needs = {
         "sequence_parallel": ("--sequence-parallel", "tp"),
         "tensor_overlap": ("--tensor-overlap", "tp"),
@@ -174,7 +174,7 @@ _OF_BOTH = {
 
 
 def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None:
-    """Raise `UsageError` for options that only apply to a model, or only to a script."""
+    """Raise `UsageError` for options of models in a prediction of a script, and the reverse."""
     chosen = [
         param
         for param in ctx.command.params
@@ -194,7 +194,7 @@ def _refuse_options_of_the_other(ctx: click.Context, *, is_script: bool) -> None
 
 
 def _list_models(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print the built-in models with their sizes, and exit."""
+    """Print the built-in models with their sizes, and exit, if --list-models is given."""
     from ..runner.prediction.models import find_model, list_models
 
     if not value or ctx.resilient_parsing:
@@ -357,7 +357,7 @@ def _cluster(
     link_default: Sequence[str],
     failed: Sequence[str],
 ) -> tuple[Chip, NetworkConfig]:
-    """Return the chip and the network that the options name; raises `UsageError` without one of them."""
+    """Return the chip and the network that the options name; raises `UsageError` if one is missing."""
     from ..runner import NetworkConfig
     from ..runner.chips import find_chip
 
@@ -384,7 +384,7 @@ def _cluster(
 
 
 def _variation(text: str | None, **draws: int | None) -> Variation | None:
-    """Read ``kernels=5%,ranks=2%``; *draws* are ``replays`` and ``seed``."""
+    """Parse the value of --spread, such as ``kernels=5%,ranks=2%``; *draws* are --replays and --seed."""
     from ..runner.prediction import Variation
 
     given = {key: number for key, number in draws.items() if number is not None}
@@ -450,7 +450,7 @@ def _spread_rows(prediction: Prediction) -> list[tuple[str, str]]:
 
 
 def _plan_text(plan: Plan) -> str:
-    """Return the choices of a plan, defaults included, without degrees of 1."""
+    """Return the choices of a plan as text, including defaults but not degrees of 1."""
     degrees = [f"{name} {size}" for name in ("tp", "pp", "cp", "ep") if (size := getattr(plan, name)) > 1]
     degrees += [f"expert tp {plan.expert_split}"] * bool(plan.expert_tp)
     batches = [
@@ -462,7 +462,7 @@ def _plan_text(plan: Plan) -> str:
 
 
 def _remedy_text(prediction: Prediction) -> str:
-    """Return the changes that make a plan fit into memory, with their cost in step time."""
+    """Return a sentence on changes that make a plan fit into memory, with their cost in step time."""
     if not prediction.remedies:
         return "No one or two changes make the plan fit. Next: more ranks, or `chakrascope predict search`."
     choices = (

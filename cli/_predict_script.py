@@ -1,4 +1,4 @@
-"""The script form of ``chakrascope predict``: a step of the user's own script, run with fake tensors."""
+"""Predict a step of the user's own script (``predict --script``), which runs with fake tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _SIZE = re.compile(r"[1-9][0-9]{0,17}")
 
 @dataclass(frozen=True)
 class ScriptJob:
-    """A script with its arguments, the ranks of its job (0: the network's), and the *mesh* it makes."""
+    """Script with its arguments, the number of ranks *world* of its job, and its device *mesh*.
+
+    If *world* is 0, the job has as many ranks as the network.
+    """
 
     command: Sequence[str]
     world: int
@@ -42,7 +45,7 @@ def predict_script(
     study_folder: Path | None,
     output_format: str,
 ) -> None:
-    """Record the script, simulate its step and print it; keep it in the study if there is one."""
+    """Record the script, simulate its step, print the prediction, and store the prediction in the study."""
     from ..runner import Study, script_workload
     from ..runner.prediction import kept_result, predict_recorded
     from ..runner.study import safe_name
@@ -82,12 +85,12 @@ def predict_script(
 
 
 def _software_of(chip: Chip) -> str:
-    """Return the software whose costs suit PyTorch's own operators best."""
+    """Return the software stack of *chip* whose costs fit PyTorch's own operators best."""
     return next((name for name in ("fsdp", "default") if name in chip.costs), next(iter(chip.costs)))
 
 
 def _mesh(text: str) -> dict[str, int]:
-    """Return the sizes in *text*, such as ``dp=32,tp=8``, by name."""
+    """Return the sizes of mesh dimensions in *text*, such as ``dp=32,tp=8``, by name."""
     sizes: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         name, equals, size = part.partition("=")

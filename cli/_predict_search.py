@@ -1,4 +1,4 @@
-"""``chakrascope predict search``: the best plan for a model on a number of GPUs."""
+"""``chakrascope predict search``: find the best plan for a model on a number of GPUs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _only(name: str, key: str, help_text: str) -> Callable[[Command], Command]:
 
 
 def _values(_ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[Any, ...]:
-    """Read ``1,2,4``; names stay as they are."""
+    """Parse a list of numbers such as ``1,2,4``, or for schedules and recomputation a list of names."""
     items = [item.strip() for item in (value or "").split(",") if item.strip()]
     sizes = [item.isdecimal() and len(item) <= _DIGITS for item in items]
     if param.name in ("schedule", "recompute"):
@@ -203,7 +203,7 @@ def search_command(
 
 
 def _save(command: str, file: Path) -> None:
-    """Write the plan of *command* to *file*."""
+    """Write the options of the command line *command* to *file* as a plan file."""
     words = shlex.split(command)[2:]
     pairs = zip(words[::2], words[1::2], strict=True)
     save_plan({name[2:]: int(text) if text.isdecimal() else text for name, text in pairs}, file)
@@ -212,7 +212,7 @@ def _save(command: str, file: Path) -> None:
 def _clusters(
     chips: Sequence[str], gpus: Sequence[int], network: str | None, prices: dict[str, float]
 ) -> tuple[Cluster, ...]:
-    """Return the clusters that the options name."""
+    """Return the clusters that the options name: every chip with every network."""
     from ..runner.chips import find_chip
     from ..runner.planning import Cluster
 
@@ -283,7 +283,7 @@ def _study(folder: Path) -> Study:
 
 
 def _keep(found: Plans, place: int, study: Study) -> str:
-    """Simulate the plan at *place* with all its nodes, and keep it as a run."""
+    """Simulate the plan at index *place* with all its nodes, and store the prediction as a run."""
     from ..runner.prediction import keep_prediction, predict
 
     return keep_prediction(predict(found.settings[place]), study, f"plan {place + 1} of {found.name}")
@@ -291,7 +291,7 @@ def _keep(found: Plans, place: int, study: Study) -> str:
 
 @contextmanager
 def _progress() -> Iterator[SearchProgress]:
-    """Show a bar on standard error while the block runs."""
+    """Show a progress bar of the search on standard error while the block runs."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     words = {"estimate": "Estimating degrees", "simulate": "Simulating plans"}
     with Progress(*columns, console=error_console, transient=True) as bar:
@@ -332,7 +332,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
-    """Return *row* for people, without the columns that are equal for all plans."""
+    """Return the columns of a plan's *row* for the terminal, without chips and costs if not needed."""
     several = len(found.request.clusters) > 1
     priced = any(each.price is not None for each in found.request.clusters)
     return {
@@ -348,7 +348,7 @@ def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plan_text(row: dict[str, Any]) -> str:
-    """Return the choices of a plan, without degrees of 1."""
+    """Return the choices of the plan in *row* as short text, without degrees of 1."""
     degrees = [f"{key}{row[key]}" for key in ("tp", "pp", "dp", "cp", "ep") if row[key] > 1]
     degrees += [f"etp{row['expert_tp']}"] * bool(row["expert_tp"])
     schedules = {"interleaved": f"interleaved {row['chunks']}", "zero-bubble": "zero-bubble", "1f1b": "1f1b"}
@@ -358,7 +358,7 @@ def _plan_text(row: dict[str, Any]) -> str:
 
 
 def _print_outcome(plans: Plans, best: str, kept: Sequence[str], study_folder: Path | None) -> None:
-    """Print the omitted plans with reasons, the command of the *best* one, and the next step."""
+    """Print the numbers of omitted plans with reasons, the command of the *best* plan, and the next step."""
     possible, refused = plans.possible, plans.refused
     combinations = count_text(plans.combinations, "combination")
     console.print(

@@ -1,4 +1,4 @@
-"""``chakrascope profile``: from a training command to its critical path, in one go."""
+"""``chakrascope profile``: capture, convert and simulate a training command, and print its critical path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``chakrascope query``: SQL queries of a run."""
+"""``chakrascope query``: answer SQL queries of a run."""
 
 from __future__ import annotations
 

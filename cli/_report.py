@@ -1,4 +1,4 @@
-"""``chakrascope report``: one self-contained HTML file to hand over."""
+"""``chakrascope report``: write the report of a run as one self-contained HTML file."""
 
 from __future__ import annotations
 

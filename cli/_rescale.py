@@ -1,4 +1,4 @@
-"""``chakrascope rescale``: a captured job with other degrees, batches, depth or chips."""
+"""``chakrascope rescale``: change the degrees, batches, depth or chips of a captured job."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def rescale_command(
 
 
 def _refuse(tp: int | None) -> None:
-    """Raise `UsageError` for a degree that cannot be derived from a capture."""
+    """Raise `UsageError` if a tensor-parallel degree is given, which a capture cannot change."""
     if tp is not None:
         raise UsageError(
             "Tensor parallelism changes the shape of every operator, and a capture of another degree lacks "

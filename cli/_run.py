@@ -1,4 +1,4 @@
-"""``chakrascope run``: simulate a study's workload, or any Chakra workload with ASTRA-sim's own options."""
+"""``chakrascope run``: simulate a study's workload, or any Chakra workload with ASTRA-sim's option names."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from ._target import Target, target_options
 if TYPE_CHECKING:
     from ..runner import Experiment, Result, Study
 
-# With this many different programs, a run prints why it takes long.
+# Least number of different programs for which a run prints the reason why it takes long.
 _MANY_PROGRAMS = 256
-# If a run takes longer than this, it prints how to shorten it.
+# Estimated duration in seconds above which a run prints advice to shorten the simulation.
 _LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,7 +59,7 @@ machine_option = click.option(
 
 
 def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Return the --algorithm options by collective; raises `UsageError` for one without a ``=``."""
+    """Return the values of --algorithm by collective; raises `UsageError` for a value without ``=``."""
     chosen: dict[str, list[str]] = {}
     for text in texts:
         collective, sign, name = text.partition("=")
@@ -70,9 +70,10 @@ def algorithm_choices(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends* with the machine of ``gpu``; raises `UsageError` if ``gpu`` is not among them.
+    """Return *backends* with the machine added to the backend ``gpu``.
 
-    A file is named by its absolute path, as runs may start elsewhere.
+    A machine file is named by its absolute path, as runs may start in another folder. Raises `UsageError` if
+    *backends* lacks ``gpu``.
     """
     if machine is None:
         return backends
@@ -81,7 +82,10 @@ def on_machine(machine: str | None, backends: tuple[str, ...]) -> tuple[str, ...
 
 
 def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends*, with the variant *value* of the backend that has the option *what*."""
+    """Return *backends* with the variant *value* added to the backend that has the option *what*.
+
+    Raises `UsageError` if *backends* lacks the backend with the option.
+    """
     plain = {name for name in backends if about_backend(name).variant == what and ":" not in name}
     if not plain:
         name = backends_that("variant", value=what).strip("'")
@@ -92,9 +96,9 @@ def _varied(what: str, value: str, backends: tuple[str, ...]) -> tuple[str, ...]
 def simulate(
     experiments: Iterable[Experiment], backends: Sequence[str] = ()
 ) -> Iterator[tuple[Experiment, Result]]:
-    """Yield each experiment with its result.
+    """Simulate *experiments*, and yield each experiment with its result.
 
-    Backends that have to be compiled are compiled in the background.
+    Backends that must be compiled are compiled in the background.
     """
     from ..runner import get_backend
     from ..runner.backends import warm_up
@@ -112,9 +116,9 @@ def simulate(
 
 
 def _print_why_long(experiment: Experiment) -> None:
-    """Print that many different ranks are simulated separately, with an estimate of the time.
+    """Print that many different ranks are simulated separately, with the estimated duration.
 
-    If it takes minutes because of the number of messages, print the reason and the remedy.
+    If the simulation takes minutes because of its many messages, also print the reason and a remedy.
     """
     source = experiment.workload
     if len(source.programs) < _MANY_PROGRAMS or source.prefix is None:
@@ -127,7 +131,7 @@ def _print_why_long(experiment: Experiment) -> None:
 
     try:
         load = load_of(source.prefix)
-    except (OSError, ChakrascopeError):  # plain files, which are unknown before they are decoded
+    except (OSError, ChakrascopeError):  # the load of plain graph files is unknown before decoding
         return
     key = experiment.network, experiment.system, load, experiment.backend
     seconds = estimate_s(*key)
@@ -145,7 +149,7 @@ def _print_note(text: str) -> None:
 
 
 def simulate_study(study: Study, target: Target, workload: Path | None = None) -> list[tuple[str, Result]]:
-    """Simulate *workload*, or the newest of *study*, once per backend; return run ids with results."""
+    """Simulate *workload* (default: the newest of *study*) per backend; return run ids with results."""
     prefix = workload or study.workload_prefix()
     experiments = target.experiments(prefix)
     return [
@@ -155,7 +159,7 @@ def simulate_study(study: Study, target: Target, workload: Path | None = None) -
 
 
 def submit_study(study: Study, target: Target, workload: Path | None = None) -> None:
-    """Submit the simulations as jobs of *study*, and print how to follow them."""
+    """Submit the simulations as background jobs of *study*, and print the command that lists the jobs."""
     from ..runner import JobStore
 
     store = JobStore(study)
@@ -167,7 +171,10 @@ def submit_study(study: Study, target: Target, workload: Path | None = None) -> 
 
 
 def _saved_workload(study: Study, workload: str | None, groups: str | None) -> Path | None:
-    """Return the PREFIX in *study* of the workload of that name, or of a copy of the files it names."""
+    """Return the PREFIX in *study* of the workload named *workload*, or None without a name.
+
+    If *study* has no workload of this name, the graph files with this PREFIX are imported.
+    """
     if workload is None or (workload in study.workloads() and groups is None):
         return None if workload is None else study.workload_prefix(workload)
     with stage(f"kept {workload} in {study.path}"):
@@ -177,7 +184,7 @@ def _saved_workload(study: Study, workload: str | None, groups: str | None) -> P
 def print_runs(
     runs: list[tuple[str, Result]], *, remarks: bool = True, title: str = "Simulated step"
 ) -> None:
-    """Print one line per run, and its assumptions unless a later answer prints them."""
+    """Print a table with one line per run, and with *remarks* the assumptions of the runs."""
     rows = [
         {
             "run": run_id,
@@ -194,7 +201,7 @@ def print_runs(
 
 
 def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
-    """Warn of *runs* of *study* with compute times of a chip that the simulated machine does not have."""
+    """Warn if *runs* of *study* have compute times of another chip than the simulated machine's."""
     from ..runner.analysis import foreign_compute
 
     notes = []
@@ -202,14 +209,14 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
         workload, info = study.run_workload(run), study.run_info(run)
         notes.append(foreign_compute(study.result(run), workload))
         if about_backend(info.backend).network:
-            network = replace(study.experiment(run).network, name=info.network)  # a stored one has no name
+            network = replace(study.experiment(run).network, name=info.network)  # stored networks lack names
             notes.append(foreign_text(workload, network))
     for text in dict.fromkeys(filter(None, notes)):
         error_console.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
 
 
 def print_subject(study: Study, target: Target, run_id: str) -> None:
-    """Print the first line on new runs: their workload, and the machine with its compute times."""
+    """Print the first line of the output: the workload, and the machine with the source of compute times."""
     info = study.run_info(run_id)
     ranks = count_text(info.num_ranks, "rank")
     where = info.network
@@ -219,13 +226,13 @@ def print_subject(study: Study, target: Target, run_id: str) -> None:
 
 
 def _simulated(study: Study, runs: list[tuple[str, Result]]) -> str:
-    """Return the title of the *runs*, with the number of training steps in their makespans."""
+    """Return the title of the table of *runs*, with the number of training steps in a makespan."""
     steps = max((study.run_info(run_id).steps for run_id, _ in runs), default=1)
     return "Simulated step" if steps == 1 else f"Simulated, {count_text(steps, 'step')} one after the other"
 
 
 def _print_remarks(results: list[Result]) -> None:
-    """Print the limitations and assumptions of the *results*, without repetitions."""
+    """Print the warnings and assumptions of all *results*, each text only once."""
     for word, key in (("Warning", "warnings"), ("Assumed", "assumptions")):
         for text in dict.fromkeys(text for result in results for text in result.provenance.get(key, [])):
             console.print(f"{word}: {escape(text.rstrip('.'))}.", style="dim")
@@ -360,9 +367,9 @@ def run_command(
 
 
 def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *backends* with the tolerated error of ``auto``.
+    """Return *backends* with the tolerated *error* added to the backend ``auto``.
 
-    Raises `UsageError` if it is not among them.
+    Raises `UsageError` if *backends* lacks ``auto``.
     """
     if error is None:
         return backends
@@ -370,10 +377,9 @@ def _within(error: str | None, backends: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _only_check(study_folder: Path | None, workload: str | None, target: Target, output_format: str) -> int:
-    """Print the findings against the runs without running them; return 1 if there are errors.
+    """Print the findings on the planned runs without simulating; return 1 if there are errors.
 
-    The workload has to be in a study. Raises `UsageError` without one, and the errors of a run that cannot
-    start.
+    Raises `UsageError` if the workload is not in a study, and the errors of a run that cannot start.
     """
     from ..runner import Study
     from ._doctor import print_check
@@ -406,12 +412,12 @@ def _check(
 
 
 def _needs_no_network(backend: str) -> bool:
-    """Return whether *backend* needs no network to know the duration of messages."""
+    """Return whether *backend* knows the duration of messages without a network."""
     return not about_backend(backend).needs_network
 
 
 def print_results(results: list[Result], output_format: str, *, ranks: bool) -> None:
-    """Print complete results as JSON, or their per-rank tables."""
+    """Print *results* as JSON or CSV, or with *ranks* their tables of ranks."""
     if output_format == "json":
         print_json(results[0].to_json() if len(results) == 1 else [result.to_json() for result in results])
         return

@@ -1,4 +1,4 @@
-"""``chakrascope runs``: the runs and background jobs of a study, or the studies of a folder."""
+"""``chakrascope runs``: list the runs and background jobs of a study, or the studies of a folder."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def _refuse_without_folder(given: dict[str, object]) -> None:
 
 
 def _is_study(folders: tuple[Path, ...]) -> bool:
-    """Return whether *folders* is a single study; a folder without studies is reported as a missing one."""
+    """Return whether *folders* is a single folder that is a study, is missing, or contains no studies."""
     from ..runner import Study
 
     if len(folders) > 1:
         return False
-    # Of a name that no file can have, `Path.is_dir` raises.
+    # `Path.is_dir` would raise an error for a name that no file can have.
     return not os.path.isdir(folders[0]) or Study.is_study(folders[0]) or not Study.folders_in(folders[0])
 
 
@@ -130,7 +130,10 @@ def _print_runs(study: Study, find: str, output_format: str) -> None:
 
 
 def _runs_shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the columns of runs that fit on a terminal; a default label repeats backend and network."""
+    """Return the columns of runs that fit on a terminal.
+
+    Default labels are left out, as they only repeat the backend and the network.
+    """
     rows = [row | {"label": "" if row["label"] in _default_labels(row) else row["label"]} for row in rows]
     texts = [name for name in ("label", "tags", "note") if any(row[name] for row in rows)]
     steps = ["steps"] if any(row["steps"] > 1 for row in rows) else []
@@ -143,7 +146,7 @@ def _default_labels(row: dict[str, Any]) -> tuple[str, str]:
 
 
 def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: str, *, resume: bool) -> None:
-    """Print the log of a job of *study*, or its jobs, after cancelling or resuming some."""
+    """Print a job's log, or the jobs of *study* after cancelling or resuming jobs."""
     import pandas as pd
 
     from ..runner import JobStore
@@ -174,7 +177,7 @@ def _jobs(study: Study, log_of: int | None, cancel: int | None, output_format: s
 
 
 def _print_cached(output_format: str) -> None:
-    """Print the cached studies of converted traces, most recently used first."""
+    """Print the cached studies of converted traces, the most recently used study first."""
     import pandas as pd
 
     from ..runner import kept_traces
@@ -194,7 +197,7 @@ def _studies(
     note: str | None,
     output_format: str,
 ) -> None:
-    """Print the studies of *folders*, after creating or describing one."""
+    """Print the studies in *folders*, after creating a study or changing a study's tags and note."""
     from ..runner import Workspace, describe_study
 
     workspace = Workspace(*folders)
@@ -216,7 +219,10 @@ def _print_studies(workspace: Workspace, find: str, output_format: str) -> None:
 
 
 def _studies_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns that fit on a terminal; an unreadable study has the reason in place of its note."""
+    """Return the columns of studies that fit on a terminal.
+
+    The note of an unreadable study is replaced by the reason.
+    """
     damaged = table["problem"] != ""
     described = table.assign(note=table["note"].where(~damaged, "cannot be read: " + table["problem"]))
     described["shortest"] = ["" if ns < 0 else duration_text(ns) for ns in table["shortest_ns"]]

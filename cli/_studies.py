@@ -1,4 +1,4 @@
-"""Open the study and the run of a command, and print the first line of its answer."""
+"""Open the study and the run of a command, and print the first line of the command's output."""
 
 from __future__ import annotations
 
@@ -31,18 +31,21 @@ run_option = click.option(
     "[default without a capture: the newest]",
 )
 MEASURED = "measured"
-"""Names the capture where a run is named."""
+"""Value of --run that names the capture instead of a run."""
 
 
 def of_a_run(command: Command) -> Command:
-    """Add the argument STUDY, which may be a trace, and the option --run."""
+    """Add the argument STUDY, which may also be a trace, and the option --run to *command*."""
     return click.argument("study_folder", metavar="STUDY|TRACE", type=click.Path(path_type=Path))(
         run_option(command)
     )
 
 
 def open_study(paths: Path | Sequence[Path]) -> Study:
-    """Return the study at *paths*, or that of the traces there: files, a folder or an archive."""
+    """Return the study at *paths*, or the cached study of the traces at *paths*.
+
+    Traces are files, a folder or an archive.
+    """
     from ..runner import Study, study_of_traces
 
     given = [paths] if isinstance(paths, Path) else list(paths)
@@ -56,10 +59,10 @@ def open_study(paths: Path | Sequence[Path]) -> Study:
 
 @contextlib.contextmanager
 def new_study(folder: Path) -> Iterator[Study]:
-    """Open the study at *folder* for the block, created if there is none.
+    """Open the study at *folder* for the block; a missing study is created.
 
-    If the block fails with an error of ours, a new study without a run is removed again, so a misspelled
-    preset leaves nothing behind. Its workloads are copies in that case.
+    If the block raises a `ChakrascopeError`, a new study without a run is removed, so that a misspelled
+    preset leaves no study behind. The workloads of the removed study are only copies.
     """
     from ..runner import Study
 
@@ -77,24 +80,24 @@ def new_study(folder: Path) -> Iterator[Study]:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether *path* is a file, or a folder with importable content."""
+    """Return whether *path* is a file, or a folder with importable traces or graphs."""
     from ..runner.study import find_items
 
     return path.is_file() or bool(path.is_dir() and find_items(path))
 
 
 def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: str = "") -> RunAnalysis:
-    """Return a run of a study with every answer derived from it.
+    """Return the run *run_id* of a study or of traces, with its analyses.
 
-    For traces, with ``measured`` and by default, it is the replay of the newest capture; without a capture,
-    the newest run is the default. A table for people starts with the run's description.
+    By default and for ``measured``, the run is the replay of the newest capture. Without a capture, the
+    default is the newest run. For the format "table", the description of the run is printed first.
     """
     from ..runner.analysis import analyse_run
 
     study = open_study(paths)
     runs = study.runs()
     if run_id is None and runs and not os.access(study.path, os.W_OK):
-        chosen = None  # no replay can be added
+        chosen = None  # no replay can be added to a read-only study
     elif run_id is None and (study.measured_workload() or not runs) and study.workloads():
         chosen = _measured(study)
     else:
@@ -108,7 +111,7 @@ def open_run(paths: Path | Sequence[Path], run_id: str | None, output_format: st
 
 
 def _measured(study: Study) -> str:
-    """Return the replay of the newest captured workload, simulated if the study has none yet."""
+    """Return the id of the replay of the newest captured workload; a missing replay is simulated."""
     from ._run import simulate_study
     from ._target import Target
 
@@ -121,10 +124,10 @@ def _measured(study: Study) -> str:
 
 
 def print_run(info: RunInfo, chosen_of: Sequence[RunInfo] = (), measured: int = 0) -> None:
-    """Print the subject of an answer: the run, its workload, ranks, backend and network.
+    """Print the first line of a command's output: the run, its workload, ranks, backend and network.
 
-    A default run is one of several *chosen_of*. For a replay, it has the number of *measured* ranks if others
-    repeat them.
+    *chosen_of* are the runs from which a default run was chosen. *measured* is the number of measured ranks
+    of a replay, which is printed if other ranks repeat the measured ranks.
     """
     ranks = count_text(info.num_ranks, "rank")
     if 0 < measured < info.num_ranks:

@@ -1,4 +1,4 @@
-"""``chakrascope summary``: what bounds the step, and the fixes that would help most."""
+"""``chakrascope summary``: print the bottleneck of the step, and the changes that would help most."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._studies import open_run, run_option
 if TYPE_CHECKING:
     from ..runner.analysis import Summary
 
-# The columns for people, within 80 columns; JSON and CSV have all.
+# Columns that fit on a terminal 80 characters wide; JSON and CSV contain all columns.
 _KIND_COLUMNS = (
     "kind",
     "steps",
@@ -34,7 +34,7 @@ _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns
 
 
 def print_headline(summary: Summary) -> None:
-    """Print the one-sentence answer, then the notes that limit it."""
+    """Print the summary's one-sentence answer, and the notes that qualify the answer."""
     console.print(f"\n{summary.headline}\n", style="bold", markup=False)
     if summary.step:
         console.print(f"{summary.step}\n", style="dim", markup=False)
@@ -125,7 +125,7 @@ def summary_command(
 
 
 def _print_steps(steps: list[dict[str, Any]]) -> None:
-    """Print the measured captured steps for people, and the differences between steps of one kind."""
+    """Print the measured times of captured steps: a table by kind of step, and a table of single steps."""
     from ..converter.checks import step_kinds
 
     kinds = [

@@ -1,4 +1,4 @@
-"""``chakrascope sweep``: one workload on many clusters."""
+"""``chakrascope sweep``: simulate one workload on many clusters."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def sweep_command(
 
 
 def _front(front: bool, against: str | None) -> str | None:
-    """Return the objective in addition to the step time, ``""`` for ranks or cost, None for all points."""
+    """Return the second objective of the Pareto front, ``""`` for ranks or cost, None without --front."""
     return against or ("" if front else None)
 
 
@@ -218,7 +218,7 @@ def _axes(texts: tuple[str, ...], backends: tuple[str, ...]) -> dict[str, list[A
 
 @contextmanager
 def _progress() -> Iterator[SweepProgress]:
-    """Show a bar on standard error while the block runs."""
+    """Show a progress bar of the sweep on standard error while the block runs."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -238,7 +238,7 @@ def _progress() -> Iterator[SweepProgress]:
 
 @contextmanager
 def _resumable(study_folder: Path) -> Iterator[None]:
-    """Print the progress of a sweep that Ctrl-C stops, and how to resume it."""
+    """Print the progress of a sweep that Ctrl-C interrupts, and how to resume the sweep."""
     from ..runner.sweep import SweepInterrupted
 
     try:
@@ -255,7 +255,7 @@ def _resumable(study_folder: Path) -> Iterator[None]:
 
 
 def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
-    """Return the Pareto front of the points; raises `UsageError` for an unknown objective."""
+    """Return the sweep points on the Pareto front; raises `UsageError` for an unknown objective."""
     from ..runner.sweep import front_table, frontier, objectives
 
     done = points[points["state"] == "done"]
@@ -270,7 +270,7 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 
 
 def _machines(study: Study, names: str | None, choices: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings of each machine that ``--on`` names, and print where its compute times are from."""
+    """Return the settings of each machine that ``--on`` names, and print the source of its compute times."""
     if names is None:
         return {}
     refuse_with_on(network=choices["network"], memory=choices["memory"], system=choices["system"])
@@ -322,7 +322,7 @@ def _print(
 
 
 def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
-    """Print that no point is within the limits; the first point is then the nearest."""
+    """Print a notice if no point of the sweep is within the limits."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
@@ -330,9 +330,9 @@ def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
 
 
 def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the settings under short names, with the figures of the objective.
+    """Return the columns of *points* for the terminal: settings under short names, and main figures.
 
-    The settings of *machines* are shown as their names.
+    The settings of *machines* are replaced by the machines' names.
     """
     if machines:
         keys = list(dict.fromkeys(key for machine in machines.values() for key in machine))
@@ -357,7 +357,7 @@ def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping
 
 
 def _equal(value: Any, setting: Any) -> bool:
-    """Return whether a cell of the table has the *setting*; None stands for an empty cell."""
+    """Return whether the table cell *value* equals *setting*; None stands for an empty cell."""
     return value == setting or (
         setting is None and (value is None or (isinstance(value, float) and math.isnan(value)))
     )

@@ -1,4 +1,4 @@
-"""The cluster of a simulation: the options that name it, and the experiments on it."""
+"""Define the options that name the cluster of a simulation, and prepare experiments on the cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
-    """Return the default backend: packets for a packet topology, else the analytical model."""
+    """Return the default backend: the packet backend for a packet topology, else the analytical model."""
     if isinstance(network, str):
         packets = Path(network).suffix == ".txt"
     else:
@@ -32,9 +32,9 @@ def default_backends(network: NetworkConfig | str | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """The cluster to simulate: a file or preset name each, the backends, and options of `prepare`.
+    """Cluster to simulate: system, network and memory by file or preset, backends, and `prepare` options.
 
-    A *machine* also decides whether compute times are those of the workload or of its chip.
+    The chip of a *machine* may also replace the compute times of the workload.
     """
 
     system: str
@@ -45,7 +45,7 @@ class Target:
     machine: Machine | None = None
 
     def experiments(self, workload: Workload | str | Path, groups: str | None = None) -> Iterator[Experiment]:
-        """Yield the experiment of *workload*, or that with this PREFIX, on each backend."""
+        """Yield an experiment for each backend with *workload*, a workload or the PREFIX of its files."""
         from ..runner import prepare
 
         system: SystemConfig | str = self.system
@@ -54,7 +54,7 @@ class Target:
             system = self.machine.system(origin)
         for backend in self.backends:
             made = prepare(workload, system, self.network, self.memory, groups, backend, **self.options)
-            if self.machine is None or origin is None or origin.is_of_cpus:  # these have a warning
+            if self.machine is None or origin is None or origin.is_of_cpus:  # CPU times have a warning
                 yield made
             else:
                 yield replace(made, assumptions=(self.machine.text(origin), *made.assumptions))
@@ -73,7 +73,10 @@ class Target:
         backends: tuple[str, ...],
         **options: Any,
     ) -> Target:
-        """Return the target that the options of `target_options` name; without *backends*, the default."""
+        """Return the target that the values of `target_options` name.
+
+        Without *backends*, the target has the default backend.
+        """
         machine = None if machine_name is None else find_machine(machine_name)
         if machine is None:
             _refuse_unlike(network, system)
@@ -94,7 +97,7 @@ class Target:
 def refuse_with_on(
     *, network: str | None, memory: str | None, system: str, logical: str | None = None
 ) -> None:
-    """Raise `UsageError` for options that name a part of the cluster that ``--on`` names whole."""
+    """Raise `UsageError` for options that name parts of a cluster, as ``--on`` names the whole cluster."""
     given = {"--network": network, "--logical-topology": logical, "--memory": memory}
     given["--system"] = None if system == "default" else system
     for option, value in given.items():
@@ -106,7 +109,7 @@ def refuse_with_on(
 
 
 def _refuse_unlike(network: str | None, system: str) -> None:
-    """Raise `UsageError` for the preset of a network with the preset peaks of another chip."""
+    """Raise `UsageError` if the presets of network and system are of machines with different chips."""
     from ..runner import NetworkConfig
 
     chip = system.removeprefix("roofline-")
@@ -122,14 +125,14 @@ def _refuse_unlike(network: str | None, system: str) -> None:
 
 
 def _origin_of(workload: Workload | str | Path) -> Origin:
-    """Return the chip that the compute times of *workload*, or of the PREFIX, are from."""
+    """Return the origin of the compute times of *workload*, a workload or the PREFIX of its files."""
     from ..converter import Workload, load_workload
 
     return Origin.of(workload if isinstance(workload, Workload) else load_workload(workload))
 
 
 def target_options(command: Command) -> Command:
-    """Add the options that name the cluster and the backends."""
+    """Add the options that name the cluster and the backends to *command*."""
     for decorate in (
         network_changes,
         click.option(
@@ -171,7 +174,7 @@ def target_options(command: Command) -> Command:
 def choose_network(
     network: str | None, logical: str | None, link_default: Sequence[str] = (), failed: Sequence[str] = ()
 ) -> NetworkConfig | str | None:
-    """Return the objects that the options name; *logical* sets the dimensions of a config.txt."""
+    """Return the network that the options name; *logical* sets the dimensions of a config.txt."""
     from ..runner import NetworkConfig
 
     if failed:
@@ -192,7 +195,7 @@ def choose_network(
 
 
 def with_failures(network: NetworkConfig | str | None, failed: Sequence[str]) -> NetworkConfig:
-    """Return *network* with the links in *failed* down or slow, in addition to its own failures."""
+    """Return *network* with the failures in *failed* (values of --fail) added to its own failures."""
     from ..runner import NetworkConfig
     from ..runner.config import read_failures
 

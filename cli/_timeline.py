@@ -1,4 +1,4 @@
-"""``chakrascope timeline``: the operators in a part of the timeline, and an export for Perfetto."""
+"""``chakrascope timeline``: list the operators in a time window, and export the timeline for Perfetto."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MILLISECONDS = quantity(lambda text: float(parse_duration(text, bare="ms") / 10
 
 
 def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    """Return the first and the last of a range of ranks, ``3`` or ``0-7``."""
+    """Return the first and the last rank of the range *value*, such as ``3`` or ``0-7``."""
     if value is None:
         return None
     ends = _RANKS.fullmatch(value)
@@ -97,7 +97,7 @@ def timeline_command(
     if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
     if host:
-        # The captured step may be longer than the simulated one.
+        # Without --to, the window has no end, as the captured step may be longer than the simulated step.
         until = window[1] if to_ms is not None else _EVER_NS
         print_stacks(run, range(first, last + 1), (window[0], until), output_format)
     else:
@@ -116,7 +116,7 @@ def _print_operators(
     nested: bool,
     measured: bool,
 ) -> None:
-    """Print the operators of the slices *inside* a window."""
+    """Print the operators of the slices *inside* a time window, with totals."""
     from ..runner.analysis import area_names, area_overview, area_table
 
     table = (area_names if nested else area_table)(run.nodes, inside)

@@ -24,7 +24,7 @@ def serve_study(
     with_token: bool = True,
     run_id: str = "",
 ) -> None:
-    """Serve the viewer until interrupted; print its address first, with the run *run_id* if given."""
+    """Serve the viewer until interrupted, after printing its address, which opens the run *run_id*."""
     try:
         from ..viewer import serve
     except ImportError as error:
@@ -109,7 +109,7 @@ def _are_traces(paths: tuple[Path, ...]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return *folder*; one that does not exist is reported like a missing study."""
+    """Return *folder*, or raise the error of a missing study if *folder* does not exist."""
     from ..runner import Study
 
     return folder if folder.is_dir() else Study.open(folder).path

@@ -1,4 +1,4 @@
-"""The tables of ``summary --view`` and ``timeline --host``: columns on a terminal, and explanations."""
+"""Print the tables of ``summary --view`` and ``timeline --host`` with explanations."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _BANDWIDTHS = {"bytes_per_ns": "GB/s", "algorithm_bytes_per_ns": "GB/s", "bus_by
 
 @dataclass(frozen=True)
 class _View:
-    """A view: its *table* in `runner.analysis.TABLES`, and its columns on a terminal.
+    """Table of ``summary --view``: its *table* in `runner.analysis.TABLES`, and its columns on a terminal.
 
-    *needs* names the record that a backend must provide, and a backend that does; *pairs* is the value of a
-    matrix.
+    *needs* names the data that a backend must record, and a backend that records the data. *pairs* is the
+    name of the values of a matrix, which is printed as pairs of ranks.
     """
 
     table: str
@@ -137,9 +137,10 @@ _EMPTY = {
 def print_view(
     run: RunAnalysis, name: str, output_format: str, *, rank: int | None = None, node: int | None = None
 ) -> None:
-    """Print the view *name* of *run*, of one *rank* or *node* if given.
+    """Print the view *name* of *run*, or only its rows of one *rank* or *node*.
 
-    Raises `BackendError` if the run's backend does not record it, `UsageError` if no row is left.
+    Raises `BackendError` if the run's backend does not record the data of the view, and `UsageError` if no
+    row is left.
     """
     if name == "slack":
         _print_slack(run, output_format, rank, node)
@@ -160,7 +161,7 @@ def print_view(
 def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int], output_format: str) -> None:
     """Print the host calls of *ranks* in the *window* (ns) of the captured step, by call stack.
 
-    Raises `BackendError` for a run whose traces are not here, `UsageError` if nothing was called.
+    Raises `BackendError` if the traces of the run are missing, and `UsageError` if the window has no calls.
     """
     from ..runner.analysis import host_stack_table
 
@@ -178,7 +179,7 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:
-    """Print the rows *shown* for people, and a note on how to read them."""
+    """Print the rows *shown* as a table on the terminal, and the note that explains the columns."""
     shown = shown[list(view.columns or shown.columns)]
     shown = shown.drop(columns=list(view.without)).rename(columns=dict(view.names))
     print_frame(shown, "table", title=view.title, limit=view.limit)
@@ -187,7 +188,7 @@ def _print_table(view: _View, shown: pd.DataFrame) -> None:
 
 
 def collectives_text(table: pd.DataFrame) -> str:
-    """Return a verdict on the collectives in *table*: waiting or transfer, and the slowest one."""
+    """Return a verdict on the collectives in *table*: the shares of waiting and transfer, and the slowest."""
     skew, transfer = int(table["skew_ns"].sum()), int(table["transfer_ns"].sum())
     total = skew + transfer
     if not total:
@@ -211,7 +212,7 @@ def collectives_text(table: pd.DataFrame) -> str:
 
 
 def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Print a summary of the operators, and return their rows for a terminal, joined over ranks."""
+    """Print a summary of the operators in *table*, and return rows for the terminal, joined over ranks."""
     from ..runner.analysis import joined_operators, operators_text
 
     console.print(operators_text(table), markup=False)
@@ -223,9 +224,9 @@ def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the longest stacks, each indented below its caller.
+    """Return the longest call stacks of *table*, with names indented below their callers.
 
-    Calls that spend 99 % of their time in a single callee are left out.
+    Calls that spend at least 99 % of their time in a single callee are left out.
     """
     totals, callers = table["total_ns"].tolist(), []
     open_: list[int] = []
@@ -247,7 +248,10 @@ def _stacks_shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table(run: RunAnalysis, name: str, view: _View) -> pd.DataFrame:
-    """Return the whole table of *view*; raises `BackendError` with a backend that records it."""
+    """Return the whole table of *view*.
+
+    Raises `BackendError` with the name of a suitable backend if the run lacks the data.
+    """
     from ..runner.analysis import TABLES
 
     if name == "kinds":
@@ -273,7 +277,7 @@ def _records_none(run: RunAnalysis, what: str) -> bool:
 
 
 def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) -> pd.DataFrame:
-    """Return the rows of *rank* and *node*; raises `UsageError` if the view has no such column or row."""
+    """Return the rows of *table* for *rank* and *node*; raises `UsageError` if column or row are missing."""
     for option, column, wanted in (("--rank", "rank", rank), ("--node", "node_id", node)):
         if wanted is None:
             continue
@@ -288,14 +292,14 @@ def _chosen(table: pd.DataFrame, name: str, rank: int | None, node: int | None) 
 
 
 def _largest_pairs(table: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Return the non-zero pairs of a matrix, the largest first."""
+    """Return the non-zero entries of a matrix as pairs of ranks, the largest entry first."""
     pairs = table.melt(id_vars="from", var_name="to", value_name=value)
     shown: pd.DataFrame = pairs[pairs[value] > 0].sort_values(value, ascending=False, kind="stable")
     return shown
 
 
 def _print_slack(run: RunAnalysis, output_format: str, rank: int | None, node: int | None) -> None:
-    """Print slack from columns, without a pandas table for a million nodes."""
+    """Print the view of slack from columns, as a pandas table of a million nodes would be slow."""
     from ..runner.analysis import coded_facts, slack_columns
 
     columns = slack_columns(run.study.result(run.info.id), run.workload)
@@ -327,7 +331,7 @@ def _rows_of(columns: dict[str, npt.NDArray[Any]], rows: Any) -> dict[str, npt.N
 
 
 def _most_critical_first(columns: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the order of the rows by slack, on a tie the longest first."""
+    """Return the row indices in ascending order of slack; of rows with equal slack, the longest is first."""
     import numpy as np
 
     return np.lexsort((-columns["duration_ns"], columns["slack_ns"]))

@@ -1,7 +1,7 @@
-"""Every error Chakrascope raises on purpose, in one tree.
+"""Define every error that Chakrascope raises on purpose, in one class hierarchy.
 
-Each message names the file, rank or node it is about and ends with the next step; the command line prints
-it without a traceback and exits with the class's ``exit_code``.
+Each message names the file, rank or node with the problem, and ends with the next step. The command line
+prints the message without a traceback and exits with the ``exit_code`` of the error's class.
 
 ::
 
@@ -62,8 +62,8 @@ _SIZED = re.compile(r"(?P<family>.+?)-(?P<size>\d{1,6}(x\d{1,6})*)")
 class ChakrascopeError(Exception):
     """Any error with a cause the user can act on.
 
-    If a message quotes a damaged file, it is shortened in the middle: the start names the problem, and the
-    end the next step.
+    A message may quote a damaged file, so a long message is shortened in the middle. The start of a message
+    names the problem, and the end names the next step.
     """
 
     exit_code: ClassVar[int] = 1
@@ -73,7 +73,7 @@ class ChakrascopeError(Exception):
 
     @property
     def message(self) -> str:
-        """The one-paragraph explanation."""
+        """Explanation of the error in one paragraph."""
         return str(self.args[0]) or type(self).__name__
 
 
@@ -100,7 +100,7 @@ class CommandFailed(NothingCaptured):
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
-        self.exit_code = exit_code  # type: ignore[misc]  # of the instance: every command has its own
+        self.exit_code = exit_code  # type: ignore[misc]  # set on the instance, as each command has a different exit code
 
 
 class TraceError(ChakrascopeError):
@@ -160,10 +160,10 @@ class BackendTimeout(BackendError):
 class SimulationStalled(BackendError):
     """Ranks wait for each other and nothing is left to happen.
 
-    ``waits`` has the details as data: one mapping per unfinished operation with the keys ``rank``,
-    ``node_id``, ``node_name``, ``operation`` and ``waits_for``. ``deadlock`` holds the operations that wait
-    for each other in a cycle, if they do: each waits for the next, and the last for the first; the keys are
-    ``rank``, ``node_id``, ``node_name``, ``operation`` and ``begun``.
+    ``waits`` lists the unfinished operations as mappings with the keys ``rank``, ``node_id``, ``node_name``,
+    ``operation`` and ``waits_for``. ``deadlock`` lists the operations in a cycle of waits, if there is a
+    cycle: each operation waits for the next operation, and the last operation waits for the first. The keys
+    of its mappings are ``rank``, ``node_id``, ``node_name``, ``operation`` and ``begun``.
     """
 
     exit_code = 53
@@ -199,14 +199,14 @@ def _shortened(text: str) -> str:
 
 
 def _closest_size(wrong: str, names: Iterable[str]) -> str:
-    """Return the one of *names* that differs from *wrong* in its size, and least; "" if there is none."""
+    """Return the name in *names* with the family of *wrong* and the closest size; "" without such a name."""
     wanted = _SIZED.fullmatch(wrong)
     if wanted is None:
         return ""
     family = [each for each in map(_SIZED.fullmatch, names) if each and each["family"] == wanted["family"]]
 
     def distance(each: re.Match[str]) -> tuple[float, int]:
-        """Of two that are as far, the larger one has room for all."""
+        """Return the sort key by distance in size; of two equally distant sizes, the larger comes first."""
         return abs(math.log(_size(each) / _size(wanted))), -_size(each)
 
     return min(family, key=distance).string if family else ""
@@ -223,10 +223,10 @@ def _size(name: re.Match[str]) -> int:
 
 
 def did_you_mean(wrong: str, allowed: Iterable[str], listed_by: str = "") -> str:
-    """Return the end of a sentence on an unknown name: `` - did you mean 'X'? Allowed: A, B.``.
+    """Return the end of an error about the unknown name *wrong*: `` - did you mean 'X'? Allowed: A, B.``.
 
-    If there are many allowed names, name the command they are *listed_by* instead. Of names that end in
-    sizes (``hgx-h100-64``), the one of the same family with the closest size is meant.
+    With *listed_by*, the text names this command instead of the allowed names. For a name that ends in a
+    size (``hgx-h100-64``), the suggestion is the name of the same family with the closest size.
     """
     names = sorted(allowed)
     if not names:

@@ -1,7 +1,7 @@
-"""Utilities for all packages: atomic files, units, safe text, plug-ins and child processes.
+"""Provide utilities to all packages: atomic files, units, safe text, plug-ins and child processes.
 
-This package imports only Python's standard library; its sub-packages, which it does not import, may need
-more.
+This package imports only Python's standard library. Its sub-packages may need other libraries, and this
+package does not import the sub-packages.
 """
 
 from __future__ import annotations

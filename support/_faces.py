@@ -1,4 +1,4 @@
-"""Packages whose exports are imported on first use."""
+"""Import the exports of a package lazily, on first use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _EXPORT = re.compile(r"^    from (\.[\w.]*) import \w+ as (\w+)$", re.MULTILINE)
 
 
 def exports_of(package: str, file: str) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` for *package* that imports a name from its module on first use.
+    """Return a ``__getattr__`` for *package* that imports an export from its module on first use.
 
-    The imports for type checkers in *file*, the package's ``__init__.py``, map names to modules. Exports are
-    thus listed once, and a module that needs one name does not load the modules of all others. Only the
-    packages that users import repeat the names in ``__all__``.
+    The imports for type checkers in *file*, the package's ``__init__.py``, give the module of each export.
+    Exports are thus listed only once, and importing one export does not load the modules of the other
+    exports. Only packages that users import repeat the exports in ``__all__``.
     """
     homes = {name: module for module, name in _EXPORT.findall(Path(file).read_text(encoding="utf-8"))}
 

@@ -1,8 +1,8 @@
-"""Files and folders that are written atomically: whole or not at all.
+"""Write files and folders atomically.
 
-Content is written next to the target under a temporary name, ``.NAME.PLACE-PID-RANDOM.tmp``, which is then
-renamed. PLACE identifies the machine (or container), as several may share a disk: only on the same machine
-does PID show whether the writing process is alive and its leftovers may be removed.
+Content is written next to the target under the temporary name ``.NAME.PLACE-PID-RANDOM.tmp``, which is then
+renamed to the target. PLACE identifies the machine or container, as several machines may share a disk. Only
+on the same machine does PID show whether the writing process is alive or its temporary files may be removed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Literal
 
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<place>[0-9a-f]{8})-(?P<pid>\d+)-[0-9a-f]{8}\.tmp", re.DOTALL)
-_NAME_BYTES = 200  # of the name; with the suffix it stays below the 255 bytes that file systems allow
-_SYNCED_AT_ONCE = 16  # file systems write concurrent requests together: 2,000 files take 0.4 s instead of 8 s
-_UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # some network and user-space file systems
+_NAME_BYTES = 200  # most bytes of NAME, so that the temporary name stays below the file system's 255 bytes
+_SYNCED_AT_ONCE = 16  # concurrent syncs are faster: 2,000 files take 0.4 s instead of 8 s
+_UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file systems that have no fsync
 
 
 def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -> None:
     """Replace the file *target* atomically with *content*; text is written as UTF-8.
 
-    With *sync*, the new content also survives a crash of the machine once this returns. Raises `OSError`.
+    With *sync*, the new content survives a crash of the machine once this function returns. Raises `OSError`.
     """
     with new_file(target, sync=sync) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
@@ -35,10 +35,10 @@ def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -
 
 @contextlib.contextmanager
 def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
-    """Yield a path to write to; it replaces the file *target* if the block ends without an error.
+    """Yield the path of a new file that replaces *target* if the block ends without an error.
 
-    With *sync*, the file is on the disk before it gets its name, and leftovers of dead processes are removed.
-    Without, the caller does both, for many files together. Raises `OSError`.
+    With *sync*, the file is flushed to the disk before the rename, and temporary files of dead processes are
+    removed. Without *sync*, the caller flushes and cleans up for many files together. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -54,7 +54,7 @@ def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno and error.filename in (None, os.fspath(temporary)):
-            error.filename = os.fspath(target)  # for a full disk, the system names no file
+            error.filename = os.fspath(target)  # the error of a full disk names no file
         raise
 
 
@@ -66,12 +66,12 @@ def new_folder(
     choose: Callable[[Path], Path] | None = None,
     sync: bool = True,
 ) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes *target* if the block ends without an error.
+    """Yield an empty folder that becomes *target* if the block ends without an error.
 
-    If a folder of that name exists, this is an error, or the old one is kept, or it is replaced. *choose*,
-    called once the folder is filled, returns another name in the same parent folder. Leftovers of dead
-    processes next to the target are removed. With *sync* all content is on the disk before the folder gets
-    its name. Raises `OSError`.
+    *existing* says whether an existing folder *target* is an error ("refuse"), is kept, or is replaced.
+    *choose* is called with the filled folder and returns another target path in the same parent folder.
+    Temporary files of dead processes next to the target are removed. With *sync*, all content is flushed to
+    the disk before the folder is renamed. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -89,7 +89,7 @@ def new_folder(
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove *folder* atomically; raises `OSError` if it is still there."""
+    """Remove *folder* atomically; raises `OSError` if the folder cannot be removed."""
     doomed = _temporary(folder)
     folder.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
@@ -101,12 +101,12 @@ def is_temporary(name: str) -> bool:
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Remove the unfinished files that dead processes of this machine left in *folder*."""
+    """Remove the temporary files that dead processes of this machine left in *folder*."""
     _remove_dead(folder)
 
 
 def _remove_dead(folder: str | Path, name: str | None = None) -> None:
-    """Remove temporary files of this machine's dead processes from *folder*, only of *name* if given."""
+    """Remove temporary files of this machine's dead processes from *folder*, or only those of *name*."""
     for entry, match in _temporaries(folder):
         ours = match["place"] == _place() and name in (None, match["name"])
         if ours and not _is_alive(int(match["pid"])):
@@ -114,14 +114,17 @@ def _remove_dead(folder: str | Path, name: str | None = None) -> None:
 
 
 def remove_leftover_of(target: Path, pid: int) -> None:
-    """Remove the leftovers of *target* by the process *pid*, on any machine, which is known to be dead."""
+    """Remove the temporary files of *target* by the process *pid* of any machine, which must be dead."""
     for entry, match in _temporaries(target.parent):
         if match["name"] == _shortened(target.name) and int(match["pid"]) == pid:
             _remove(entry)
 
 
 def sync_files(paths: Iterable[Path]) -> None:
-    """Flush *paths* to the disk together: thousands take hardly longer than tens. Raises `OSError`."""
+    """Flush the files *paths* to the disk concurrently, which is fast even for thousands of files.
+
+    Raises `OSError`.
+    """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - seldom needed
 
     with ThreadPoolExecutor(_SYNCED_AT_ONCE) as threads:
@@ -129,7 +132,7 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def link_or_copy(file: Path, copy: Path) -> None:
-    """Make *copy* a hard link to *file* where the file system can, else a copy. Raises `OSError`."""
+    """Make *copy* a hard link to *file*, or a copy if the file system has no hard links. Raises `OSError`."""
     with contextlib.suppress(OSError):
         os.link(file, copy)
         return
@@ -142,11 +145,11 @@ def writing(
     error: type[Exception],
     advice: str = "free some disk space, or check its permissions",
 ) -> Iterator[None]:
-    """Turn an `OSError` in the block, which writes *what*, into *error* with *advice* at its end."""
+    """Convert an `OSError` of the block, which writes *what*, to *error* with *advice* in the message."""
     try:
         yield
     except OSError as refused:
-        # Libraries raise errors with their own number and text.
+        # Libraries raise `OSError` with their own texts, or without an error number.
         reason = os.strerror(refused.errno) if refused.errno else str(refused)
         raise error(f"{what} cannot be written ({reason}); {advice}.") from refused
 
@@ -172,7 +175,7 @@ def _temporaries(folder: str | Path) -> Iterator[tuple[os.DirEntry[str], re.Matc
 
 @functools.cache
 def _place() -> str:
-    """Return an id of this machine, or of this container with its own process ids."""
+    """Return an id of this machine, or of this container if the container has separate process ids."""
     identity = os.uname().nodename
     with contextlib.suppress(OSError):
         identity += f" {os.stat('/proc/self/ns/pid').st_ino}"
@@ -208,7 +211,7 @@ def _settle(temporary: Path, target: Path, existing: Literal["refuse", "keep", "
 
 
 def _swap(temporary: Path, target: Path) -> None:
-    """Rename *temporary* to the folder *target*; the old folder is restored if that fails."""
+    """Replace the folder *target* by *temporary*; the old folder is restored if the rename fails."""
     old = _temporary(target)
     target.rename(old)
     try:
@@ -220,7 +223,7 @@ def _swap(temporary: Path, target: Path) -> None:
 
 
 def _tree(folder: Path) -> Iterator[Path]:
-    """Yield *folder* and every file and folder in it."""
+    """Yield *folder* and all files and folders in *folder*, except symbolic links."""
     for place, _, files in os.walk(folder):
         paths = (Path(place, name) for name in files)
         yield from (path for path in paths if not path.is_symlink())
@@ -228,7 +231,7 @@ def _tree(folder: Path) -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush the names in *folder* to the disk, unless the folder is writable but not readable."""
+    """Flush the directory entries of *folder* to the disk, unless *folder* is not readable."""
     with contextlib.suppress(PermissionError):
         _sync(folder)
 

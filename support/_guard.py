@@ -1,8 +1,9 @@
-"""Run a command, and kill it with all its children when the process that requested it ends.
+"""Run a command, and kill the command and its children when the requesting process ends.
 
-Started as ``python -I -S _guard.py FD COMMAND...`` in a session of its own. *FD* is the read end of a pipe
-whose write end the requesting process holds open: when that process ends, in any way, the pipe closes and the
-whole session is killed. Exits as the command did, with 128 + n after signal n.
+The guard is started as ``python -I -S _guard.py FD COMMAND...`` in a new session. *FD* is the read end of a
+pipe, and the requesting process holds the write end open. When the requesting process ends for any reason,
+the pipe closes and the guard kills the whole session. The guard exits with the command's exit code, or with
+128 + n after signal n.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _watch(lifeline: int) -> None:
-    """Wait until the requesting process has ended, then kill all processes of this session."""
+    """Wait until the requesting process has ended, then kill all processes of the guard's process group."""
     os.read(lifeline, 1)
     os.killpg(os.getpgid(0), signal.SIGKILL)
 

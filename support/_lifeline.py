@@ -1,4 +1,4 @@
-"""Child processes that never outlive the process that started them."""
+"""Start child processes that never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _POLL_S = 0.2
 
 
 class Lifeline:
-    """A pipe that only this process holds open; programs started with it end when it closes.
+    """Pipe that only this process holds open; programs under the lifeline are killed when the pipe closes.
 
-    The operating system closes it if the process is killed.
+    The operating system closes the pipe if the process is killed.
     """
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class Lifeline:
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command line that runs *command* under this lifeline.
 
-        Start it with ``pass_fds`` of `reading`, and in a new session. Raises `OSError` if the program cannot
-        be started, which would otherwise show only later.
+        The caller must start the command line in a new session, with `reading` in ``pass_fds``. Raises
+        `OSError` if the program of *command* cannot be started.
         """
         if shutil.which(command[0]) is None:
             code = errno.EACCES if os.path.exists(command[0]) else errno.ENOENT
@@ -40,7 +40,7 @@ class Lifeline:
         return [sys.executable, "-I", "-S", str(_GUARD), str(self.reading), *command]
 
     def close(self) -> None:
-        """Kill the programs of this lifeline that still run."""
+        """Close the pipe, which kills the programs that still run under this lifeline."""
         os.close(self._writing)
         os.close(self.reading)
 
@@ -49,7 +49,7 @@ class Lifeline:
 def ends_with_us(pid: int) -> Iterator[None]:
     """Kill the child *pid* and all its descendants if this process dies before the block ends.
 
-    Unlike with a `Lifeline`, the child stays in the terminal's foreground: it is a command of the user's.
+    Unlike under a `Lifeline`, the child stays in the foreground of the terminal, as the user started it.
     """
     reading, writing = os.pipe()
     try:
@@ -70,7 +70,10 @@ def ends_with_us(pid: int) -> Iterator[None]:
 
 
 def end_with_parent(parent: int) -> None:
-    """Kill this process, or its process group if it leads one, soon after its *parent* (a pid) has ended."""
+    """Kill this process soon after the process *parent* (a pid) has ended.
+
+    If this process leads a process group, the whole group is killed.
+    """
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 

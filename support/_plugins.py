@@ -1,4 +1,4 @@
-"""Plug-ins: named objects that installed distributions register as entry points; and our own version."""
+"""Load plug-ins, which installed distributions register as entry points, and read our own version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def plugin_names(group: str) -> list[str]:
-    """Return the names in the entry-point group ``chakrascope.GROUP``, sorted.
+    """Return the sorted names of the plug-ins in the entry-point group ``chakrascope.GROUP``.
 
     Raises `ConfigError` if two distributions registered the same name.
     """
@@ -22,9 +22,9 @@ def plugin_names(group: str) -> list[str]:
 
 @cache
 def load_plugin(group: str, name: str) -> Any:
-    """Import the object registered as *name*, one of `plugin_names`, in ``chakrascope.GROUP``.
+    """Import and return the plug-in *name*, one of `plugin_names`, of the group ``chakrascope.GROUP``.
 
-    Raises `ConfigError`, which names the distribution, if the import fails.
+    Raises `ConfigError` with the name of the distribution if the import fails.
     """
     entry = _entries(group)[name]
     try:
@@ -57,7 +57,7 @@ def _distribution(entry: EntryPoint) -> str:
 
 @cache
 def package_version() -> str:
-    """Return the installed version; "" if the package is not installed."""
+    """Return the installed version of Chakrascope; "" if the package is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and rarely needed
 
     try:

@@ -1,4 +1,4 @@
-"""SVG pictures as text, for the report, notebooks, algorithms, calibrations and the docs."""
+"""Build SVG pictures as text, for the report, notebooks, algorithms, calibrations and the docs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from html import escape
 
 
 class Svg(str):
-    """Text that is already SVG, and is not escaped in other SVG."""
+    """Text that is already SVG, which `element` does not escape."""
 
     __slots__ = ()
 
 
 def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
-    """Return the element *name* with *content*: strings, which are escaped, and other elements.
+    """Return the SVG element *name* with *content*: other elements, and strings, which are escaped.
 
-    An underscore in the name of an attribute becomes a dash (``stroke_width``); a trailing one is removed
-    (``class_``). Numbers have at most two decimals. Attributes that are None are omitted.
+    Underscores in the names of attributes become dashes (``stroke_width``), and trailing underscores are
+    removed (``class_``). Numbers have at most two decimals. Attributes with the value None are omitted.
     """
     named = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
@@ -27,7 +27,7 @@ def element(name: str, *content: str, **attributes: str | float | None) -> Svg:
 
 
 def picture(width: float, height: float, /, *content: str, label: str = "", **attributes: str | float) -> Svg:
-    """Return *content* as a picture of *width* by *height*; *label* describes it for screen readers.
+    """Return *content* as an SVG picture of *width* by *height*, with *label* for screen readers.
 
     The picture scales to the available width, unless *attributes* set a size.
     """

@@ -1,9 +1,9 @@
-"""Formatting and parsing of quantities: each has one format, and one parser.
+"""Format and parse quantities; each kind of quantity has one format and one parser.
 
-Quantities have three significant digits, in the largest unit in which they are at least one; a value that
-rounds up to the next unit is written in that unit. Values below the smallest unit are integers. Numbers
-never have an exponent. Ties round up, with the same operations as the viewer's ``02_units.js``, which must
-agree.
+Quantities have three significant digits, in the largest unit in which the quantity is at least one. A value
+that rounds up to the next unit is written in the next unit. Integers in
+the smallest unit have no decimals. Numbers never have an exponent. Ties round up. The viewer's
+``02_units.js`` uses the same operations, so that both formats agree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Literal
 
 _DURATIONS = ("ns", "µs", "ms", "s")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-_RATES = {  # how many of the first unit make a byte per nanosecond, and the factor between units
+_RATES = {  # value of 1 byte/ns in the first unit, factor between two units, and the units
     "GB/s": (10**9, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")),
     "Gb/s": (8 * 10**9, 1000, ("b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")),
     "GiB/s": (10**9, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),
@@ -26,29 +26,32 @@ _MOST_DECIMALS = 9
 
 
 def duration_text(duration_ns: float) -> str:
-    """Return a duration (ns) such as ``12.3 ms``."""
+    """Format a duration in ns, such as ``12.3 ms``."""
     return _text(duration_ns, 1000, _DURATIONS)
 
 
 def instant_text(time_ns: float, resolution_ns: float = 1000) -> str:
-    """Return a point in time (ns) such as ``1,234.567 ms``, with enough digits to show *resolution_ns*."""
+    """Format a point in time in ns, such as ``1,234.567 ms``, with enough digits for *resolution_ns*."""
     decimals = min(max(0, 6 - math.floor(math.log10(resolution_ns))), _MOST_DECIMALS)
     return f"{_sign(time_ns)}{_digits(_rounded(abs(time_ns), 10**6, decimals), decimals)} ms"
 
 
 def bytes_text(size_bytes: float) -> str:
-    """Format a size in bytes, e.g. ``12.3 MiB``."""
+    """Format a size in bytes, such as ``12.3 MiB``."""
     return _text(size_bytes, 1024, _BYTES)
 
 
 def bandwidth_text(bytes_per_ns: float, unit: Literal["GB/s", "Gb/s", "GiB/s"] = "GB/s") -> str:
-    """Format a bandwidth in bytes/ns, e.g. ``12.3 GB/s``; *unit* selects bits, or binary prefixes."""
+    """Format a bandwidth in bytes/ns, such as ``12.3 GB/s``; *unit* selects bits or binary prefixes."""
     scale, step, names = _RATES[unit]
     return _text(float(bytes_per_ns) * scale, step, names)
 
 
 def share_text(share: float) -> str:
-    """Format a fraction as a percentage, e.g. ``12.3 %``; only 0 is 0.0 % and only 1 is 100.0 %."""
+    """Format a share as a percentage, such as ``12.3 %``.
+
+    Only a share of exactly 0 is ``0.0 %``, and no share below 1 is ``100.0 %``.
+    """
     per_mille = _rounded(share, 1, 3)
     if per_mille == 0 and share > 0:
         return "<0.1 %"
@@ -56,7 +59,7 @@ def share_text(share: float) -> str:
 
 
 def change_text(relative: float) -> str:
-    """Return a relative change such as ``+12.3 %`` or ``-0.42 %``, with two decimals below 1 %."""
+    """Format a relative change, such as ``+12.3 %`` or ``-0.42 %``, with two decimals below 1 %."""
     decimals = 2 if _rounded(abs(relative), 1, 4) < 100 else 1
     digits = _rounded(abs(relative), 1, decimals + 2)
     sign = "" if digits == 0 else "+" if relative > 0 else "-"
@@ -64,18 +67,21 @@ def change_text(relative: float) -> str:
 
 
 def count_text(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its *noun*: ``1 rank``, ``8 ranks``; *plural* is for irregular nouns."""
+    """Format a count with its *noun*, such as ``1 rank`` or ``8 ranks``; irregular nouns need *plural*."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def ordinal_text(number: int) -> str:
-    """Return ``2nd``, ``3rd``, ``11th`` and so on."""
+    """Format an ordinal number, such as ``2nd``, ``3rd`` or ``11th``."""
     tens, ones = divmod(number % 100, 10)
     return f"{number}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"
 
 
 def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
-    """Return sorted *ranks* as ranges such as ``0-3, 6``; after *most* ranges, the number of the rest."""
+    """Format *ranks* as sorted ranges such as ``0-3, 6``.
+
+    After *most* ranges, the text gives the number of the remaining ranks.
+    """
     ranges: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if ranges and rank == ranges[-1][1] + 1:
@@ -88,7 +94,7 @@ def ranks_text(ranks: Iterable[int], most: int = 4) -> str:
 
 
 def _text(value: float, step: int, units: tuple[str, ...]) -> str:
-    """Return *value*, given in the first of *units*, in the unit that suits it; units differ by *step*."""
+    """Format *value*, which is in the first of *units*, in the best unit; *step* is the factor of units."""
     size, scale = float(abs(value)), 1
     if size == math.floor(size) and size < step:
         return f"{_sign(value)}{size:,.0f} {units[0]}"
@@ -96,9 +102,9 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
         for decimals in (2, 1, 0):
             number = _rounded(size, scale, decimals)
             if number < 1000 or (decimals == 0 and (number < step or unit == units[-1])):
-                if unit == units[0]:  # below one of the smallest unit
+                if unit == units[0]:  # values in the smallest unit may need more decimals
                     while number < 100 and decimals < _MOST_DECIMALS:
-                        decimals += 1  # noqa: PLW2901 - the remaining digits
+                        decimals += 1  # noqa: PLW2901 - adds decimals up to three significant digits
                         number = _rounded(size, scale, decimals)
                 return f"{_sign(value)}{_digits(number, decimals)} {unit}"
         scale *= step
@@ -106,12 +112,15 @@ def _text(value: float, step: int, units: tuple[str, ...]) -> str:
 
 
 def _rounded(size: float, scale: int, decimals: int) -> int:
-    """Return *size* / *scale* as an integer in units of the last of *decimals* places; halves round up."""
+    """Return *size* / *scale*, rounded to *decimals* decimals and multiplied by ``10**decimals``.
+
+    Halves round up.
+    """
     return math.floor(float(size) * 10.0**decimals / scale + 0.5)
 
 
 def _digits(number: int, decimals: int) -> str:
-    """Return *number* with its last *decimals* digits after the point, and commas between thousands."""
+    """Format *number* with its last *decimals* digits after the decimal point, and commas for thousands."""
     whole, rest = divmod(number, 10**decimals)
     return f"{whole:,}.{rest:0{decimals}}" if decimals else f"{whole:,}"
 
@@ -120,7 +129,7 @@ def _sign(value: float) -> str:
     return "-" if value < 0 else ""
 
 
-# User input. Numbers have a limited length, so that hostile ones stay small.
+# Quantities in user input. The length of numbers is limited, so that hostile input stays cheap to parse.
 _QUANTITY = re.compile(
     r"((?:\d{1,3}(?:,\d{3}){1,8}|\d{1,30})(?:\.\d{0,30})?|\.\d{1,30})((?:[eE][+-]?\d{1,2})?)\s*([^\s\d]*)",
     re.ASCII,
@@ -131,22 +140,22 @@ _PREFIXES = _DECIMAL | {f"{name}i": 1 << (10 * power) for power, name in enumera
 
 
 def _shown(value: object) -> str:
-    """Return the input in quotes, shortened."""
+    """Return the user's input in quotes, truncated to 40 characters."""
     text = str(value)
     return repr(text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…")
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """How to parse a kind of quantity: the size of each unit in the unit of the result."""
+    """Kind of quantity with its parser; *units* maps a unit to its size in the unit of the result."""
 
     name: str
     units: Mapping[str, Fraction]
     examples: str
-    prefix_alone: bool = False  # whether "25M" may stand for 25M of the unit of a bare number
+    prefix_alone: bool = False  # whether a prefix without a unit, as in "25M", is allowed
 
     def read(self, value: str | float, bare: str) -> Fraction:
-        """Return the quantity in *value*; a number without a unit is in *bare*. Raises `ValueError`."""
+        """Parse the quantity *value*; a number without a unit is in *bare*. Raises `ValueError`."""
         match = None if isinstance(value, bool) else _QUANTITY.fullmatch(str(value).strip())
         if match is not None:
             number, exponent, unit = match.groups()
@@ -202,39 +211,39 @@ _BANDWIDTH = _Kind(
 
 
 def parse_duration(value: str | float, *, bare: str = "ns") -> Fraction:
-    """Return a duration in ns, exactly; a number without a unit is in *bare*.
+    """Parse a duration and return the exact value in ns; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values, also for negative values.
+    Raises `ValueError` with a sentence on valid values; negative values are invalid.
     """
     return _DURATION.read(value, bare)
 
 
 def parse_size(value: str | float, *, bare: str = "B") -> int:
-    """Return a size in bytes, rounded to an integer; a number without a unit is in *bare*.
+    """Parse a size and return bytes, rounded to an integer; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values, also for negative values.
+    Raises `ValueError` with a sentence on valid values; negative values are invalid.
     """
     return round(_SIZE.read(value, bare))
 
 
 def parse_bandwidth(value: str | float, *, bare: str = "GB/s") -> Fraction:
-    """Return a bandwidth in bytes/ns, exactly; a number without a unit is in *bare*.
+    """Parse a bandwidth and return the exact value in bytes/ns; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values, also for negative values.
+    Raises `ValueError` with a sentence on valid values; negative values are invalid.
     """
     return _BANDWIDTH.read(value, bare)
 
 
 def parse_flops(value: str | float, *, bare: str = "TFLOP/s") -> Fraction:
-    """Return a compute speed in FLOP/s, exactly; a number without a unit is in *bare*.
+    """Parse a compute speed and return the exact value in FLOP/s; a number without a unit is in *bare*.
 
-    Raises `ValueError` with a sentence on valid values, also for negative values.
+    Raises `ValueError` with a sentence on valid values; negative values are invalid.
     """
     return _FLOPS.read(value, bare)
 
 
 def parse_number(value: str | float, *, noun: str = "") -> Fraction:
-    """Return a non-negative number, exactly: ``8``, ``1,024``, ``1e9``; *noun* ("ranks") may follow.
+    """Parse a non-negative number such as ``8``, ``1,024`` or ``1e9``; *noun* ("ranks") may follow.
 
     Raises `ValueError` with a sentence on valid values.
     """
@@ -244,7 +253,7 @@ def parse_number(value: str | float, *, noun: str = "") -> Fraction:
     return Fraction(match[1].replace(",", "") + match[2])
 
 
-# Characters that move the cursor, colour or rename a terminal, or reverse the text direction.
+# Control characters, which move the cursor, colour or rename a terminal, or reverse the text direction.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(
@@ -253,7 +262,7 @@ _NUMBER = re.compile(
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Return *text* with control characters as escape sequences, except those in *keep*."""
+    """Return *text* with control characters as escape sequences, except for the characters in *keep*."""
     return _UNSEEN.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
 
 
@@ -262,6 +271,6 @@ def _escaped(sign: str) -> str:
 
 
 def spreadsheet_text(text: str) -> str:
-    """Return *text* as a spreadsheet cell that is never computed: a quote precedes a formula."""
+    """Return *text* for a spreadsheet cell; a quote before a formula prevents its evaluation."""
     is_formula = _FORMULA.match(text) and len(text) > 1 and not _NUMBER.fullmatch(text)
     return ("'" if is_formula else "") + visible(text, keep="\n\t")

@@ -1,6 +1,6 @@
-"""The Dash application, which shows what bounds a step, and the report in one file.
+"""Serve the Dash application that shows the bottlenecks of a step, and write the HTML report.
 
-Only the application needs Dash; the report, the queries and the state work without it.
+Only the application needs Dash. The report, the queries and the state of the pages work without Dash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HOMES = {"create_app": "_app", "serve": "_server", "write_report": "report"}
 
 
 def __getattr__(name: str) -> Any:
-    """Import names that need Dash at their first use."""
+    """Import a public name that needs Dash when the name is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_HOMES[name]}", __name__), name)

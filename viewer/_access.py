@@ -1,4 +1,4 @@
-"""Control access to the viewer: foreign requests and content of other hosts are refused."""
+"""Refuse requests to the viewer from other sites, and content from other hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response as AnyResponse
 _MAX_REQUEST_BYTES = 1 << 20
 _ROUTE = "/_dash-update-component"
 _REFUSAL = "This request does not come from the viewer's pages. Reload the page; it may be outdated."
-# Types of properties with the same type on every page; an unset property is None.
+# Allowed types of the Dash properties that have the same type on every page. An unset property is None.
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "checked": (bool,),
     "clickData": (dict,),
@@ -70,7 +70,7 @@ def new_token() -> str:
 
 
 def protect(app: Dash) -> None:
-    """Limit the size of requests, and forbid the browser to load content from other hosts."""
+    """Limit the size of requests to *app*, and forbid browsers to load content from other hosts."""
     app.server.config["MAX_CONTENT_LENGTH"] = _MAX_REQUEST_BYTES
 
     @app.server.errorhandler(RecursionError)
@@ -87,7 +87,7 @@ def protect(app: Dash) -> None:
 
     @app.server.before_request
     def refuse_odd_paths() -> None:
-        """No address of the viewer has them, and path parsers treat them differently."""
+        """Refuse paths with ".." or unprintable characters, which path parsers treat differently."""
         if not request.path.isprintable() or ".." in request.path.split("/"):
             abort(404)
 
@@ -100,7 +100,7 @@ def protect(app: Dash) -> None:
     @app.server.after_request
     def add_headers(response: Response) -> Response:
         scripts = " ".join(f"'{digest.strip(chr(39))}'" for digest in app.csp_hashes())
-        # Files of Perfetto have a separate policy.
+        # The files of Perfetto already have a separate content policy.
         response.headers.setdefault(
             "Content-Security-Policy",
             f"default-src 'self'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; "
@@ -113,7 +113,7 @@ def protect(app: Dash) -> None:
 
 
 def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
-    """Answer only requests for one of *hosts*, against DNS rebinding."""
+    """Answer only requests addressed to one of *hosts*, which prevents DNS rebinding."""
 
     @server.before_request
     def refuse_other_names() -> None:
@@ -122,13 +122,13 @@ def serve_only(server: Flask, hosts: tuple[str, ...]) -> None:
 
 
 def require_token(server: Flask, token: str) -> None:
-    """Answer only browsers that have opened the address with *token*; a cookie stores it."""
+    """Answer only browsers that have opened the address with *token*, and store the token in a cookie."""
     # Browsers share cookies between the ports of a machine, and each port may have a viewer.
     cookie = f"chakrascope_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
     @server.get("/api/token")
     def own_token() -> Response:
-        """Return the token to its holder, for a link to share; only this server's pages can read it."""
+        """Return the token for a link to share; only this server's pages can read the response."""
         return jsonify({"token": token})
 
     def check() -> AnyResponse | None:
@@ -144,17 +144,17 @@ def require_token(server: Flask, token: str) -> None:
             return _ask_for_token(wrong=bool(given))
         return None
 
-    # The token is checked first, so that nothing else of a foreign request is read.
+    # The token is checked first, so that no other part of an unauthorised request is read.
     server.before_request_funcs.setdefault(None, []).insert(0, check)
 
 
 def _token_in(given: str) -> str:
-    """Return the token in *given*, a token or a whole address."""
+    """Return the token in *given*, which is a token or a whole address."""
     return parse_qs(_split(given).query).get("token", [given])[0] if "token=" in given else given
 
 
 def _split(address: str) -> SplitResult:
-    """Return the parts of *address*; empty if it is invalid."""
+    """Return the parts of the URL *address*; the parts of an invalid address are empty."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -162,7 +162,7 @@ def _split(address: str) -> SplitResult:
 
 
 def _ask_for_token(*, wrong: bool) -> Response:
-    """Return the page for requests without the token, which explains the refusal; it needs no script."""
+    """Return the page that explains why a request without the token is refused; the page needs no script."""
     kept = [(key, value) for key, value in request.args.items(multi=True) if key != "token"]
     page = render_template_string(
         _TOKEN_PAGE, wrong=wrong, kept=kept, action=request.script_root + request.path
@@ -171,7 +171,7 @@ def _ask_for_token(*, wrong: bool) -> Response:
 
 
 def refuse_malformed(app: Dash) -> None:
-    """Answer 400 to requests to the callbacks of *app* that lack inputs or outputs."""
+    """Answer 400 to callback requests of *app* whose inputs or outputs do not match the callback."""
 
     @app.server.before_request
     def check() -> None:
@@ -181,13 +181,13 @@ def refuse_malformed(app: Dash) -> None:
         if not isinstance(body, dict) or not isinstance(body.get("output"), str):
             abort(400, _REFUSAL)
         wanted = app.callback_map.get(body["output"])
-        # Clientside callbacks have no function on the server.
+        # The callback map has no Python function for a clientside callback.
         if wanted is None or "callback" not in wanted or not _fits(body, wanted):
             abort(400, _REFUSAL)
 
 
 def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether *body* has the form of the inputs of the callback *wanted*."""
+    """Return whether the request *body* has the inputs and outputs of the callback *wanted*."""
     changed = body.get("changedPropIds", [])
     return (
         _all_given(body.get("inputs", []), wanted["inputs"])
@@ -199,7 +199,10 @@ def _fits(body: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether *given* has the properties *wanted*, in order; for a pattern, all that match it."""
+    """Return whether *given* lists the properties *wanted* in order.
+
+    The entry for a pattern id is the list of all properties that match the pattern.
+    """
     if not isinstance(given, list) or len(given) != len(wanted):
         return False
     for item, specified in zip(given, wanted, strict=True):
@@ -210,7 +213,7 @@ def _all_given(given: Any, wanted: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _is_given(item: Any, wanted: str) -> bool:
-    """Return whether *item* is the property *wanted*, with a value of a type that it can have."""
+    """Return whether *item* is the property *wanted*, and its value has an allowed type."""
     if not _is_property(item) or item["property"] != wanted:
         return False
     types = _TYPES.get(wanted) or (_STORES.get(str(item["id"])) if wanted == "data" else None)
@@ -218,16 +221,16 @@ def _is_given(item: Any, wanted: str) -> bool:
 
 
 def _fit_outputs(given: Any, wanted: Any) -> bool:
-    """Return whether *given* are the properties *wanted*: an output, or a list of them."""
+    """Return whether *given* matches the outputs *wanted*: one output, or a list of outputs."""
     if not isinstance(wanted, list):
         return _is_output(given, wanted)
     return isinstance(given, list) and len(given) == len(wanted) and all(map(_is_output, given, wanted))
 
 
 def _is_output(given: Any, wanted: Output) -> bool:
-    """Return whether *given* is the property *wanted*, or the list of those that match its pattern."""
+    """Return whether *given* is the output *wanted*, or the list of properties that match its pattern."""
     items = given if isinstance(given, list) else [given]
-    # If several callbacks write an output, the name of its property ends in "@" and a hash.
+    # If several callbacks write an output, Dash appends "@" and a hash to the property's name.
     return all(
         _is_property(item) and Output(item["id"], item["property"].partition("@")[0]) == wanted
         for item in items

@@ -1,4 +1,4 @@
-"""The address, which holds the state of a page. Every control that changes it is read by one callback."""
+"""Keep the state of a page in its address; one callback reads every control that changes the address."""
 
 from __future__ import annotations
 
@@ -13,48 +13,51 @@ from ._theme import run_options
 def option_id(name: str, default: str = "") -> dict[str, str]:
     """Return the id of the control whose value is the setting *name* of the address.
 
-    *name* is one of `_state.OPTIONS`; without it in the address, the control shows *default*.
+    *name* is one of `_state.OPTIONS`. If the address lacks the setting, the control shows *default*.
     """
     return {"option": name, "default": default}
 
 
 def table_id(name: str, selects: str = "node") -> dict[str, str]:
-    """Return the id of a table with rows that select a node, or the setting *selects* by the column id."""
+    """Return the id of a table in which selecting a row selects a node or sets the setting *selects*.
+
+    The value of the setting is the row's column ``id``.
+    """
     return {"table": name, "selects": selects}
 
 
 def chart_id(name: str) -> dict[str, str]:
-    """Return the id of a chart whose bars have a rank and a node as custom data: a click selects that."""
+    """Return the id of a chart in which a click on a bar selects the rank and node in its custom data."""
     return {"chart": name}
 
 
 def bars_id(name: str) -> dict[str, str]:
-    """Return the id of a chart with bars that lead to another page, by a callback of its page."""
+    """Return the id of a chart in which a click on a bar opens another page, by the page's own callback."""
     return {"bars": name}
 
 
 def go(path: str, search: str) -> None:
-    """Show another page with the response of the calling callback."""
+    """Navigate to the page *path* with the query *search* when the calling callback responds."""
     set_props("url", {"pathname": path, "search": search})
 
 
 def rewrite(path: str, search: str) -> None:
-    """Write *search* into the address of the page *path* with the response of the calling callback.
+    """Write *search* into the address of the page *path* when the calling callback responds.
 
-    It has no effect if another page is shown by then.
+    The address stays unchanged if the browser shows another page by the time of the response.
     """
     set_props("rewritten", {"data": {"path": path, "search": search}})
 
 
 def set_option(path: str, search: str | None, run: str | None, name: str, value: str) -> None:
-    """Write the setting *name* into the address of the page *path*, unless *search* has it already."""
+    """Write the setting *name* into the address of the page *path*, unless *search* has this value."""
     shown = Selection.parse(search)
     if shown.option(name) != value:
         rewrite(path, shown.with_run(run or "").with_option(name, value).search)
 
 
 def register_address(app: Dash, view: StudyView) -> None:
-    """Keep the selection and the address in sync."""
+    """Register the callbacks that keep the selection and the page's address in sync."""
 
     @app.callback(
         Output("selection", "data"), Output("run", "data"), Output("run-select", "value"),
@@ -67,7 +70,7 @@ def register_address(app: Dash, view: StudyView) -> None:
         data = {"run": run, "rank": selection.rank, "node": selection.node}
         same = run == shown
         if run and not selection.run and not same:
-            # The replay of a capture may have been made since the selector was drawn.
+            # The viewer may have replayed a capture since the run selector was drawn.
             set_props("run-select", {"data": run_options(view.runs())})
         return no_update if data == selected else data, no_update if same else run, no_update if same else run
 
@@ -86,7 +89,7 @@ def register_address(app: Dash, view: StudyView) -> None:
         State("url", "search"), State("run", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def write_address(*states: Any) -> Any:
-        """Write the selection into the address; drawing a page triggers this, too."""
+        """Write the selection into the address; drawing a page also triggers this callback."""
         *_, search, run = states
         before = Selection.parse(search)
         after = before
@@ -96,7 +99,7 @@ def register_address(app: Dash, view: StudyView) -> None:
 
 
 def _chosen(shown: Selection, control: Any, value: Any, run: str) -> Selection:
-    """Return the selection *shown* after a *control* of a page of *run* got another *value*."""
+    """Return the selection *shown*, changed by the new *value* of a *control* on a page of *run*."""
     if control == "run-select":
         return shown.with_run(value) if value and value != run else shown
     if not isinstance(control, dict):
@@ -109,7 +112,7 @@ def _chosen(shown: Selection, control: Any, value: Any, run: str) -> Selection:
         return shown.with_node(-1, -1) if value else shown
     if "chart" in control:
         return _at_node(shown, run, *value["points"][0]["customdata"][:2]) if value else shown
-    # A page that selects a row itself, following the address, reports a mapping.
+    # If a page selects a row to follow the address, the value is a mapping, not a list of rows.
     row = value[0] if isinstance(value, list) and value and isinstance(value[0], dict) else None
     if row is None:
         return shown
@@ -123,5 +126,5 @@ def _at_node(shown: Selection, run: str, rank: Any, node: Any) -> Selection:
 
 
 def _text(value: Any) -> str:
-    """Return the *value* of a control as text of the address."""
+    """Return the *value* of a control as text for the address."""
     return ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Assemble the application: a shell, pages, and a selection that all pages share."""
+"""Assemble the viewer application from the shell, the pages, and the selection that all pages share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def create_app(
     """Return the viewer of *study*, ready to be served below the path *prefix*.
 
     *near* describes the other studies of the server, and the folder to import from. A run is read when a
-    page first needs it; with *warm*, the default one is read at once, in the background.
+    page first needs the run. With *warm*, a background thread reads the default run at once.
     """
     app = new_dash(prefix)
     view = StudyView(study, near)
@@ -63,7 +63,7 @@ def _shell(view: StudyView) -> dmc.MantineProvider:
 
 
 def _studies(view: StudyView) -> list[Any]:
-    """Return the selector of the study, if there are several."""
+    """Return the selector of the study, or an empty list if the server has only one study."""
     workspace = view.near.workspace
     if workspace is None:
         return []
@@ -76,16 +76,16 @@ def _studies(view: StudyView) -> list[Any]:
         w=210,
         **{"aria-label": "Study shown"},
     )
-    # The list of studies is another application, two levels above any page of a study.
+    # The list of studies is a separate application, two path levels above the pages of a study.
     return [dmc.Group([html.A("Studies", href="../../", className="text-link"), choice], gap="sm")]
 
 
 def _register_shell(app: Dash, view: StudyView) -> None:
-    """Draw the shell around the pages, and the page itself."""
+    """Register the callbacks that draw the navigation, the selected node and the current page."""
 
     @app.callback(Output("nav", "children"), Input("url", "pathname"), Input("url", "search"))
     def navigation(pathname: str | None, search: str | None) -> list[Any]:
-        """Draw the links; each carries the selection along."""
+        """Draw the links to all pages; the address of a link contains the current selection."""
         return [
             dcc.Link(
                 page.TITLE,
@@ -100,14 +100,14 @@ def _register_shell(app: Dash, view: StudyView) -> None:
         State("url", "search"),
     )  # fmt: skip
     def show_page(pathname: str | None, run: str | None, dark: bool, search: str | None) -> Any:
-        """Lay out the page of the address, or explain what is missing and the next step."""
+        """Lay out the page of the address, or explain which data is missing and how to create the data."""
         page = _page(view, _path(pathname), run, "dark" if dark else "light", search)
         view.shown.set()
         return page
 
     @app.callback(Output("selected", "children"), Input("selection", "data"))
     def show_selected(selection: dict[str, Any] | None) -> Any:
-        """Show the name of the selected node next to every page."""
+        """Show the selected node's name, rank and duration below the navigation of every page."""
         return _selected(view, selection or {})
 
     app.clientside_callback(
@@ -152,7 +152,7 @@ def _selected(view: StudyView, selection: dict[str, Any]) -> Any:
 
 
 def _path(pathname: str | None) -> str:
-    """Return the page's path, without the prefix of its study."""
+    """Return the path of a page without the path prefix of its study."""
     return "/" + (pathname or "").rpartition("/")[2]
 
 

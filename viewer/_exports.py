@@ -1,4 +1,4 @@
-"""Stream whole tables as files, a few at a time, while their clients stay connected."""
+"""Stream whole tables as downloads, at most two at once, until a client disconnects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _AT_ONCE = 2
-_ROWS = 1 << 12  # of a piece: while one is written, nobody else is answered
+_ROWS = 1 << 12  # rows of one CSV piece; writing a piece blocks all other requests
 _BYTES = 1 << 18
 _LOOK_S = 0.2
 _MIME = {"csv": "text/csv", "parquet": "application/vnd.apache.parquet"}
@@ -26,9 +26,10 @@ _places = threading.BoundedSemaphore(_AT_ONCE)
 def table_file(
     make: Callable[[], pd.DataFrame], name: str, extension: str, *, is_small: bool = False
 ) -> Response:
-    """Return the table from *make* as a download, CSV or Parquet by *extension*, as `export`.
+    """Return the table from *make* as a CSV or Parquet download, as *extension* says.
 
-    A table that *is_small* does not wait for others. Other extensions give 404.
+    A small table (*is_small*) is sent at once; other tables wait for a place, see `export`. Unknown
+    extensions give 404.
     """
     if extension not in _MIME:
         abort(404)
@@ -41,8 +42,8 @@ def table_file(
 def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) -> Response:
     """Return the pieces from *make* as a download called *file*.
 
-    It waits until fewer than `_AT_ONCE` others are in progress, and ends if its client disconnects.
-    Errors of *make* are raised.
+    The download waits until fewer than `_AT_ONCE` other downloads are in progress. The download ends if
+    its client disconnects. Errors of *make* are raised.
     """
     client: socket.socket | None = request.environ.get("werkzeug.socket")
     while not _places.acquire(timeout=_LOOK_S):
@@ -55,7 +56,7 @@ def export(make: Callable[[], Iterable[str | bytes]], file: str, mimetype: str) 
         leave()
         raise
     response = _file(pieces, file, mimetype)
-    response.call_on_close(leave)  # a client that goes before the first piece starts no iterator
+    response.call_on_close(leave)  # if the client disconnects before the first piece, no iterator runs
     return response
 
 
@@ -101,7 +102,7 @@ def _is_gone(client: socket.socket | None) -> bool:
 
 
 def _once(act: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that calls *act* on its first call only."""
+    """Return a function that calls *act* at its first call and does nothing at later calls."""
     left = [act]
 
     def call() -> None:

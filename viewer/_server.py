@@ -1,4 +1,4 @@
-"""Serve one study, or several: their list at ``/``, and the viewer of each below ``/study/NAME/``."""
+"""Serve one study, or a workspace: the list of studies at ``/``, each study below ``/study/NAME/``."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _LAST_PORT = 65535
 
 
 class _Requests(WSGIRequestHandler):
-    """Answers requests; one whose address cannot be parsed gets 400."""
+    """Handler of HTTP requests that answers 400 if the address cannot be parsed."""
 
     def run_wsgi(self) -> None:
-        """Answer one request."""
+        """Answer one request, with status 400 if its address cannot be parsed."""
         try:
             urlsplit(self.path)
         except ValueError:
-            self.path = "/"  # the log would parse it, too
+            self.path = "/"  # the log of requests would parse the invalid path again
             self.send_error(400)
         else:
             super().run_wsgi()
@@ -52,13 +52,13 @@ def serve(
     with_token: bool = True,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve a study, or all of a workspace, until interrupted.
+    """Serve a study, or all studies of a workspace, until the process is interrupted.
 
-    *ready* is called with the address once connections are accepted. Items in the folder *import_from* may
-    be imported into the studies. Port 0 takes any free port. The viewer only answers requests with the
-    secret token in the URL given to *ready*, as a machine may have other users. On a loopback address,
-    False for *with_token* disables this. Raises `UsageError` if that is not allowed, and `ChakrascopeError`
-    if the port cannot be opened.
+    *ready* is called with the address once the server accepts connections. Items in the folder
+    *import_from* may be imported into the studies. Port 0 takes any free port. As a machine may have other
+    users, the viewer only answers requests with the secret token in the URL given to *ready*. On a loopback
+    address, *with_token* may be False, which disables the token. Raises `UsageError` if the token is
+    disabled on another address, and `ChakrascopeError` if the port cannot be opened.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     if not with_token and not is_loopback(host):
@@ -91,7 +91,7 @@ def _application(
 
 
 def _guard(server: Flask, host: str, token: str) -> None:
-    """Answer only browsers with the *token*, if any, and requests addressed to this machine."""
+    """Make *server* refuse browsers without the *token*, and on a loopback address other host names."""
     if is_loopback(host):
         serve_only(server, (host, "localhost", "127.0.0.1", "::1"))
     if token:
@@ -99,14 +99,14 @@ def _guard(server: Flask, host: str, token: str) -> None:
 
 
 def _reachable(host: str) -> str:
-    """Return *host*, or for 0.0.0.0 and :: a host that browsers can open."""
+    """Return *host* for an address that browsers can open; 0.0.0.0 and :: become this machine's address."""
     if host in {"0.0.0.0", "::"}:
         host = _own_address(socket.AF_INET6 if ":" in host else socket.AF_INET)
     return f"[{host}]" if ":" in host else host
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """Return the address of this machine for others, without sending anything."""
+    """Return the address at which other machines reach this machine, without sending a packet."""
     documentation = "2001:db8::1" if family == socket.AF_INET6 else "192.0.2.1"
     with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((documentation, 9))
@@ -115,7 +115,10 @@ def _own_address(family: socket.AddressFamily) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; opened here because the web server ends the process if it cannot."""
+    """Return a listening socket for *host* and *port*, or raise `ChakrascopeError`.
+
+    The socket is opened here, as the web server would end the process if the port cannot be opened.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -137,10 +140,11 @@ _MOST_OPEN = 16
 
 
 class Site:
-    """The WSGI application of the studies in *workspace*.
+    """WSGI application that serves all studies in *workspace*.
 
-    Each study is a separate application, so that a selection cannot apply to another study; it is created
-    at its first request. *guard* is called with each Flask application before it answers.
+    Each study is a separate application, so that a selection cannot apply to another study. The application
+    of a study is created at the first request for the study. *guard* is called with each new Flask
+    application before the application answers requests.
     """
 
     def __init__(
@@ -166,7 +170,7 @@ class Site:
         return answer
 
     def _study(self, name: str) -> Flask | None:
-        """Return the viewer of the study *name*, or ``None`` if there is no such study."""
+        """Return the viewer of the study *name*, or ``None`` for an unknown study."""
         study = self._workspace.studies().get(name)
         if study is None:
             return None

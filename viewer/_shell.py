@@ -1,4 +1,4 @@
-"""The shell around every page, of one study or several: settings, header, and error reports."""
+"""Build the shell around every page: the settings of the application, the header, and error reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._access import protect, refuse_malformed
 _log = logging.getLogger(__name__)
 _PATIENCE_MS = 300
 _LONGEST_TITLE = 120  # characters
-# The index page of Dash, with a language.
+# Dash's default index page with the language of the text added.
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
     <head>
@@ -45,7 +45,7 @@ def new_dash(prefix: str = "/") -> Dash:
         suppress_callback_exceptions=True,
         compress=True,
         assets_folder="assets",
-        # The timeline consists of ES modules, which 03_shell.js imports when they are needed.
+        # The timeline consists of ES modules, which 03_shell.js imports when the Timeline page opens.
         assets_path_ignore=["^timeline$"],
         routes_pathname_prefix="/",
         requests_pathname_prefix=prefix,
@@ -57,7 +57,7 @@ def new_dash(prefix: str = "/") -> Dash:
     def alive() -> str:
         return "yes"
 
-    # Flask-Compress would leave streamed files open; the assets are small enough to send whole.
+    # Flask-Compress would leave streamed files open. The assets are small enough to be sent uncompressed.
     app.server.config["COMPRESS_STREAMS"] = False
     app.clientside_callback(
         ClientsideFunction("chakrascope", "firstScheme"), Output("dark", "checked"), Input("dark", "id")
@@ -73,7 +73,7 @@ def new_dash(prefix: str = "/") -> Dash:
 
 
 def share_link() -> list[Any]:
-    """Return the button that offers a link to the current view, and its dialog."""
+    """Return the button that offers a link to the current view, and the dialog with the link."""
     field = dmc.TextInput(id="share-link", label="Opens this view, with the token it needs", readOnly=True)
     notes = [html.Div(id="share-done", role="status"), dmc.Text(id="share-note", size="sm")]
     shown = dmc.Modal([field, *notes], id="share-shown", title="Link to this view", opened=False, size="lg")
@@ -82,7 +82,7 @@ def share_link() -> list[Any]:
 
 
 def register_share(app: Dash) -> None:
-    """Register the button of :func:`share_link`."""
+    """Register the callback of the button from :func:`share_link`, which offers a link to the view."""
     app.clientside_callback(
         ClientsideFunction("chakrascope", "share"),
         Output("share-shown", "opened"),
@@ -101,7 +101,7 @@ def frame(
         html.Span(className="logo-mark"),
         dmc.Title("Chakrascope", order=1, fw=700, size="lg", className="logo-name"),
     ]
-    # assets/03_shell.js sets the switch before any page is drawn.
+    # assets/03_shell.js sets the switch of the dark scheme before any page is drawn.
     switch = dmc.Switch(id="dark", label="Dark")
     head = dmc.Group(
         [
@@ -117,7 +117,7 @@ def frame(
     bar = {} if navigation is None else {"navbar": {"width": 190, "breakpoint": 0}}
     return dmc.MantineProvider(
         id="mantine",
-        # White text has a contrast of at least 4.5 to 1 on this shade.
+        # White text has a contrast of at least 4.5 to 1 on shade 8 of the blue palette.
         theme={"primaryColor": "blue", "primaryShade": 8, "fontFamily": "system-ui, sans-serif"},
         defaultColorScheme="auto",
         children=[
@@ -136,7 +136,7 @@ def frame(
 
 
 def _page() -> dcc.Loading:
-    """Return the container of a page, which shows progress while a page takes long to load."""
+    """Return the container of a page, which shows a spinner while the page takes long to load."""
     spinner = html.I(className="spinner")
     first = html.Div([spinner, "Reading the study…"], className="loading", role="status")
     notice = html.Div([spinner, "Reading the run…"], id="loading", className="loading", role="status")
@@ -146,23 +146,28 @@ def _page() -> dcc.Loading:
         # Progress is shown for whole pages only, and after a delay, so that fast pages do not flicker.
         target_components={"page": "children"},
         delay_show=_PATIENCE_MS,
-        # The previous page stays visible but faint.
+        # The previous page stays visible at 35 % opacity while the next page loads.
         overlay_style={"visibility": "visible", "opacity": 0.35, "pointerEvents": "none"},
         parent_className="page-holder",
     )
 
 
 def _headed(error: ChakrascopeError) -> tuple[str, str]:
-    """Return the sentence of *error* that names the problem, and the rest: what to do next."""
+    """Return the title and the text of a notification about *error*.
+
+    The title is the first sentence of the message. If the first sentence is long, or the message has only
+    one sentence, the title is the kind of error.
+    """
     problem, _, rest = error.message.partition(". ")
     kind = (type(error).__doc__ or "").partition(".")[0]
     return (problem, rest) if rest and len(problem) <= _LONGEST_TITLE else (kind, error.message)
 
 
 def _report_error(error: Exception) -> None:
-    """Show the user the error of a click, without changing the page.
+    """Show the error of a callback as a notification, without changing the page.
 
-    Dash updates nothing for None; callbacks without an output may not return `no_update`.
+    The handler returns None, for which Dash updates nothing. Callbacks without an output may not return
+    `no_update`.
     """
     if isinstance(error, ChakrascopeError):
         title, text = _headed(error)

@@ -1,4 +1,4 @@
-"""The state of pages: the selection, which is stored in the address, and the open runs."""
+"""Hold the state of the pages: the selection, which the address stores, and the cache of open runs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from ..runner import REPLAY, Result, RunInfo, Study, Workspace, get_backend, pre
 from ..runner.analysis import RunAnalysis, measured_result
 from .timeline import TimelineIndex
 
-# Settings in the address, by page. Compare: against, why. Critical path: by, change, times. Graph: edges,
-# fold, hops, open. Runs: find. Import: item. New run: setup. Query: sql. Stragglers: step. Diff: before,
-# after, starts. Sweep: sweep, over, aim, pareto. Timeline: t0 and t1 (ns), rows, colour, order, ranks, same,
-# empty, pinned, hidden, seek, measured, `beside`, align.
+# Settings that pages store in the address, by page.
+# Compare: against, why. Critical path: by, change, times. Graph: edges, fold, hops, open.
+# Runs: find. Import: item. New run: setup. Query: sql. Stragglers: step. Diff: before, after, starts.
+# Sweep: sweep, over, aim, pareto. Timeline: t0 and t1 (ns), rows, colour, order, ranks, same, empty,
+# pinned, hidden, seek, measured, `beside`, align.
 OPTIONS = (
     "after",
     "against",
@@ -73,7 +74,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Selection:
-    """The selection: a run and, if any, one node of one rank. It is stored in the page's address.
+    """Selection of a run and optionally of one node of one rank, as stored in a page's address.
 
     *options* are the settings of single pages, such as the breakdown shown, as (name, value) pairs.
     """
@@ -85,7 +86,7 @@ class Selection:
 
     @classmethod
     def parse(cls, search: str | None) -> Selection:
-        """Return the selection written in a query string; without missing or malformed parts."""
+        """Return the selection in a query string; malformed parts are ignored."""
         query = parse_qs((search or "").lstrip("?"))
         return cls(
             run=query.get("run", [""])[0],
@@ -96,7 +97,7 @@ class Selection:
 
     @property
     def search(self) -> str:
-        """The query string that :meth:`parse` reads back."""
+        """Query string of the selection, which :meth:`parse` reads back."""
         fields: dict[str, Any] = {"run": self.run} if self.run else {}
         if self.has_node:
             fields |= {"rank": self.rank, "node": self.node}
@@ -109,7 +110,7 @@ class Selection:
         return self.rank >= 0 and self.node >= 0
 
     def option(self, name: str, default: str = "") -> str:
-        """Return the setting *name* of a page, one of :data:`OPTIONS`."""
+        """Return the value of the page setting *name*, one of :data:`OPTIONS`, or *default* if unset."""
         return dict(self.options).get(name, default)
 
     def with_node(self, rank: int, node: int) -> Selection:
@@ -121,13 +122,13 @@ class Selection:
         return replace(self, run=run)
 
     def with_option(self, name: str, value: str) -> Selection:
-        """Return this selection with the setting *name*, one of :data:`OPTIONS`, changed or left out."""
+        """Return this selection with *value* for the setting *name*; an empty value removes the setting."""
         settings = dict(self.options) | {name: _cut(name, value)}
         return replace(self, options=tuple((key, settings[key]) for key in OPTIONS if settings.get(key)))
 
 
 class OpenRun(RunAnalysis):
-    """An open run: its analyses, and its timeline for the pages."""
+    """Open run with its analyses and the timeline indices of the pages."""
 
     def __init__(self, view: StudyView, info: RunInfo, result: Result, workload: Workload) -> None:
         super().__init__(view.study, info, result, workload)
@@ -136,11 +137,11 @@ class OpenRun(RunAnalysis):
 
     @property
     def _path_kinds(self) -> list[str]:
-        """The kinds of work on the critical path."""
+        """Kinds of work on the run's critical path."""
         return [str(kind) for kind in self.path.breakdown("kind")["key"]]
 
     def rows(self, *, measured: bool, nested: bool) -> TimelineIndex:
-        """Return the timeline's index with the requested rows."""
+        """Return the timeline index of the run, with measured or nested rows if requested."""
         key = f"rows {measured} {nested}"
         with self.lock_of(key):
             if key not in self._indices:
@@ -149,7 +150,7 @@ class OpenRun(RunAnalysis):
 
     def _index(self, *, measured: bool, nested: bool) -> TimelineIndex:
         ranks = self.result.columns("ranks")["rank"].tolist()
-        # Host calls are read when their rank becomes visible.
+        # The host calls of a rank are read when the rank becomes visible.
         calls_of = self.calls.of_rank if measured and nested and self.calls else None
         by_rank = self.is_large or calls_of is not None
         return TimelineIndex(
@@ -170,17 +171,18 @@ class OpenRun(RunAnalysis):
 
     @property
     def has_few_ranks(self) -> bool:
-        """Whether few enough ranks differ for rows to be nested by default."""
+        """Whether the run has few enough distinct ranks to nest timeline rows by default."""
         return bool(self.standings["same_as"].nunique() <= _FEW_RANKS)
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The state that the viewers of studies on one server share.
+    """State that the viewers of all studies on one server share.
 
-    *workspace* are these studies, in which this one is called *name*; *import_from* is the folder to
-    import from. Open runs are cached for all studies together, so that memory does not grow with them.
-    *replayed* are the folders of the captured workloads that this server has replayed, or tried to.
+    *workspace* contains the studies, and *name* is the viewer's study in the workspace. *import_from* is the
+    folder to import from. One cache of open runs serves all studies, so that memory does not grow with the
+    number of studies. *replayed* holds the folders of captured workloads that this server has replayed or
+    failed to replay.
     """
 
     name: str = ""
@@ -193,7 +195,7 @@ class Surroundings:
 
 
 class StudyView:
-    """A study for the pages: its list of runs, and a cache of open ones."""
+    """Study as the pages see it: the list of its runs, and a cache of open runs."""
 
     def __init__(self, study: Study, near: Surroundings | None = None) -> None:
         self.study = study
@@ -203,21 +205,21 @@ class StudyView:
         self.shown = threading.Event()
 
     def runs(self) -> list[RunInfo]:
-        """Return the description of every run in the study, the newest last."""
+        """Return the descriptions of all runs in the study, the newest run last."""
         return list(self.study.runs())
 
     def warm(self) -> None:
         """Read the default run and the data of its pages, so that the first page opens at once.
 
-        Data of later pages waits until a page was :attr:`shown` and its charts were fetched, or until
-        there was no request for a while, so as not to delay the first page. Errors of a damaged run are
-        left to the page that shows it.
+        To not delay the first page, data of later pages is read only after a page was :attr:`shown` and its
+        charts were fetched, or after a time without requests. Errors of a damaged run are ignored here: the
+        page that opens the run reports them.
         """
         with contextlib.suppress(ChakrascopeError):
             default = self.resolve("")
             if default:
                 run = self.open(default)
-                run.collectives  # noqa: B018 - asked for only to have them made, as below
+                run.collectives  # noqa: B018 - reading the cached property computes it
                 if not run.is_large:
                     run.layers  # noqa: B018
                 if self.shown.wait(_NOBODY_COMES_S):
@@ -227,14 +229,15 @@ class StudyView:
                 if run.is_large:
                     rows.prepare(run.result.columns("ranks")["rank"][:_FIRST_RANKS].tolist())
                     run.check_columns()
-                    run.layers  # noqa: B018 - reads every node, so it comes last
+                    run.layers  # noqa: B018 - computed last, because layers read every node
                 else:
                     run.slack_ns  # noqa: B018
 
     def resolve(self, run_id: str) -> str:
-        """Return *run_id*; without one the study's default run, or "" if there is none.
+        """Return *run_id*, or for an empty id the id of the default run ("" if the study has no run).
 
-        An unknown id is returned unchanged: opening it is an error, and no other run is shown.
+        An unknown id is returned unchanged, so that opening the unknown run fails instead of showing another
+        run.
         """
         if run_id:
             return run_id
@@ -242,10 +245,10 @@ class StudyView:
         return default.id if default else ""
 
     def default_run(self) -> RunInfo | None:
-        """Return the study's default run: the capture as measured, or without a capture the newest run.
+        """Return the study's default run: the replay of its capture, or without a capture the newest run.
 
-        A capture without a replay is replayed first, once per server, as commands do. If the replay fails,
-        or the study cannot be written to, the newest run is the default.
+        A capture without a replay is replayed first, as commands also do, but only once per server. If the
+        replay fails, or the study is read-only, the newest run is the default.
         """
         default = self.study.default_run()
         captured = self.study.measured_workload()
@@ -255,12 +258,12 @@ class StudyView:
             folder = self.study.workload_dir(captured)
             if folder not in self.near.replayed and os.access(self.study.path, os.W_OK):
                 self.near.replayed.add(folder)
-                with contextlib.suppress(ChakrascopeError):  # reported when the workload is opened
+                with contextlib.suppress(ChakrascopeError):  # opening the workload reports the error
                     self._replay(captured)
         return self.study.default_run()
 
     def _replay(self, captured: str) -> None:
-        """Add the replay of the workload *captured* to the study, unless a command added it meanwhile."""
+        """Add the replay of the workload *captured* to the study, unless a command has already added it."""
         if not _is_replay_of(self.study.default_run(), captured):
             experiment = prepare(self.study.workload_prefix(captured), "default", None, backend=REPLAY)
             self.study.add_run(experiment, get_backend(REPLAY).run(experiment), workload=captured)
@@ -273,13 +276,13 @@ class StudyView:
                 self._open[self.study.path, run_id].info = info
 
     def delete(self, run_id: str) -> None:
-        """Delete a run, and remove it from the cache."""
+        """Delete a run from the study, and remove the run from the cache of open runs."""
         self.study.delete_run(run_id)
         with self._lock:
             self._open.pop((self.study.path, run_id), None)
 
     def open(self, run_id: str) -> OpenRun:
-        """Return the run, from memory if it was used recently; only ids that the study lists are accepted."""
+        """Return the open run *run_id* from the cache, or read the run; unknown ids raise `StudyError`."""
         key = (self.study.path, run_id)
         with self._lock:
             if key in self._open:
@@ -293,13 +296,13 @@ class StudyView:
             return self._open[key]
 
     def studies(self) -> dict[str, Study]:
-        """Return the studies served together by their names, this one first, as ""."""
+        """Return all studies on the server by name; this view's study is first and has the name ""."""
         workspace = self.near.workspace
         others = {} if workspace is None else workspace.studies()
         return {"": self.study} | {name: study for name, study in others.items() if name != self.near.name}
 
     def elsewhere(self, name: str) -> StudyView:
-        """Return another of :meth:`studies` for pages, without its private state."""
+        """Return the view of the study *name*, one of :meth:`studies`; "" is this view."""
         if not name:
             return self
         found = self.studies().get(name)
@@ -308,15 +311,15 @@ class StudyView:
         return StudyView(found, replace(self.near, name=name))
 
     def captures(self) -> list[str]:
-        """Return the converted captures, oldest first, which can be shown as measured."""
+        """Return the names of the converted captures, the oldest capture first."""
         converted = set(self.study.workloads())
         return [name for name in self.study.trace_sets() if name in converted]
 
     def open_capture(self, name: str) -> OpenRun:
-        """Return one of :meth:`captures` as if it were a run: its converted step, as measured."""
+        """Return the converted step of the capture *name* with its measured times, in the form of a run."""
         if name not in self.captures():
             raise StudyError(f"This study has no converted capture '{name[:80]}'; choose one from the list.")
-        # Unlike a run, a workload may be replaced under its name.
+        # A workload may be replaced under the same name, which a run cannot.
         key = (self.study.path, f"{name} {self.study.workload_dir(name).stat().st_mtime_ns}")
         with self._lock:
             known = self._open.get(key)
@@ -335,7 +338,7 @@ class StudyView:
         return made
 
     def _forget(self) -> None:
-        """Release the least recently used runs."""
+        """Evict the least recently used runs from the cache of open runs."""
         while len(self._open) > _OPEN_RUNS:
             self._open.popitem(last=False)
 

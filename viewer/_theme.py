@@ -1,4 +1,4 @@
-"""All colours, labels and units of the pages."""
+"""Define the colours, labels and line styles of all pages."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MEMORY_PARTS: dict[str, tuple[str, str]] = {
     "activations": ("Activations", "#d9731a"),
     "workspace": ("Workspace", "#8a939c"),
 }
-# Colour of text on these colours in both schemes, with a contrast of at least 4.5 to 1.
+# Colour of text on the colours above, in both colour schemes, with a contrast of at least 4.5 to 1.
 ON_KIND_INK = "#0b1016"
-# Colours of names, on which dark text is readable; further names repeat them.
+# Colours of names, on which dark text is readable. The colours repeat if there are more names.
 NAME_COLOURS = (
     "#6fa8dc", "#f0a860", "#8fc07a", "#cf8bb8", "#5fc4b8", "#e0c64a", "#a99be0", "#e58e7a", "#8fb1bd",
     "#b9a06a", "#7fc8f0", "#c3cf6a",
@@ -64,10 +64,10 @@ def kind_colour(kind: str) -> str:
 
 
 def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> str:
-    """Return a line that distinguishes a run from the others of its study.
+    """Return a line of text that distinguishes a run from other runs of its study.
 
-    Its name is shortened in the middle to *longest* characters, so that the rest is visible; with
-    *workload*, the workload is named, too.
+    A name longer than *longest* characters is shortened in the middle, so that the step time and the number
+    of ranks stay visible. With *workload*, the line also names the run's workload.
     """
     name = run_name(info)
     if len(name) > longest:
@@ -78,7 +78,7 @@ def run_text(info: RunInfo, *, longest: int = 200, workload: bool = False) -> st
 
 
 def run_options(runs: Sequence[RunInfo]) -> list[dict[str, str]]:
-    """Return *runs*, oldest first, as the run selector lists them: the newest first."""
+    """Return the options of the run selector, the newest run first, for *runs* with the oldest run first."""
     several = len({info.workload for info in runs}) > 1
     return [
         {"value": info.id, "label": run_text(info, longest=_NAME_IN_LIST, workload=several)}

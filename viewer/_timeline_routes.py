@@ -1,4 +1,4 @@
-"""Routes of the timeline: lanes, windows, areas, nodes, and search results."""
+"""Answer the requests of the timeline for lanes, windows, areas, nodes, and search results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ._theme import ON_KIND_INK, PATH_COLOUR, kind_colour
 from .queries import flows, node_details, open_beside
 from .timeline import COLOURED_BY, Colours, TimelineIndex
 
-_LARGEST = 1 << 62  # of lanes and ns, which are counted in 64 bits
+_LARGEST = 1 << 62  # largest number in a request, as lanes and times in ns have 64 bits
 _MAX_PIXELS = 8192
 _MAX_PATH_BARS = 20_000
 _AREA_ROWS = 12
@@ -39,7 +39,7 @@ _LAUNCHES = (EdgeKind.LAUNCH, EdgeKind.COMM_ISSUE)
 
 
 def register_timeline(server: Flask, view: StudyView) -> None:
-    """Add the routes of the timeline of *view* to *server*; all are read-only."""
+    """Add the timeline routes of *view* to *server*; all timeline routes are read-only."""
 
     @server.get("/api/lanes")
     def lanes() -> Response:
@@ -81,7 +81,7 @@ def register_timeline(server: Flask, view: StudyView) -> None:
     def like() -> Response:
         run, other = source_asked_for(view), source_asked_for(view, "beside")
         rank, step = _integer("rank", -1), _integer("step", -1)
-        # The counterpart of a node is on the same rank.
+        # The counterpart of a node in the other run is on the same rank.
         nodes, others = run.nodes_of(rank), other.nodes_of(rank)
         rows = np.flatnonzero(nodes["node_id"].to_numpy() == _integer("node", -1))
         if not len(rows):
@@ -135,7 +135,7 @@ def _register_exports(server: Flask, view: StudyView) -> None:
 
 
 def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run that the *argument* names, or the default one; 404 for an unknown one."""
+    """Return the run that the *argument* names, or the default run; an unknown run gives 404."""
     try:
         return view.open(view.resolve(request.args.get(argument, "")))
     except ChakrascopeError:
@@ -143,7 +143,7 @@ def open_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
-    """Return the run or capture that the *argument* names, also of another study; see `open_beside`."""
+    """Return the run or capture that the *argument* names, of any served study; see `open_beside`."""
     try:
         return open_beside(view, request.args.get(argument, ""))
     except ChakrascopeError:
@@ -151,12 +151,12 @@ def source_asked_for(view: StudyView, argument: str = "run") -> OpenRun:
 
 
 def _like(view: StudyView) -> TimelineIndex | None:
-    """Return the lanes whose colours are requested, if they differ from the default."""
+    """Return the timeline index of the run ``like``, whose colours are requested; None without ``like``."""
     return index_asked_for(source_asked_for(view, "like")) if request.args.get("like") else None
 
 
 def area_asked_for(run: OpenRun) -> pd.DataFrame:
-    """Return the sums of the requested area, by name if rows are nested, else by operator."""
+    """Return the total times in the requested area, by name if rows are nested, else by operator."""
     nodes, inside, _ = _area(run)
     return _area_table(nodes, inside, nested=_is_nested(run))
 
@@ -166,17 +166,17 @@ def _area_table(nodes: pd.DataFrame, inside: pd.DataFrame, *, nested: bool) -> p
 
 
 def _area(run: OpenRun) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-    """Return nodes, their parts in the requested area, and the number of omitted ranks."""
+    """Return the nodes of the requested area, their parts inside the area, and the omitted rank count."""
     return index_asked_for(run).area(_integer("t0", 0), _integer("t1", 0), _ids("lanes", 0))
 
 
 def index_asked_for(run: OpenRun) -> TimelineIndex:
-    """Return the requested lanes: simulated, or with the measured ones above, nested or not."""
+    """Return the timeline index with the requested lanes: measured lanes and nested rows are optional."""
     return run.rows(measured=request.args.get("measured") == "1" and run.is_measured, nested=_is_nested(run))
 
 
 def _is_nested(run: OpenRun) -> bool:
-    """Return whether to nest rows; by default if there are few ranks."""
+    """Return whether the request asks for nested rows; ``auto`` nests rows if *run* has few ranks."""
     asked = request.args.get("nested", "")
     return asked == "1" or (asked == "auto" and run.has_few_ranks)
 
@@ -187,16 +187,17 @@ def _colour() -> str:
 
 
 def _widest(table: pd.DataFrame) -> pd.Series:
-    """Return the collectives with the largest skew."""
+    """Return the numbers of the collectives with the largest arrival skew."""
     skew = table.groupby("collective")["late_ns"].max()
     found: pd.Series = skew.nlargest(_MOST_ARRIVALS).index.to_series()
     return found
 
 
 def _sought(run: OpenRun, text: str) -> dict[str, Any]:
-    """Return how many nodes of the requested ranks match *text*, and the one with the requested number.
+    """Return the number of nodes in the requested ranks that match *text*, and one matching node.
 
-    Without a number, it is the first one at or after a time, or else the first.
+    The request chooses the matching node by its number ``at``. Without a number, the first match at or after
+    the time ``t0`` is returned, or the first match of all.
     """
     wanted = _ids("ranks", run.info.num_ranks)
     hits = index_asked_for(run).seek(text.strip(), wanted if text.strip() else [])
@@ -212,7 +213,7 @@ def _sought(run: OpenRun, text: str) -> dict[str, Any]:
 
 
 def _counterpart(run: OpenRun, nodes: pd.DataFrame, row: int) -> dict[str, int]:
-    """Return the position of a row of *nodes*, or that there is none."""
+    """Return rank, node, lane and times of a row of *nodes*; for a negative *row*, all ids are -1."""
     if row < 0:
         return {"rank": -1, "node": -1, "lane": -1, "start_ns": 0, "end_ns": 0}
     rank, node = int(nodes["rank"].iloc[row]), int(nodes["node_id"].iloc[row])
@@ -226,7 +227,7 @@ def _node(
     index = index_asked_for(run)
     lane, start, end = index.lane_of(rank, node_id)
     edges = run.edges_of(rank) if with_flows else None
-    # Slack takes long in a large run, so it is not computed for a node under the pointer.
+    # Computing slack takes long in a large run, so a node under the pointer gets no slack.
     slack = run.slack_of(rank, node_id) if with_flows else None
     called = [] if edges is None else _called(run, edges, found)
     return {
@@ -253,7 +254,7 @@ def _measured(node: dict[str, Any]) -> list[int] | None:
 
 
 def _called(run: OpenRun, edges: pd.DataFrame, node: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the open host calls around a *node*, or, of work of a device, around its launch."""
+    """Return the host calls that enclose a *node*, or for device work the calls around its launch."""
     if called := run.calls.around(node):
         return [("Called in", text) for text in called]
     launched = (edges["dst"] == node["node_id"]) & edges["kind"].isin(_LAUNCHES)
@@ -262,7 +263,7 @@ def _called(run: OpenRun, edges: pd.DataFrame, node: dict[str, Any]) -> list[tup
 
 
 def _neighbours(run: OpenRun, edges: pd.DataFrame, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return the dependencies and dependents of a node, with their names."""
+    """Return the dependencies and dependents of a node with the names of these nodes."""
 
     def name_of(near: int) -> str:
         return str((run.node(rank, near) or {"name": "not executed"})["name"])[:_MOST_TEXT]
@@ -288,7 +289,7 @@ def _lanes(run: OpenRun, index: TimelineIndex, colours: Colours) -> dict[str, An
 
 
 def _ranks(run: OpenRun) -> list[dict[str, Any]]:
-    """Return the figures by which ranks are folded, sorted and marked."""
+    """Return the figures of each rank by which the timeline folds, sorts and marks ranks."""
     return [
         {
             **{str(key): value for key, value in row.items()},
@@ -315,7 +316,7 @@ def _path(run: OpenRun, index: TimelineIndex) -> dict[str, Any]:
 
 
 def _steps(run: OpenRun) -> list[dict[str, int]]:
-    """Return the start and end of each captured step of the run, if there are several."""
+    """Return the start and end of each captured step of the run; empty for a single step."""
     if run.is_large and captured_steps(run.workload.metadata) < 2:
         return []
     # All ranks have the same steps.
@@ -330,7 +331,7 @@ def _steps(run: OpenRun) -> list[dict[str, int]]:
 
 
 def _ids(name: str, count: int) -> list[int]:
-    """Return the numbers written as ``0-3,7`` in an argument, all below *count* without it."""
+    """Return the numbers in the argument *name*, such as ``0-3,7``; without it, all numbers below *count*."""
     text = request.args.get(name, "")
     if not text:
         return list(range(count))

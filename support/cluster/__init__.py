@@ -1,6 +1,6 @@
-"""Distribute calls to the workers of a Dask cluster, existing or on a batch system.
+"""Distribute calls to the workers of a Dask cluster, which may run on a batch system.
 
-Dask is an optional dependency, imported when a cluster is connected.
+Dask is an optional dependency, which is imported when a cluster is connected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _BATCH_FILES = (".yml", ".yaml")
 _GIVEN_UP = ("error", "cancelled")
 _CLUSTERS = "clusters"
 
-# Takes the YAML file, the number of jobs and their purpose. Yields Dask's cluster, and a list that receives
-# the batch system's reasons for refused jobs.
+# A plug-in that starts a cluster takes the YAML file, the number of jobs and the purpose of the jobs. The
+# plug-in yields Dask's cluster, and a list that receives the batch system's reasons for refused jobs.
 BatchCluster = Callable[[Path, int, str], AbstractContextManager[tuple[Any, list[str]]]]
 
 T = TypeVar("T")
@@ -34,12 +34,13 @@ A = TypeVar("A")
 
 @contextmanager
 def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
-    """Connect to the cluster at an address such as ``tcp://host:8786``, or in a scheduler file.
+    """Connect to the Dask cluster at an address such as ``tcp://host:8786``, or in a scheduler file.
 
-    A YAML file describes a batch system, on which *jobs* jobs form a cluster that ends with the block. The
-    plug-in of ``chakrascope.clusters`` with the name of one of its keys starts it. *what* names the purpose
-    in errors, such as ``sweep``. Raises `BackendUnavailable` without Dask, `BackendError` without a cluster,
-    and `ConfigError` for an invalid YAML file.
+    A YAML file *cluster* describes a batch system, on which *jobs* jobs form a cluster that ends with the
+    block. A key of the file names the plug-in of ``chakrascope.clusters`` that starts the cluster. *what*
+    names the purpose of the cluster in errors, such as ``sweep``. Raises
+    `BackendUnavailable` without Dask, `BackendError` if no cluster answers, and `ConfigError` for an invalid
+    YAML file.
     """
     distributed = _distributed(what)
     if Path(cluster).suffix in _BATCH_FILES and "://" not in cluster:
@@ -50,7 +51,7 @@ def connected(cluster: str, jobs: int, what: str) -> Iterator[Cluster]:
 
 
 def _batch_cluster(file: Path) -> BatchCluster:
-    """Return the plug-in that starts the cluster in *file*; raises `ConfigError` if there is none."""
+    """Return the plug-in that starts the cluster described in *file*; raises `ConfigError` without one."""
     keys = read_yaml(file, "cluster file")
     names = plugin_names(_CLUSTERS)
     name = next((name for name in names if name in keys), None)
@@ -69,7 +70,7 @@ def _closing(client: Any, what: str, refusals: list[str]) -> Iterator[Cluster]:
 
 
 class Cluster:
-    """A connection to a cluster; *refusals* receives the batch system's reasons for refused jobs."""
+    """Connection to a Dask cluster; *refusals* receives the batch system's reasons for refused jobs."""
 
     def __init__(self, client: Any, what: str, refusals: list[str]) -> None:
         self._client = client
@@ -79,13 +80,14 @@ class Cluster:
     def answers(
         self, work: Callable[[T], A], tasks: Iterator[T]
     ) -> Iterator[tuple[T, A | BackendError] | None]:
-        """Yield each of *tasks* with the result of *work* for it from a worker, in order of completion.
+        """Yield each task with the result of *work* for the task, in order of completion.
 
-        Yields None about once a second while no task completes. *work* is pickled, and should return its
-        errors; if Dask gives up a call, its result is a `BackendError`. When a worker dies, Dask moves its
-        tasks to another. Tasks are taken from the iterator as others complete, some for each thread of the
-        cluster. Closing this iterator cancels tasks that have not started; running ones still end, and their
-        results are dropped. Raises `BackendError` if the batch system provides no worker.
+        Workers run the pickled *work*, which should return errors instead of raising them. If Dask gives up
+        a call, the result is a `BackendError`. When a worker dies, Dask moves its tasks to another worker.
+        While no task completes, the iterator yields None about once a second. Tasks are taken from *tasks*
+        as other tasks complete; a few tasks per thread of the cluster are in flight. Closing this iterator
+        cancels tasks that have not started. Running tasks still end, and their results are dropped. Raises
+        `BackendError` if the batch system provides no worker.
         """
         under_way = _Tasks(self, self._client, work, tasks)
         try:
@@ -94,7 +96,7 @@ class Cluster:
             under_way.cancel()
 
     def check(self) -> None:
-        """Raise `BackendError` if there is no worker and the batch system will not provide one."""
+        """Raise `BackendError` if the cluster has no worker and the batch system has refused jobs."""
         if self._refusals and not self._client.nthreads():
             raise BackendError(
                 f"The batch system refused the jobs of the {self._what} ({self._refusals[0]}); correct the "
@@ -102,7 +104,7 @@ class Cluster:
             )
 
     def given_up(self, future: Any) -> BackendError:
-        """Return the error of a call that Dask gave up."""
+        """Return the error for a call that Dask gave up or cancelled."""
         error = future.exception() if future.status == "error" else None
         why = f"{type(error).__name__ if error else future.status}: {error}"
         return BackendError(
@@ -112,7 +114,7 @@ class Cluster:
 
 
 class _Tasks(Generic[T, A]):
-    """Tasks in flight: some per thread of the cluster, submitted as others complete."""
+    """Tasks in flight: a few tasks per thread of the cluster, submitted as earlier tasks complete."""
 
     def __init__(self, cluster: Cluster, client: Any, work: Callable[[T], A], tasks: Iterator[T]) -> None:
         self._cluster = cluster
@@ -154,10 +156,10 @@ class _Tasks(Generic[T, A]):
         self._client.cancel([future for future, _ in self._open.values()], force=True)
 
     def _answer(self, future: Any) -> tuple[A | BackendError] | tuple[()]:
-        """Return the result of a completed task, or nothing if a lost result is being recomputed."""
+        """Return the result of a completed task as a tuple; empty while Dask recomputes a lost result."""
         if future.status not in _GIVEN_UP:
-            # Its worker may die after the task, but before its result is fetched. Dask then repeats it, and
-            # `result` waits for that.
+            # A worker may die after its task completes, but before the result is fetched. Dask then repeats
+            # the task, and `result` waits for the repetition.
             try:
                 return (future.result(timeout=_TICK_S),)
             except (Exception, CancelledError):
@@ -186,7 +188,7 @@ def _client(distributed: Any, cluster: str) -> Any:
 
 
 def _address(cluster: str) -> str:
-    """Return the address in *cluster*: itself, or that in a scheduler file."""
+    """Return the scheduler's address: *cluster*, or the address in the scheduler file *cluster*."""
     if "://" in cluster:
         return cluster
     file = Path(cluster)

@@ -1,4 +1,4 @@
-"""Strict reading of JSON and YAML configuration files; errors are `ConfigError`."""
+"""Read JSON and YAML configuration files strictly; errors are `ConfigError`."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ import yaml
 from ...errors import ConfigError
 
 _NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
-_DEEPEST = 100  # PyYAML takes time quadratic in it
+_DEEPEST = 100  # deepest nesting of brackets, as PyYAML takes time quadratic in the depth
 _MOST_DIGITS = 3000
 _MERGE = "tag:yaml.org,2002:merge"
-_MOST_SHOWN = 100  # characters of a key in an error
+_MOST_SHOWN = 100  # most characters of a key in an error message
 _MOST_ALIASED = 100_000  # values from aliases; ten lines of aliases can expand to more than fits into memory
-# PyYAML's further exceptions for a value that does not match its tag or its form.
+# Exceptions other than YAMLError that PyYAML raises for a value that does not match its tag or its form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
-# Escapes of UTF-16 surrogates; in JSON, two of them form one character.
+# Escape sequences of UTF-16 surrogates; in JSON, two surrogates form one character.
 _HALF_CHARACTER = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
 
 
-# A number with an exponent as in YAML 1.2; PyYAML requires a point and a sign, and reads ``1e30`` as text.
+# Numbers with an exponent as in YAML 1.2. PyYAML requires a point and a sign, and reads ``1e30`` as text.
 _EXPONENT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 _OCTAL = re.compile(r"[-+]?0[0-7_]*[0-7]")
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the JSON object of *pairs*; raises `ValueError` for a duplicate key."""
+    """Return the key-value *pairs* of a JSON object as a dict; raises `ValueError` for a duplicate key."""
     made = dict(pairs)
     if len(made) < len(pairs):
         names = [key for key, _ in pairs]
@@ -43,7 +43,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads YAML without duplicate keys, and with a bounded expansion of aliases (``*name``)."""
+    """YAML loader that refuses duplicate keys and limits the expansion of aliases (``*name``)."""
 
     def __init__(self, content: str) -> None:
         super().__init__(content)
@@ -51,7 +51,7 @@ class _Loader(yaml.SafeLoader):
         self._of_node: dict[int, int] = {}
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node, and count its expanded values."""
+        """Return the next YAML node, and count the values in its expansion."""
         before = self._values
         event = self.peek_event()  # type: ignore[no-untyped-call]  # of PyYAML
         node: yaml.Node | None = super().compose_node(parent, index)
@@ -59,7 +59,7 @@ class _Loader(yaml.SafeLoader):
             self._values += 1
             self._of_node[id(node)] = self._values - before
             return node
-        repeated = self._of_node.get(id(node), _MOST_ALIASED + 1)  # a recursive node has no end
+        repeated = self._of_node.get(id(node), _MOST_ALIASED + 1)  # a recursive node expands without limit
         self._values += repeated
         self._aliased += repeated
         if self._aliased > _MOST_ALIASED:
@@ -67,7 +67,10 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Return the next mapping without duplicate keys; ``<<`` merges, and may occur more than once."""
+        """Return the next YAML mapping; raises an error for duplicate keys.
+
+        The merge key ``<<`` may occur more than once.
+        """
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
@@ -79,9 +82,11 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Put the pairs that *node* merges (``<<``) before its own, those of earlier mappings last.
+        """Replace the merge keys (``<<``) of *node* by the pairs of the merged mappings.
 
-        The last pair of a key holds, as https://yaml.org/type/merge.html has it; PyYAML 6.0.4 differs.
+        Merged pairs precede the node's own pairs, and pairs of earlier mappings follow pairs of later
+        mappings. The last pair of a key takes precedence, as in https://yaml.org/type/merge.html; PyYAML
+        6.0.4 differs.
         """
         own, merged = [], []
         for key, value in node.value:
@@ -96,20 +101,20 @@ class _Loader(yaml.SafeLoader):
         node.value = [pair for pairs in reversed(merged) for pair in pairs] + own
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
-        """Return an integer of base 10, 16 or 2, with at most as many digits as Python reads and prints."""
+        """Return an integer of base 10, 16 or 2, whose number of digits is below Python's limit."""
         if len(node.value) > _MOST_DIGITS:
             raise yaml.YAMLError(f"a number of {len(node.value)} digits {node.start_mark}")
         _refuse_old_bases(node)
         return int(super().construct_yaml_int(node))
 
     def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
-        """Return a number of base 10."""
+        """Return a floating-point number of base 10; raises an error for base 60."""
         _refuse_old_bases(node)
         return float(super().construct_yaml_float(node))
 
 
 def _refuse_old_bases(node: yaml.ScalarNode) -> None:
-    """Raise an error for 1:30 and 010, which are 90 and 8 in YAML 1.1, and something else in YAML 1.2."""
+    """Raise an error for numbers such as 1:30 and 010, whose values differ between YAML 1.1 and YAML 1.2."""
     if ":" in node.value or _OCTAL.fullmatch(node.value):
         raise yaml.YAMLError(f"the number {node.value} is of base 60 or 8 in YAML 1.1 {node.start_mark}")
 
@@ -120,7 +125,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+.012
 
 
 def read_text(path: Path, what: str) -> str:
-    """Return the text in *path*; *what* describes the file in errors."""
+    """Return the text of the file *path*; *what* describes the file in errors."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -147,7 +152,7 @@ def _mapping(value: Any, path: Path, what: str, content: str) -> dict[str, Any]:
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
-    """Return the JSON object in *path*; *what* describes the file in errors."""
+    """Return the JSON object in the file *path*; *what* describes the file in errors."""
     content = read_text(path, what)
     try:
         value = json.loads(content, object_pairs_hook=unique_keys)
@@ -159,7 +164,7 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
-    """Return the YAML mapping in *path*; *what* describes the file in errors."""
+    """Return the YAML mapping in the file *path*; *what* describes the file in errors."""
     content = read_text(path, what)
     if max(accumulate(_NESTING[bracket] for bracket in re.findall(r"[][{}]", content)), default=0) > _DEEPEST:
         raise ConfigError(f"The {what} {path} is nested too deeply; is it the right file?")

@@ -1,4 +1,7 @@
-"""Conversion of columns between NumPy and Arrow without copies; pyarrow's own conversions import pandas."""
+"""Convert columns between NumPy and Arrow without copies.
+
+The conversions of pyarrow itself would import pandas.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def kind_of(arrow: pa.DataType) -> str:
 
 
 def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
-    """Return the schema of columns without missing values: NumPy types, or ``text``."""
+    """Return the Arrow schema of columns without missing values; *kinds* are NumPy types or ``text``."""
     types = {
         name: _TEXTS if kind == TEXT else pa.from_numpy_dtype(np.dtype(kind)) for name, kind in kinds.items()
     }
@@ -41,7 +44,7 @@ def schema_of(kinds: Mapping[str, str]) -> pa.Schema:
 
 
 def to_arrow(column: npt.NDArray[Any] | TextColumn) -> pa.Array:
-    """Return a column; numbers are not copied, and objects are texts."""
+    """Return *column* as an Arrow array; numbers are not copied, and object columns must hold texts."""
     if isinstance(column, TextColumn) or column.dtype == object:
         texts = (column if isinstance(column, TextColumn) else TextColumn.of(column)).compact()
         encoded, ends = byte_table([text.encode("utf-8", "replace") for text in texts.texts])
@@ -57,7 +60,7 @@ def to_arrow(column: npt.NDArray[Any] | TextColumn) -> pa.Array:
 
 
 def to_texts(column: pa.ChunkedArray) -> TextColumn:
-    """Return a column of dictionary-encoded texts, none of them missing; raises `ValueError` for others."""
+    """Return a dictionary-encoded Arrow *column* as texts; raises `ValueError` if a text is missing."""
     parts = []
     for chunk in column.chunks:
         if not pa.types.is_dictionary(chunk.type) or chunk.null_count:
@@ -70,9 +73,9 @@ def to_texts(column: pa.ChunkedArray) -> TextColumn:
 
 
 def to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return the values of a column: texts as objects, None where missing.
+    """Return the values of an Arrow *column*; texts become objects, and missing texts become None.
 
-    A column of numbers with missing values becomes floats, with NaN where they are missing.
+    A column of numbers with missing values becomes a column of floats, in which missing values are NaN.
     """
     kind = kind_of(column.type)
     if not len(column):

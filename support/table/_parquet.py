@@ -1,4 +1,4 @@
-"""Parquet files of flat columns, read by row group and column, and written one row group at a time."""
+"""Read Parquet files of flat columns by row group and column, and write one row group at a time."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _DICTIONARY_BYTES = 1 << 30
 
 
 class ParquetFile:
-    """The file at *path*: its columns by row group.
+    """Parquet file at *path*, whose columns are read by row group.
 
-    With *stays_open* it may be replaced meanwhile, and the same rows are read; else it is opened each time.
-    *kinds* has the columns in order: the name of a NumPy type, ``text``, or ``other`` for types that are not
-    supported (dates, decimals, lists). *rows* has the number of rows of each row group, *note* the writer's
-    note. Every method raises `ValueError` for a file that is damaged or not Parquet, and `OSError`.
+    With *stays_open*, the file stays open, so that the same rows are read even if the file is replaced.
+    Otherwise, each read opens the file. *kinds* maps each column to the name of its NumPy type, ``text``, or
+    ``other`` for unsupported types (dates, decimals, lists). *rows* lists the number of rows of each row
+    group, and *note* is the writer's note. Every method raises `ValueError` for a file that is damaged or
+    not Parquet, and `OSError`.
     """
 
     def __init__(self, path: str | Path, *, stays_open: bool = False) -> None:
-        import pyarrow as pa  # noqa: PLC0415 - it takes 0.1 s to import
+        import pyarrow as pa  # noqa: PLC0415 - the import takes 0.1 s
 
         from ._arrow import kind_of  # noqa: PLC0415
 
@@ -53,11 +54,11 @@ class ParquetFile:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows of all row groups."""
+        """Total number of rows in all row groups."""
         return sum(self.rows)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the minimum and maximum of an integer column by row group; None if unknown."""
+        """Return the minimum and maximum of an integer column in each row group; None if unknown."""
         if self._metadata is None or not self.kinds[name].startswith(("int", "uint")):
             return None
         place = [*self.kinds].index(name)
@@ -71,10 +72,10 @@ class ParquetFile:
         return bounds
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns (all, or *names*) of some or all row groups, concatenated.
+        """Return columns (all, or *names*) of row groups (all, or *groups*), concatenated.
 
-        Texts are objects, None where missing. A column of numbers with missing values becomes floats, with
-        NaN.
+        Texts are objects, and missing texts are None. A column of numbers with missing values becomes a
+        column of floats, in which missing values are NaN.
         """
         from ._arrow import to_numpy  # noqa: PLC0415
 
@@ -83,7 +84,7 @@ class ParquetFile:
             return {name: to_numpy(table.column(name)) for name in table.column_names}
 
     def read_encoded(self, name: str, groups: Sequence[int]) -> npt.NDArray[Any] | TextColumn:
-        """Return a column without missing values of some row groups; texts stay encoded."""
+        """Return the column *name* of some row groups; texts stay encoded, and none may be missing."""
         from ._arrow import to_numpy, to_texts  # noqa: PLC0415
 
         column = self._read([name], groups).column(name)
@@ -91,7 +92,7 @@ class ParquetFile:
             return to_texts(column) if self.kinds[name] == "text" else to_numpy(column)
 
     def records(self) -> list[dict[str, Any]]:
-        """Return every row as Python values by column, None where missing."""
+        """Return every row as a mapping of Python values by column; missing values are None."""
         table = self._read(None, None)
         with _errors():
             rows: list[dict[str, Any]] = table.to_pylist()
@@ -107,7 +108,7 @@ class ParquetFile:
         picked = [*range(len(self.rows))] if groups is None else [*groups]
         with self._opened() as file:
             table = file.read_row_groups(picked, columns=chosen, use_threads=False)
-            table.validate(full=True)  # damaged codes may name no text of their dictionary
+            table.validate(full=True)  # in a damaged file, codes may lie outside their dictionary
         if table.num_rows != sum(self.rows[group] for group in picked):
             raise ValueError("its columns have another number of rows than its metadata says")
         return table.select(chosen)
@@ -128,7 +129,7 @@ class ParquetFile:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Raise `ValueError` for PyArrow's errors on a damaged file."""
+    """Convert PyArrow's errors on a damaged file to `ValueError`."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
@@ -140,10 +141,11 @@ def _errors() -> Iterator[None]:
 
 
 class ParquetWriter:
-    """Writes the file at *path* by row group; a context manager, at whose end the file is complete.
+    """Writer of the Parquet file at *path*, one row group at a time.
 
-    *kinds* gives the NumPy type of each column, or ``text``; *note* is stored with them. Pages are compressed
-    with snappy and have checksums; the same columns give the same bytes.
+    The writer is a context manager, and the file is complete at the end of the block. *kinds* maps each
+    column to its NumPy type or ``text``, and *note* is stored in the file. Pages are compressed with snappy
+    and have checksums. Equal columns give files with equal bytes.
     """
 
     def __init__(self, path: str | Path, kinds: Mapping[str, str], note: str = "") -> None:
@@ -160,10 +162,10 @@ class ParquetWriter:
             self._schema,
             column_encoding=dict.fromkeys(growing, "DELTA_BINARY_PACKED"),
             use_dictionary=[name for name, kind in kinds.items() if kind[0] in "tiu" and name not in growing],
-            # A dictionary that is cut short would give texts other numbers when read.
+            # If the dictionary of a column were split, texts would have other numbers when the file is read.
             dictionary_pagesize_limit=_DICTIONARY_BYTES,
             write_page_checksum=True,
-            store_schema=bool(note),  # which takes its metadata along
+            store_schema=bool(note),  # the schema's metadata contains the note
         )
 
     def __enter__(self) -> ParquetWriter:
@@ -179,7 +181,7 @@ class ParquetWriter:
                 raise
 
     def write(self, columns: Mapping[str, npt.NDArray[Any] | TextColumn]) -> None:
-        """Write a row group; *columns* must contain every column, with equal lengths."""
+        """Write a row group; *columns* must contain all columns of the file with equal lengths."""
         import pyarrow as pa  # noqa: PLC0415
 
         from ._arrow import to_arrow  # noqa: PLC0415
@@ -193,7 +195,7 @@ class ParquetWriter:
 
 
 def _of_kind(column: npt.NDArray[Any], kind: str) -> npt.NDArray[Any]:
-    """Return *column* as *kind*; raises `ValueError` if that would change its values."""
+    """Return *column* converted to *kind*; raises `ValueError` if the conversion changes a value."""
     if column.dtype == kind:
         return column
     as_kind = column.astype(kind)

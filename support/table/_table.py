@@ -1,4 +1,4 @@
-"""A table by column, read whole or rank by rank, from memory or a file, and written from pandas."""
+"""Read tables by column, as a whole or rank by rank, from memory or a file, and convert pandas tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 Columns = dict[str, npt.NDArray[Any]]
 CodedColumns = dict[str, Any]
-"""Columns of numbers, as NumPy arrays, and of texts, as `TextColumn`."""
+"""Columns by name: numbers are NumPy arrays, and texts are a `TextColumn`."""
 
 
 class Source(Protocol):
-    """A source of table columns in pieces, such as a `ParquetFile`."""
+    """Protocol of sources that provide table columns in pieces, such as a `ParquetFile`."""
 
     rows: Sequence[int]
 
@@ -29,14 +29,15 @@ class Source(Protocol):
         """Return the minimum and maximum of a column in each piece; None if unknown."""
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns (all, or *names*) of some or all pieces."""
+        """Return columns (all, or *names*) of pieces (all, or *groups*), concatenated."""
 
 
 class Table:
-    """Columns of equal length, which are read from a file only as far as they are used.
+    """Table of columns of equal length, which are read from the *source* only when they are used.
 
-    *rows* has the number of rows of each piece (row group). Reading raises the errors of the *source*.
-    *distinct*, if given, has the rows of one rank of each class of equal ranks, and *source* those of all.
+    *rows* lists the number of rows of each piece (row group). Reading raises the errors of the *source*,
+    which holds the rows of all ranks. *distinct*, if given, holds only the rows of one rank of each class of
+    equal ranks.
     """
 
     def __init__(self, source: Source, distinct: Table | None = None) -> None:
@@ -47,7 +48,7 @@ class Table:
 
     @classmethod
     def of(cls, rows: Table | CodedColumns | pd.DataFrame) -> Table:
-        """Return a table of columns, or of a pandas table, which `frame` returns again."""
+        """Return a table of columns in memory, or of a pandas table, which `frame` returns again."""
         if isinstance(rows, Table):
             return rows
         if isinstance(rows, dict):
@@ -58,38 +59,38 @@ class Table:
 
     @property
     def rows(self) -> Sequence[int]:
-        """The number of rows of each piece."""
+        """Number of rows of each piece (row group) of the table."""
         return self._source.rows
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
+        """Total number of rows of the table."""
         return sum(self._source.rows)
 
     @property
     def in_memory(self) -> bool:
-        """Whether all columns are in memory."""
+        """Whether all columns of the table are in memory."""
         return isinstance(self._source, Memory)
 
     @property
     def distinct(self) -> Table:
-        """The rows of one rank of each class of equal ranks, the lowest: often far fewer than all."""
+        """Table with the rows of only the lowest rank of each class of equal ranks."""
         return self._distinct or self
 
     def columns(self) -> Columns:
-        """Return all columns, and cache them in memory."""
+        """Return all columns of the table, and cache the columns in memory."""
         if not isinstance(self._source, Memory):
             self._source = Memory(self._source.read())
         return self._source.columns
 
     def frame(self) -> pd.DataFrame:
-        """Return the pandas table, always the same object."""
+        """Return the table as a pandas table; all calls return the same object."""
         if self._frame is None:
             self._frame = frame_of(self.columns())
         return self._frame
 
     def read(self, names: Sequence[str] | None = None, pieces: Sequence[int] | None = None) -> Columns:
-        """Return columns (all, or *names*) of some or all pieces, concatenated."""
+        """Return columns (all, or *names*) of pieces (all, or *pieces*), concatenated."""
         return self._source.read(names, pieces)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
@@ -99,7 +100,7 @@ class Table:
     def by_rank(
         self, names: Sequence[str], wanted: Callable[[int], bool] = lambda rank: True
     ) -> Iterator[tuple[int, Columns]]:
-        """Yield each rank in *wanted* with rows, and its columns *names*, sorted by ``node_id``."""
+        """Yield each *wanted* rank that has rows, with its columns *names* sorted by ``node_id``."""
         columns = [*dict.fromkeys(("rank", "node_id", *names))]
         bounds = self._ranks()
         if bounds is None:
@@ -113,9 +114,9 @@ class Table:
                 yield from ((rank, own) for rank, own in own_ranks if wanted(rank))
 
     def of_rank(self, rank: int, names: Sequence[str]) -> Columns:
-        """Return ``node_id`` and the columns *names* of one rank, as `by_rank` does.
+        """Return ``node_id`` and the columns *names* of one rank, sorted as in `by_rank`.
 
-        The last piece that was read stays cached.
+        The last piece that was read is cached.
         """
         bounds = self._ranks()
         place = next((i for i, (least, most) in enumerate(bounds or ()) if least <= rank <= most), -1)
@@ -132,7 +133,7 @@ class Table:
         return last[2].get(rank, none)
 
     def _ranks(self) -> list[tuple[int, int]] | None:
-        """Return the first and last rank of each piece, if no rank extends over two pieces."""
+        """Return the first and last rank of each piece, or None if a rank extends over two pieces."""
         bounds = self._source.bounds("rank")
         if bounds is None or any(low <= most for (_, most), (low, _) in pairwise(bounds)):
             return None
@@ -140,27 +141,27 @@ class Table:
 
 
 class Memory:
-    """Columns in memory: a source of one piece."""
+    """Source of columns in memory, which form a single piece."""
 
     def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.rows: Sequence[int] = (len(next(iter(columns.values()))) if columns else 0,)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the minimum and maximum of a column; None if it is empty, or not of integers."""
+        """Return the minimum and maximum of a column; None if the column is empty or not of integers."""
         column = self.columns[name]
         return [(int(column.min()), int(column.max()))] if len(column) and column.dtype.kind in "iu" else None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns, all or *names*."""
+        """Return columns (all, or *names*); an empty list of *groups* gives columns without rows."""
         rows = slice(None) if groups is None or len(groups) else slice(0)
         return {name: self.columns[name][rows] for name in (self.columns if names is None else names)}
 
 
 class TableField:
-    """A dataclass field that accepts columns or tables, and reads as a pandas table.
+    """Dataclass field that accepts columns or tables, and returns a pandas table when read.
 
-    With *kinds*, its columns and their types, it may be omitted and then has no rows.
+    With *kinds*, the types of its columns, the field has a default without rows.
     """
 
     def __init__(self, kinds: Mapping[str, str] | None = None) -> None:
@@ -185,15 +186,15 @@ class TableField:
 
     def __set__(self, instance: object, value: pd.DataFrame | Columns | Table) -> None:
         if isinstance(value, Table) and not value.num_rows:
-            value = value.columns()  # the default is shared, and a pandas table is mutable
+            value = value.columns()  # instances share the default, and its pandas table would be mutable
         vars(instance)[self._name] = Table.of(value)
 
 
 def frame_of(columns: CodedColumns) -> pd.DataFrame:
-    """Return *columns* as a pandas table, texts as objects."""
+    """Return *columns* as a pandas table, in which texts are objects."""
     import pandas as pd  # noqa: PLC0415 - slow to import
 
-    # pandas would otherwise scan texts and convert them to another type.
+    # Without an explicit dtype, pandas would scan texts and convert texts to another type.
     series = {}
     for name, column in columns.items():
         values = np.asarray(column) if isinstance(column, TextColumn) else column
@@ -203,7 +204,7 @@ def frame_of(columns: CodedColumns) -> pd.DataFrame:
 
 
 def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
-    """Yield each rank in *columns* with its rows, in ascending order of ``node_id``."""
+    """Yield each rank in *columns* with its rows, sorted by ``node_id``."""
     ranks, ids = columns["rank"], columns["node_id"]
     if ((ranks[1:] < ranks[:-1]) | ((ranks[1:] == ranks[:-1]) & (ids[1:] < ids[:-1]))).any():
         order = np.lexsort((ids, ranks))
@@ -218,7 +219,7 @@ def ranks_of(columns: Columns) -> Iterator[tuple[int, Columns]]:
 
 
 def frame_bytes(table: pd.DataFrame) -> bytes:
-    """Return *table*, without its index, as a Parquet file.
+    """Return *table* without its index as the bytes of a Parquet file.
 
     Numbers and booleans keep their types and may be missing; all other values become text.
     """
@@ -240,7 +241,7 @@ def _column(series: pd.Series[Any]) -> pa.Array:
 
     try:
         column = pa.array(series, from_pandas=True)
-    except (pa.ArrowException, OverflowError):  # values of several types
+    except (pa.ArrowException, OverflowError):  # the column has values of several types
         column = None
     if column is None or not _is_plain(column.type):
         column = pa.array(series.astype(object).map(str, na_action="ignore"), pa.string(), from_pandas=True)

@@ -1,4 +1,4 @@
-"""Columns of texts, each text stored once."""
+"""Store columns of texts with dictionary encoding."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """A column of texts, dictionary-encoded: row i is ``texts[numbers[i]]``.
+    """Dictionary-encoded column of texts, in which the text of row i is ``texts[numbers[i]]``.
 
-    It reads as an array of texts: ``column[rows]`` is a column, ``column[0]`` a text, and ``column == "a"``
-    a mask of the equal rows. Columns are equal if their rows are, however the texts are numbered. They have
-    no hash.
+    The column behaves like an array of texts: ``column[rows]`` is a column, ``column[0]`` is a text, and
+    ``column == "a"`` is a mask of the equal rows. Two columns are equal if their rows are equal, even if
+    their texts have different numbers. Columns have no hash.
     """
 
     numbers: np.ndarray
@@ -44,7 +44,7 @@ class TextColumn:
         return TextColumn(self.numbers[rows], self.texts)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        """Return the texts as objects."""
+        """Return the texts of all rows as a NumPy array of objects."""
         texts = self if len(self) >= len(self.texts) else self.compact()
         objects: npt.NDArray[Any] = np.array([*texts.texts, None], object)[:-1][texts.numbers]
         return objects
@@ -65,18 +65,18 @@ class TextColumn:
         equal = self.__eq__(other)
         return ~equal if isinstance(equal, np.ndarray) else equal if equal is NotImplemented else not equal
 
-    __hash__ = None  # type: ignore[assignment]  # its arrays have none
+    __hash__ = None  # type: ignore[assignment]  # NumPy arrays have no hash
 
     @classmethod
     def of(cls, values: Iterable[str]) -> TextColumn:
-        """Return the column of *values*."""
+        """Return the texts *values* as a dictionary-encoded column."""
         indices: dict[str, int] = {}
         numbers = [indices.setdefault(value, len(indices)) for value in values]
         return cls(np.array(numbers, dtype=np.int32), list(indices))
 
     @classmethod
     def joined(cls, columns: Sequence[TextColumn]) -> TextColumn:
-        """Return the concatenation of *columns*, each text once."""
+        """Return the concatenation of *columns* with a common dictionary of texts."""
         indices: dict[str, int] = {}
         numbers = [
             np.array([indices.setdefault(text, len(indices)) for text in column.texts], np.int32)[
@@ -87,7 +87,7 @@ class TextColumn:
         return cls(np.concatenate(numbers), [*indices])
 
     def compact(self) -> TextColumn:
-        """Return an equal column whose texts are used and distinct, in order of their first rows."""
+        """Return an equal column with only used, distinct texts, in the order of their first rows."""
         if len(self.numbers) < len(self.texts):
             used, firsts = np.unique(self.numbers, return_index=True)
             used = used[np.argsort(firsts)]
@@ -99,53 +99,56 @@ class TextColumn:
         return TextColumn(numbers[self.numbers], [*indices])
 
     def passes(self, test: Callable[[str], object]) -> npt.NDArray[np.bool_]:
-        """Return the rows for which *test* is true, which is called once for each text."""
+        """Return a mask of the rows for which *test* is true; *test* is called once for each text."""
         column = self if len(self) >= len(self.texts) else self.compact()
         passed = np.array([bool(test(text)) for text in column.texts], bool)
         flags: npt.NDArray[np.bool_] = passed[column.numbers]
         return flags
 
     def mapped(self, function: Callable[[str], str]) -> TextColumn:
-        """Return the column of ``function(text)``, which is called once for each text."""
+        """Return the column of ``function(text)``; *function* is called once for each text."""
         column = self if len(self) >= len(self.texts) else self.compact()
         return TextColumn(column.numbers, [*map(function, column.texts)])
 
     def filled(self, other: TextColumn) -> TextColumn:
-        """Return the column with the text of *other* in each row that is empty."""
+        """Return the column with empty texts replaced by the texts of *other* in the same rows."""
         numbers = np.where(self == "", other.numbers + len(self.texts), self.numbers)
         return TextColumn(numbers, [*self.texts, *other.texts])
 
     def placed(self, rows: np.ndarray, count: int, blank: str = "") -> TextColumn:
-        """Return a column of *count* rows, with this one in *rows* and *blank* elsewhere."""
+        """Return a column of *count* rows with this column's texts in *rows* and *blank* in other rows."""
         numbers = np.zeros(count, np.int32)
         numbers[rows] = self.numbers + 1
         return TextColumn(numbers, [blank, *self.texts])
 
     def tolist(self) -> list[str]:
-        """Return the text of each row."""
+        """Return the texts of all rows as a list."""
         return [self.texts[number] for number in self.numbers.tolist()]
 
     def encoded(self) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-        """Return the column in the form for compiled code: numbers, and the texts as in `byte_table`."""
+        """Return the column for compiled code: the numbers, and the texts as a `byte_table`."""
         texts = [text.encode("utf-8", "replace") for text in self.texts]
         return np.ascontiguousarray(self.numbers, dtype=np.int32), byte_table(texts)
 
     def to_series(self) -> pd.Series[Any]:
-        """Return the column as pandas data."""
-        import pandas as pd  # noqa: PLC0415 - converting and saving do without
+        """Return the column as a pandas series of strings."""
+        import pandas as pd  # noqa: PLC0415 - converting and saving workloads need no pandas
 
         texts: pd.Series[Any] = pd.Series(self.texts, dtype="str").take(self.numbers)
         return texts.reset_index(drop=True)
 
 
 def first_rows(numbers: npt.NDArray[np.integer[Any]], count: int) -> npt.NDArray[np.int64]:
-    """Return in ascending order the first row of each of *numbers*, which are less than *count*."""
+    """Return the first row of each distinct number in *numbers*, in ascending order of rows.
+
+    All numbers must be less than *count*.
+    """
     firsts = np.full(count, len(numbers))
     np.minimum.at(firsts, numbers, np.arange(len(numbers)))
     return np.sort(firsts[firsts < len(numbers)])
 
 
 def byte_table(parts: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the concatenated *parts*, and the end of each."""
+    """Return the concatenation of *parts* as bytes, and the end of each part."""
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
     return np.frombuffer(bytearray().join(parts), dtype=np.uint8), ends

@@ -1,5 +1,5 @@
 "use strict";
-/* Quantities for people, by the rule and the very operations of support/_units.py: a test holds the two together. */
+/* Formats quantities with the same rules and operations as support/_units.py; a test compares both implementations. */
 (function () {
   const DURATIONS = ["ns", "µs", "ms", "s"], BYTES = ["B", "KiB", "MiB", "GiB", "TiB"];
   const OPERATIONS = ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"], RATES = ["B/s", "kB/s", "MB/s", "GB/s", "TB/s"], MOST_DECIMALS = 9;

@@ -1,8 +1,8 @@
 "use strict";
-/* The frame of every page: colours, the connection to the server, the search in the header, the tab's name, the link to
-   share, and the addresses of scripts that only some pages need. */
+/* The frame of every page: the colour scheme, the connection to the server, the node search, the title of the tab, the link
+   to share, and the addresses of scripts that only some pages need. */
 
-/* Light or dark colours: the system decides until the user chooses the other scheme with the switch. */
+/* Light or dark colours: pages follow the system's scheme until the user chooses the other scheme with the switch. */
 (function () {
   const KEY = "chakrascope-scheme", system = window.matchMedia("(prefers-color-scheme: dark)");
 
@@ -10,12 +10,12 @@
     try { return window.localStorage.getItem(KEY); } catch (_error) { return null; }
   }
 
-  /* Store the user's choice; a choice equal to the system's scheme follows the system from then on. */
+  /* Store the user's colour scheme; if the user chooses the system's scheme, pages follow the system again. */
   function remember(dark) {
     try {
       if (dark === system.matches) { window.localStorage.removeItem(KEY); }
       else { window.localStorage.setItem(KEY, dark ? "dark" : "light"); }
-    } catch (_error) { /* Without storage, the scheme is the one of the system. */ }
+    } catch (_error) { /* Without storage, pages follow the system's scheme. */ }
   }
 
   system.addEventListener("change", () => {
@@ -34,11 +34,11 @@
   });
 })();
 
-/* The connection to the server: a banner reports a lost server, and requests are retried once it is back. */
+/* The connection to the server: a banner reports a lost server, and requests are retried once the server answers again. */
 (function () {
   const EVERY_MS = 1500, LOOK_MS = 6000, ALIVE = "./api/alive", CALLBACK = "_dash-update-component";
   const real = window.fetch.bind(window);
-  let gone = null;  // while the server is lost, a promise that it is back
+  let gone = null;  // while the server is lost, a promise that resolves once the server answers again
 
   const wait = (ms) => new Promise((resolve) => { window.setTimeout(resolve, ms); });
 
@@ -83,7 +83,7 @@
     banner("The viewer restarted: open the address that it printed.", "refused");
   }
 
-  /* A click is never sent twice, as the server may have acted on it before its response was lost. */
+  /* A click is never sent twice, as the server may have acted on the click before the response was lost. */
   const mayRepeat = (options) => !(options && typeof options.body === "string" && options.body.includes(".n_clicks\""));
 
   window.fetch = async function (resource, options) {
@@ -108,7 +108,7 @@
     }
   };
 
-  /* A page without requests notices a lost server by this check. */
+  /* A page that sends no requests notices a lost server by this periodic check. */
   window.setInterval(async () => {
     if (!document.hidden && !gone && !(await alive())) { lost(); }
   }, LOOK_MS);
@@ -227,7 +227,7 @@
     if (event.key === "Enter" && !list().hidden && hits.length) { event.preventDefault(); choose(hits[Math.max(0, active)]); }
     if (event.key === "Escape") { asked += 1; show(false); }
   });
-  /* Mouse events come before the box loses the focus, which would close the list. */
+  /* The browser sends mousedown before the search box loses the focus, which would close the list of hits. */
   document.addEventListener("mousedown", (event) => {
     const option = event.target.closest && event.target.closest(".search-hit");
     if (option) { event.preventDefault(); }
@@ -248,7 +248,7 @@
   }
 
   async function copied(text) {
-    try { await navigator.clipboard.writeText(text); return true; } catch (_error) { /* Browsers allow the clipboard only over TLS and on this machine. */ }
+    try { await navigator.clipboard.writeText(text); return true; } catch (_error) { /* Browsers allow access to the clipboard only over TLS and on this machine. */ }
     const box = document.querySelector("#share-link");
     if (!box) { return false; }
     box.focus();
@@ -273,19 +273,19 @@
       return window.dash_clientside.no_update;
     },
 
-    /* Return the query that a page writes into its address; no update if another page is shown by now. */
+    /* Return the query string that a page writes into its address; no update if the browser shows another page by now. */
     rewrite(written) {
       const isShown = written && written.path === `/${window.location.pathname.split("/").pop()}`;
       return isShown ? written.search : window.dash_clientside.no_update;
     },
 
-    /* Return the address with the token, which the recipient needs. */
+    /* Show a link to the current view, including the token that the recipient of the link needs. */
     async share(clicks) {
       if (!clicks) { return [window.dash_clientside.no_update, window.dash_clientside.no_update, window.dash_clientside.no_update]; }
       const address = new URL(window.location.href);
       address.searchParams.delete("token");
       const answer = await window.fetch("./api/token");
-      // A viewer without a token answers with a page in place of JSON.
+      // A viewer without a token answers /api/token with an HTML page in place of JSON.
       const told = (answer.headers.get("content-type") || "").includes("json");
       const token = answer.ok && told ? (await answer.json()).token : "";
       if (token) { address.searchParams.set("token", token); }
@@ -301,10 +301,11 @@
   });
 })();
 
-/* Charts need only a third of plotly.js, which viewer/_routes.py serves. Dash sets this property to the address of all of it. */
+/* Charts need only a third of plotly.js, which viewer/_routes.py serves. Dash would load the whole library: it sets the
+   property _dashPlotlyJSURL to the address of the whole library, which the setter below ignores. */
 (function () {
   const script = new URL("../charts/plotly-cartesian-4.1.1.min.js", document.currentScript.src).href;
-  Object.defineProperty(window, "_dashPlotlyJSURL", { get: () => script, set: () => { /* The address of the smaller script stays. */ } });
+  Object.defineProperty(window, "_dashPlotlyJSURL", { get: () => script, set: () => { /* The address of the smaller script is kept. */ } });
 })();
 
 /* Import the modules of the timeline (assets/timeline/) at the first visit to its page. */

@@ -1,7 +1,8 @@
 "use strict";
-/* Parts of single pages: cells of tables, links between studies, buttons of jobs, Ctrl+Enter, and separators. */
+/* Parts of single pages: table cells, links between studies, the buttons of jobs, Ctrl+Enter, and separators of panes. */
 
-/* Cells of tables: the link to a run, and formats; a table column names one as {"function": "inTime(params.value)"}. */
+/* Table cells: the link to a run, and number formats. A table column names its format as
+   {"function": "inTime(params.value)"}. */
 (function () {
   const { bandwidthText, bytesText, changeText, durationText, instantText, operationsText, shareText } = window.chakrascopeUnits;
   const missing = (value) => value === null || value === undefined;
@@ -30,13 +31,13 @@
   });
 })();
 
-/* Links between studies. Each study is a separate application below /study/NAME/, so that a link loads a page. */
+/* Links between studies. Each study is a separate application below /study/NAME/, so that a link reloads the page. */
 (function () {
   const address = (name) => `/study/${encodeURIComponent(name)}/`;
 
   window.dash_clientside = window.dash_clientside || {};
   window.dash_clientside.chakrascope = Object.assign(window.dash_clientside.chakrascope || {}, {
-    /* Show the same page of another study, without the selection of this one. */
+    /* Open the same page of another study, without the selection of the current study. */
     openStudy(name, pathname) {
       const parts = (pathname || "/").split("/"), page = parts.pop();
       if (name && decodeURIComponent(parts.pop()) !== name) { window.location.assign(address(name) + page); }
@@ -50,8 +51,8 @@
   });
 })();
 
-/* The buttons of jobs. Their list is drawn again when a job begins or ends, which may replace a button between press and
-   release. The browser then creates no click, so presses are tracked here. */
+/* The buttons of jobs. The list of jobs is drawn again when a job begins or ends, which may replace a button between press
+   and release. The browser then creates no click event, so this code tracks presses itself. */
 (function () {
   let pressed = "";
 
@@ -69,7 +70,7 @@
     if (button && nameOf(button) === pressed) { ask(button); }
     pressed = "";
   });
-  /* A button that had the focus gets it back when the list is drawn again. */
+  /* A button that had the keyboard focus gets the focus back when the list of jobs is drawn again. */
   let focused = "";
   document.addEventListener("focusin", (event) => { focused = nameOf(buttonOf(event)); });
   document.addEventListener("keydown", (event) => { if (event.key === "Tab") { focused = ""; } });
@@ -79,20 +80,20 @@
     if (again) { again.focus({ preventScroll: true }); }
   }).observe(document.documentElement, { childList: true, subtree: true });
 
-  /* Clicks from the keyboard. */
+  /* Handle clicks from the keyboard, whose events have detail 0. */
   document.addEventListener("click", (event) => {
     const button = buttonOf(event);
     if (button && event.detail === 0) { ask(button); }
   });
 })();
 
-/* Ctrl+Enter presses the main button of a page. An answer to an earlier query is marked as stale. */
+/* Ctrl+Enter presses the main button of a page. The answer to a query is marked as stale once the query is edited. */
 (function () {
   document.addEventListener("keydown", (event) => {
     const go = event.key === "Enter" && (event.ctrlKey || event.metaKey) && document.querySelector("#page [aria-keyshortcuts='Control+Enter']");
     if (!go) { return; }
     event.preventDefault();
-    // Fields report their text to Dash when they lose the focus.
+    // Text fields report their text to Dash when they lose the focus.
     if (event.target instanceof HTMLInputElement) { event.target.blur(); event.target.focus(); }
     go.click();
   });
@@ -103,8 +104,8 @@
   });
 })();
 
-/* Separators between two panes set the size of the following pane by pointer and by keys. A size is a CSS variable with the
-   name of the pane, and is stored in the browser for the next visit. */
+/* Separators between two panes set the size of the following pane by pointer or keys. The size is a CSS variable with the
+   name of the pane, and the browser stores the size for the next visit. */
 (function () {
   const STORE = "chakrascope-panes", LEAST = 48, LEAST_BEFORE = 220, KEY_PIXELS = 24;
   let drag = null;
@@ -114,7 +115,7 @@
   }
 
   function store(sizes) {
-    try { window.localStorage.setItem(STORE, JSON.stringify(sizes)); } catch { /* Without storage, a size is lost with the page. */ }
+    try { window.localStorage.setItem(STORE, JSON.stringify(sizes)); } catch { /* Without storage, the size of a pane is lost when the page closes. */ }
   }
 
   const separatorOf = (event) => event.target instanceof Element && event.target.closest("[role='separator'][aria-controls]");
@@ -123,7 +124,7 @@
   const extent = (separator, element) => element.getBoundingClientRect()[isUpright(separator) ? "width" : "height"];
   const at = (separator, event) => (isUpright(separator) ? event.clientX : event.clientY);
 
-  /* Return the size of both panes together, in pixels. */
+  /* Return the total size of both panes next to a separator, in pixels. */
   const room = (separator) => extent(separator, separator.previousElementSibling) + extent(separator, paneOf(separator));
 
   function announce(separator) {
@@ -162,7 +163,7 @@
   listen("dblclick", reset);
   listen("keydown", (separator, event) => {
     if (!KEYS[event.key] || event.ctrlKey || event.metaKey || event.altKey) { return; }
-    event.preventDefault();  // the timeline has other actions for these keys
+    event.preventDefault();  // the timeline page has other actions for the arrow keys
     KEYS[event.key](separator);
   });
   listen("pointerdown", (separator, event) => {

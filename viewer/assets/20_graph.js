@@ -1,18 +1,18 @@
 "use strict";
-/* Fits the graph to its pane and keeps it readable: names and lines have the same size at any zoom, and no name covers a
-   node or another name. Where names have no room, the shortest nodes lose theirs first. */
+/* Fits the graph to its pane and keeps names readable: names and lines have the same size at any zoom, and no name covers a
+   node or another name. If there is too little room for all names, the names of the shortest nodes are hidden first. */
 (function () {
   const PADDING = 30, LETTERS = 12, SMALLER = 11, ROOM = 128, LINE = 1.3, LETTER = 0.6, GAP = 3, EDGE = 1.6, PATH = 4, MOST_SCALE = 3, MOST_ZOOM = 1.4, watched = new WeakSet();
   const heard = new WeakSet();
 
   const graphOf = () => { const box = document.getElementById("graph"); return box && box._cyreg && box._cyreg.cy; };
 
-  /* Return the box of a node's name above or below the node, in pixels of the screen. */
+  /* Return the bounding box of a node's name above or below the node, in screen pixels. */
   function place(node, room, isAbove) {
     const most = room / (LETTERS * LETTER), lines = [];
     for (const line of String(node.data("label") || "").split("\n")) {
       let last = "";
-      for (const word of line.split(" ")) {  // words stay whole
+      for (const word of line.split(" ")) {  // lines break only between words
         if (last && last.length + 1 + word.length > most) { lines.push(last); last = word; } else { last = last ? `${last} ${word}` : word; }
       }
       lines.push(last);
@@ -50,7 +50,7 @@
     if (box) { Object.assign(box.dataset, { named: taken.length, nodes: nodes.length }); }
   }
 
-  /* Select a node on every page; for a group of nodes, its longest node. */
+  /* Select a node on every page; a click on a group selects the longest node of the group. */
   function select(node) {
     const query = new URLSearchParams(window.location.search), { rank, node: id } = node.data();
     if (!(id >= 0)) { return; }
@@ -81,7 +81,7 @@
     cy.on("cxttap", "node", (event) => expand(event.target));
   }
 
-  /* Stretch the drawing to the shape of its pane, so that names have room. */
+  /* Stretch the drawing to the aspect ratio of its pane, so that names have more room. */
   function stretch(cy) {
     const places = cy.nodes().map((node) => node.data("place")), extent = (axis) => Math.max(...places.map((at) => at[axis])) - Math.min(...places.map((at) => at[axis]));
     const shape = (extent("y") / extent("x")) * (cy.width() / cy.height());

@@ -1,4 +1,4 @@
-"""The figures of the pages."""
+"""Build the Plotly figures of the pages."""
 
 from __future__ import annotations
 

@@ -26,29 +26,29 @@ _PRIVATE_CONFIG: dict[str, Any] = {
 _FEW_RANKS = 8
 _MOST_LABELS = 80
 _MOST_WORDS = 600
-# The unit of a time axis by the largest time it shows.
+# Units of a time axis: largest time in ns (exclusive), length of the unit in ns, suffix.
 _TIME_SCALES = ((2e3, 1.0, " ns"), (2e6, 1e3, " µs"), (1e10, 1e6, " ms"))
 _INK = {"light": "#1f2933", "dark": "#d5dbe1"}
 _GRID = {"light": "#e4e8ec", "dark": "#3a4148"}
 
 
 def graph(figure: go.Figure, **properties: Any) -> html.Div:
-    """Return the chart component of all pages, which contacts no other host.
+    """Return the chart component of *figure*, which contacts no other host.
 
-    Its text alternative is the *alt* of :func:`styled`, else the names of its series.
+    The text alternative is the *alt* of :func:`styled`, or else the names of the figure's series.
     """
     config = {**_PRIVATE_CONFIG, "displayModeBar": properties.pop("mode_bar", False)}
     drawn = dcc.Graph(figure=figure, config=config, style={"height": figure.layout.height}, **properties)
     names = ", ".join(str(trace.name) for trace in figure.data if trace.name)
     alt = str(figure.layout.meta or f"Chart{f' of {names}' if names else ''}")
     identity = properties.get("id")
-    # A clickable chart has a pattern id for callbacks; its frame has a plain id for style and tests.
+    # A clickable chart has a pattern id for callbacks. The frame has a plain id for style and tests.
     named = {"id": "-".join([*identity.values(), *identity])} if isinstance(identity, dict) else {}
     return html.Div(drawn, role="figure", **named, **{"aria-label": alt[:_MOST_WORDS]})
 
 
 def time_scale(most_ns: float) -> tuple[float, str]:
-    """Return the unit of an axis that shows times up to *most_ns*: its ns and its suffix."""
+    """Return the unit of an axis with times up to *most_ns*: the unit's length in ns and its suffix."""
     return next(((scale, unit) for most, scale, unit in _TIME_SCALES if most_ns < most), (1e9, " s"))
 
 
@@ -92,9 +92,10 @@ def contributors_bar(
     narrow: bool = False,
     labels: Mapping[str, str] | None = None,
 ) -> go.Figure:
-    """Return horizontal bars of the keys of *breakdown* in its order, the first on top, at most 15.
+    """Return a horizontal bar for each of the first 15 keys of *breakdown*, the first key on top.
 
-    *narrow* reserves the room of the bars' figures in half a page; *labels* replace keys.
+    With *narrow*, the chart reserves enough room for the figures next to the bars in half a page. *labels*
+    replace keys.
     """
     shown = breakdown.head(15)
     names = [(labels or {}).get(key, str(key).removesuffix(", all ranks")) for key in shown["key"]]
@@ -134,7 +135,10 @@ def contributors_bar(
 
 
 def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return one bar per rank: compute, exposed communication and copies, idle time; together the step."""
+    """Return one stacked bar per rank: compute, exposed communication, exposed copies and idle time.
+
+    The four parts of a bar add up to the step time.
+    """
     figure = go.Figure()
     parts = [
         ("compute_ns", "compute", "Compute"),
@@ -157,7 +161,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
         legend={"orientation": "h", "y": 1, "yanchor": "bottom", "x": 0, "xanchor": "left",
                 "traceorder": "normal"}
     )  # fmt: skip
-    # Few bars stay narrow.
+    # With fewer than 8 ranks, the axis keeps the width of 8 bars, so that bars stay narrow.
     few = len(ranks) < _FEW_RANKS
     ticks = {"tickvals": ranks["rank"].tolist()} if few else {"dtick": max(1, len(ranks) // 16)}
     figure.update_xaxes(title="rank", range=[-0.5, max(_FEW_RANKS, len(ranks)) - 0.5], **ticks)
@@ -178,7 +182,7 @@ def ranks_bar(ranks: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the path as bars over time, one row per rank; *strip* is what `queries.strip` returns."""
+    """Return the critical path as bars over time, one row per rank; *strip* is from `queries.strip`."""
     figure = go.Figure()
     scale, unit = time_scale((strip["start_ns"] + strip["duration_ns"]).max())
     for kind, part in strip.groupby("kind", sort=False):
@@ -212,7 +216,7 @@ def path_strip(strip: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
-    """Return a drawing of one group of ranks in each of *dimensions*, at most 16 of its ranks."""
+    """Return a drawing of one group of ranks per network dimension, with at most 16 ranks of the group."""
     figure = go.Figure()
     for number, dimension in enumerate(dimensions):
         count = max(1, min(dimension.size, 16))
@@ -245,7 +249,7 @@ def topology_sketch(dimensions: Sequence[Dimension], scheme: str) -> go.Figure:
 
 
 def _links(topology: str, count: int) -> list[tuple[int, int]]:
-    """Return the links among *count* ranks as pairs of indices; -1 is the switch in the middle."""
+    """Return the links among *count* ranks as pairs of rank indices; -1 is the switch in the middle."""
     if topology == "Switch":
         return [(rank, -1) for rank in range(count)]
     if topology == "Ring":
@@ -254,7 +258,7 @@ def _links(topology: str, count: int) -> list[tuple[int, int]]:
 
 
 def heat_map(matrix: Matrix, texts: Any, scheme: str) -> go.Figure:
-    """Return a heat map of *matrix*; *texts* has each value with its unit."""
+    """Return a heat map of *matrix*; *texts* contains each value as text with its unit."""
     figure = go.Figure(
         go.Heatmap(
             z=matrix.values,
@@ -290,14 +294,14 @@ def shades(scheme: str) -> list[list[Any]]:
 
 
 def listed(pairs: Iterable[tuple[Any, Any]], most: int = 8) -> str:
-    """Return (name, text) pairs as a sentence: the first *most* of them, and the number of others."""
+    """Return the first *most* (name, text) pairs as a list in words, and the number of omitted pairs."""
     items = [f"{name} {text}" for name, text in pairs]
     more = f" and {len(items) - most:,} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more
 
 
 def styled(figure: go.Figure, scheme: str, margin: dict[str, int], alt: str = "") -> go.Figure:
-    """Return *figure* with the colours, grid and margins of all charts, and the text alternative *alt*."""
+    """Return *figure* with the common colours, grid and margins, and with the text alternative *alt*."""
     figure.update_layout(
         meta=alt or None,
         paper_bgcolor="rgba(0,0,0,0)",

@@ -1,4 +1,4 @@
-"""Charts that compare runs: those of the pages Compare and Diff, and those of the points of a sweep."""
+"""Build the charts that compare runs on the pages Compare, Diff and Sweep."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from ._charts import listed, literal, short, styled, time_scale
 
 
 def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
-    """Return one stacked bar per run: its critical path by kind (key, duration_ns), the first on top."""
+    """Return one stacked bar per run with the kinds of its critical path, the first run on top.
+
+    *runs* are pairs of a label and a breakdown with the columns ``key`` and ``duration_ns``.
+    """
     labels = [f"{number}. {literal(short(label, 44))}" for number, (label, _) in enumerate(runs, start=1)]
     figure = go.Figure()
     scale, unit = time_scale(max((int(kinds["duration_ns"].sum()) for _, kinds in runs), default=0))
@@ -57,9 +60,9 @@ def runs_bar(runs: list[tuple[str, pd.DataFrame]], scheme: str) -> go.Figure:
 
 
 def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.Figure:
-    """Return two critical paths below each other, with separate colours for segments of only one path.
+    """Return two critical paths as rows of bars, with a separate colour for segments on only one path.
 
-    *strip* is as :func:`queries.path.paths_strip` returns it.
+    *strip* is the result of `queries.paths_strip`.
     """
     figure = go.Figure()
     scale, unit = time_scale((strip["start_ns"] + strip["duration_ns"]).max())
@@ -97,7 +100,10 @@ def paths_bars(strip: pd.DataFrame, labels: tuple[str, str], scheme: str) -> go.
 
 
 def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go.Figure:
-    """Return each node's duration in both runs on logarithmic axes, for the *most* worst nodes."""
+    """Return a scatter plot of node durations in both runs for the first *most* rows of *nodes*.
+
+    Both axes are logarithmic.
+    """
     figure = go.Figure()
     shown = nodes.head(most)
     for kind, part in shown.groupby("kind", sort=False):
@@ -137,7 +143,7 @@ def difference_scatter(nodes: pd.DataFrame, scheme: str, most: int = 3000) -> go
 
 
 def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the histogram of the relative differences of nodes that differ from this run."""
+    """Return a histogram of the relative differences of nodes whose durations differ between two runs."""
     edges = [-np.inf, -0.5, -0.2, -0.1, -0.02, 0.02, 0.1, 0.2, 0.5, 1.0, np.inf]
     labels = ["< −50 %", "−50 to −20", "−20 to −10", "−10 to −2", "±2 %", "2 to 10", "10 to 20", "20 to 50",
               "50 to 100", "> 100 %"]  # fmt: skip
@@ -172,11 +178,14 @@ def difference_histogram(nodes: pd.DataFrame, scheme: str) -> go.Figure:
 _MOST_BARS = 14
 _STEP = "step"
 COLOURS = VERDICT_COLOURS | {_STEP: "#3b82c4"}
-"""Of the bars: the verdicts', and that of the two steps."""
+"""Colours of the bars in a waterfall, by verdict, and the colour of the bars of both steps."""
 
 
 def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return a bar for each row of the waterfall *table*, small ones merged; grey bars may be noise."""
+    """Return a bar for each of the first 14 rows of the waterfall *table*; a last bar sums the other rows.
+
+    Grey bars may be noise.
+    """
     bars = _bars(table)
     scale, unit = time_scale(max(bar["to_ns"] for bar in bars))
     figure = go.Figure(
@@ -208,7 +217,10 @@ def waterfall_bars(table: pd.DataFrame, scheme: str) -> go.Figure:
 
 
 def _bars(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the bars as ``key, from_ns, to_ns, verdict, text``: both steps, and the pieces between them."""
+    """Return the bars of a waterfall: the step before, the differences, and the step after.
+
+    Each bar has the keys ``key, from_ns, to_ns, verdict, text``.
+    """
     rows = table[table["delta_ns"] != 0]
     before = int(table["base_ns"].sum())
     after = int(table["other_ns"].sum())
@@ -234,7 +246,10 @@ def _signed(delta_ns: int) -> str:
 
 
 def steps_strip(before: Side, after: Side, scheme: str) -> go.Figure:
-    """Return every step of both sides as a point on the axis of time, those of one start in one row."""
+    """Return a strip chart with a point at the duration of every step, and a row per start of the job.
+
+    The rows of *before* are above the rows of *after*.
+    """
     figure = go.Figure()
     labels: list[str] = []
     scale, unit = time_scale(max(step.makespan_ns for side in (before, after) for step in side.steps))
@@ -266,7 +281,7 @@ _HEAT = {
     "light": [[0, "#eaf3fb"], [0.5, "#7fb2dd"], [1, "#08488a"]],
     "dark": [[0, "#17324d"], [0.5, "#3f7fb5"], [1, "#bfe0ff"]],
 }
-# Background of text on lines.
+# Background colours of text that is drawn on lines.
 _PANEL = {"light": "rgba(255,255,255,0.8)", "dark": "rgba(36,36,36,0.8)"}
 _SCALE = {
     "light": ["#08488a", "#6aa9dc", "#d9a441", "#c8553d"],
@@ -277,7 +292,7 @@ _SCALE = {
 def best_heat_map(matrix: Matrix, scheme: str, row: str = "", column: str = "") -> go.Figure:
     """Return *matrix* of makespans (ns) as a heat map with a logarithmic colour scale.
 
-    *row* and *column* are the settings along its sides.
+    *row* and *column* are the settings along the axes of the heat map.
     """
     texts = np.vectorize(_time_text, otypes=[object])(matrix.values)
     figure = go.Figure(
@@ -318,7 +333,7 @@ def _time_text(nanoseconds: float) -> str:
 
 
 def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: str, scheme: str) -> go.Figure:
-    """Return the makespan of each point over its *objective*; those with ``best`` true are joined."""
+    """Return a scatter plot of makespan over *objective*; a line joins the points with ``best`` true."""
     figure = go.Figure()
     best = points[points["best"]].sort_values(objective)
     marked = {"size": 12, "color": "#e08214", "symbol": "diamond"}
@@ -353,10 +368,10 @@ def frontier_scatter(points: pd.DataFrame, settings: Sequence[str], objective: s
 
 
 def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: str) -> go.Figure:
-    """Return a line per point across an axis for each setting and one for the step, fast points on top.
+    """Return parallel coordinates of sweep points: an axis per setting, and an axis for the step time.
 
-    It uses plain lines: Plotly's parallel coordinates need WebGL and generated scripts, which the
-    content policy forbids.
+    Lines of fast points are on top. The chart uses plain lines, because Plotly's parallel coordinates need
+    WebGL and generated scripts, which the content policy forbids.
     """
     shown = points.sort_values("makespan_ns", ascending=False).tail(_MOST_LINES)
     axes = [_axis(shown[name]) for name in settings]
@@ -398,7 +413,7 @@ def parallel_coordinates(points: pd.DataFrame, settings: Sequence[str], scheme: 
 def _add_lines(
     figure: go.Figure, heights: np.ndarray[Any, Any], rows: pd.DataFrame, settings: Sequence[str], colour: str
 ) -> None:
-    """Add the lines of one colour as one trace, with gaps between them."""
+    """Add the lines of one colour to *figure* as one trace, with gaps between the lines."""
     count, width = heights.shape
     x = np.tile(np.append(np.arange(width, dtype=float), np.nan), count)
     y = np.column_stack([heights, np.full(count, np.nan)]).ravel()
@@ -418,11 +433,11 @@ def _hover_text(row: dict[Any, Any], settings: Sequence[str]) -> str:
 
 
 def _axis(column: pd.Series) -> tuple[np.ndarray[Any, Any], list[tuple[float, str]]]:
-    """Return each value scaled to 0 to 1, NaN if missing, and the ticks of the axis."""
+    """Return the values of *column* scaled to 0 to 1, NaN for missing values, and the ticks of the axis."""
     if pd.api.types.is_numeric_dtype(column):
         numbers = column.astype("Float64").to_numpy(dtype=float, na_value=np.nan)
         distinct = np.unique(numbers[~np.isnan(numbers)])
-        # Few values have equal distances; many values form a scale.
+        # Few distinct values are spaced evenly. Many distinct values are placed on a linear scale.
         if len(distinct) > _MOST_TICKS:
             low, high = float(distinct[0]), float(distinct[-1])
             ticks = [(float(place), f"{low + place * (high - low):.4g}") for place in np.linspace(0, 1, 5)]

@@ -1,4 +1,4 @@
-"""Charts of the Network page: links on a map and over time, traffic of ranks, collective programs."""
+"""Build the charts of the Network page: maps of links, link use over time, traffic, and programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...support import bandwidth_text, bytes_text, count_text, ranks_text, share
 from ..queries import LinkMap
 from ._charts import heat_map, listed, shades, styled, time_scale
 
-# Shares of the step in which a link carries data; each is the lower bound of a colour and a width.
+# Lower bounds of the levels of link use, as shares of the step; each level has a colour and a width.
 _BUSY = (0.0, 0.1, 0.3, 0.6, 0.85)
 _BUSY_COLOURS = {
     "light": ("#c9d3dc", "#8db8dc", "#3b82c4", "#e08214", "#b2182b"),
@@ -27,9 +27,9 @@ _NODE_COLOURS = {"light": ("#1f2933", "#52606d"), "dark": ("#d5dbe1", "#9aa3ad")
 
 
 def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
-    """Return the traffic of each rank, as from :func:`queries.network.switch_loads`.
+    """Return bars of the traffic that each rank sends and receives, from the table of `switch_loads`.
 
-    *shown* is ``busy_ns``, drawn as the share of the step, or ``bytes``, drawn in MiB.
+    With *shown* ``busy_ns``, bars are shares of the step; with ``bytes``, bars are in MiB.
     """
     figure = go.Figure()
     for direction, colour in (("sends", "#3b82c4"), ("receives", "#e08214")):
@@ -60,7 +60,7 @@ def loads_bar(loads: pd.DataFrame, shown: str, scheme: str) -> go.Figure:
 
 
 def use_map(use: Use, scheme: str) -> go.Figure:
-    """Return the bandwidth of links over time, a row per link."""
+    """Return a heat map of the bandwidth that links use over time, with a row per link."""
     middle = use.starts_ns + use.length_ns / 2
     scale, unit = time_scale(float(middle.max()) if len(middle) else 0.0)
     figure = go.Figure(
@@ -88,7 +88,7 @@ def use_map(use: Use, scheme: str) -> go.Figure:
 
 
 def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
-    """Return a drawing of the network, with links coloured by their use."""
+    """Return a map of the network, with links coloured by the share of the step in which they are busy."""
     figure = go.Figure()
     links = drawn.links
     level = np.searchsorted(_BUSY, links["share"].to_numpy(), side="right") - 1
@@ -136,22 +136,22 @@ def link_map(drawn: LinkMap, scheme: str) -> go.Figure:
 
 
 def _gapped(links: pd.DataFrame, axis: str) -> list[Any]:
-    """Return one coordinate of the ends of *links*, with a gap between one link and the next."""
+    """Return the x or y coordinates (*axis*) of the ends of *links*, with a gap after each link."""
     ends = zip(links[f"{axis}0"], links[f"{axis}1"], strict=True)
     return [value for start, end in ends for value in (start, end, None)]
 
 
-# Colours of arrows by their bytes, the smallest first.
+# Colours of arrows by the bytes of their messages, from the smallest to the largest.
 _COLOURS = {
     "light": ("#8a939c", "#3b82c4", "#d9731a", "#b2182b"),
     "dark": ("#8a939c", "#6db3f2", "#f0a04b", "#ff6b6b"),
 }
-# The label of an arrow is near its sender, as many arrows cross halfway.
+# An arrow shows its label at this share of its length, near the sender, as many arrows cross halfway.
 _POINTED = 0.3
 
 
 def program_chart(found: Inspection, scheme: str) -> go.Figure:
-    """Return ranks over steps with arrows for the traffic between them, or a heat map if there are many."""
+    """Return a chart of a program's traffic: arrows between ranks by step, or a heat map of many ranks."""
     few = has_arrows(found)
     figure = _arrows(found, scheme) if few else _heat_map(found, scheme)
     ranks = found.program.num_ranks
@@ -190,7 +190,7 @@ def pairs_chart(found: Inspection, scheme: str) -> go.Figure:
 
 
 def _alt_text(found: Inspection) -> str:
-    """Return the text alternative of the plot."""
+    """Return the text alternative of the chart of a program: the senders and receivers in each step."""
     steps: dict[int, list[int]] = defaultdict(list)
     for item in found.traffic:
         steps[item.step].append(item.size_bytes)

@@ -1,4 +1,4 @@
-"""Charts of one run: its memory, steps, call stacks, roofline and calibration."""
+"""Build the charts of one run: memory, steps, call stacks, roofline and calibration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._charts import listed, literal, short, styled, time_scale
 
 
 def memory_area(curve: Mapping[str, Any], scheme: str) -> go.Figure:
-    """Return the parts of a `MemoryCurve` (as JSON) as a stacked chart."""
+    """Return a stacked chart of the parts of a rank's memory over time, from a `MemoryCurve` as JSON."""
     scale, unit = time_scale(max(curve["times_ns"], default=0))
     times = [time / scale for time in curve["times_ns"]]
     figure = go.Figure()
@@ -50,7 +50,7 @@ _OTHER = ("communication", "communication, with waiting")
 
 
 def step_bars(operations: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return *operations*, rows of `step_operations`, as bars over time, a row for each worker."""
+    """Return the *operations* of a step (from `step_operations`) as bars over time, a row per worker."""
     scale, unit = time_scale(float((operations["start_ns"] + operations["duration_ns"]).max()))
     figure = go.Figure()
     groups = operations["type"].map(_group)
@@ -88,11 +88,14 @@ _COLOURS = {"compute": ("#3b82c4", "bound by compute"), "memory": ("#e08214", "b
             "": ("#9aa3ad", "no peaks known")}  # fmt: skip
 _LARGEST, _SMALLEST = 56, 5  # diameters in pixels
 _ROOF = "#9aa3ad"
-_LABELS = 6  # times the largest intensity: room for the names of the peaks
+_LABELS = 6  # factor by which the intensity axis is longer, which leaves room for the names of the peaks
 
 
 def roofline_scatter(points: pd.DataFrame, roofs: list[Roof], scheme: str) -> go.Figure:
-    """Return *points*, rows of `roofline_points`, by intensity and rate; areas are shares of the time."""
+    """Return a roofline plot of *points* (from `roofline_points`) by intensity and rate.
+
+    The area of a point is proportional to the time of its operator.
+    """
     figure = go.Figure()
     sizes = np.sqrt(points["time_ns"] / max(1, points["time_ns"].max())) * _LARGEST
     for bound, (colour, label) in _COLOURS.items():
@@ -135,7 +138,7 @@ def _facts(row: dict[Any, Any]) -> str:
 
 
 def _add_roof(figure: go.Figure, roof: Roof, points: pd.DataFrame) -> None:
-    """Draw the bandwidth up to each peak of *roof*, and the peak from there on."""
+    """Draw a roofline for each peak of *roof*: the bandwidth slope up to the ridge, and the flat peak."""
     low, high = points["intensity"].min() / 2, points["intensity"].max() * 2 * _LABELS
     for name, tflops_per_s in roof.peaks.items():
         ridge = tflops_per_s / roof.tb_per_s
@@ -160,9 +163,10 @@ _MOST_LETTERS = 80
 
 
 def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
-    """Return a box per stack, below its caller, as wide as its column *value* (ns); *stacks* as in a view.
+    """Return an icicle chart: a box per call stack below its caller, as wide as its *value* in ns.
 
-    Stacks of less than a thousandth of the whole are left out.
+    *stacks* is a table from `host_stack_table`, and *value* names one of its columns. Stacks shorter than a
+    thousandth of the total are left out.
     """
     boxes = _placed(stacks, value)
     scale, unit = time_scale(boxes["start"].add(boxes[value]).max())
@@ -204,7 +208,7 @@ def stacks_icicle(stacks: pd.DataFrame, value: str, scheme: str) -> go.Figure:
 
 
 def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
-    """Return the stacks that are wide enough, with ``start`` (ns) and ``label``: next to their siblings."""
+    """Return the call stacks that are wide enough to draw, with the start (ns) and the label of each box."""
     starts, cursor = [], [0]
     for depth, wide in zip(stacks["depth"].tolist(), stacks[value].tolist(), strict=True):
         del cursor[depth + 1 :]
@@ -220,17 +224,20 @@ def _placed(stacks: pd.DataFrame, value: str) -> pd.DataFrame:
     return boxes
 
 
-# Shapes help readers who cannot distinguish these colours.
+# Colours of calibration points. Each colour has its own symbol for readers who cannot distinguish colours.
 _FIT_COLOURS = {
     "light": ("#2a78d6", "#c2570c", "#2e8b57", "#8a4fbf", "#b3294e", "#6b6f76"),
     "dark": ("#6db3f2", "#f0a04b", "#6cc492", "#c39bea", "#ff8aa0", "#b4bac2"),
 }
 _SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x")
-_TICKS_APART = 4  # as powers of two
+_TICKS_APART = 4  # largest distance between two ticks, in powers of two
 
 
 def calibration_fit(points: pd.DataFrame, scheme: str) -> go.Figure:
-    """Return the measured *points* of a calibration, with the lines of its network and of messages alone."""
+    """Return the measured *points* of a calibration with the times of the fitted network as lines.
+
+    Dotted lines are the times of the messages alone, without library overhead.
+    """
     figure = go.Figure()
     names = ["operation", "ranks", *(["dimension"] if points["dimension"].nunique() > 1 else [])]
     for number, (key, part) in enumerate(points.groupby(names, sort=True)):

@@ -1,6 +1,7 @@
-"""The pages: each has PATH, TITLE, ``layout(run, selection, scheme)`` and ``register(app, view)``.
+"""List the pages of the viewer.
 
-A page with NEEDS_RUN false is laid out from the view of the study in place of a run.
+Each page is a module with PATH, TITLE, ``layout(run, selection, scheme)`` and ``register(app, view)``.
+The ``layout`` of a page with NEEDS_RUN false takes the view of the study in place of a run.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ PAGES: tuple[Any, ...] = (
     configure,
     imports,
 )
-# Modules with callbacks: the pages, and the list of jobs on several pages.
+# Modules that register callbacks: all pages, and the list of jobs that several pages share.
 REGISTERED: tuple[Any, ...] = (*PAGES, jobs)
-# The page of a workspace with several studies.
+# The page that lists the studies of a workspace.
 STUDIES: Any = studies

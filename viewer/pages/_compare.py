@@ -1,4 +1,4 @@
-"""Compare page: the run shown and others, in total, by rank, by collective and by node."""
+"""Compare page: compare the current run with other runs, in total, by rank, by collective and by node."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from ._parts import (
 )
 
 PATH, TITLE = "/compare", "Compare"
-# The initial choice depends on the run.
+# The default of this control depends on the run, so callbacks match any default.
 _AGAINST = {"option": "against", "default": ALL}
 MOST_RUNS = 6
 _OVERVIEW = [
@@ -133,7 +133,7 @@ _ERRORS_NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*; the runs to compare are selected there and stored in the address."""
+    """Return the Compare page for *run*; the address stores the runs to compare with."""
     view = run.view
     others = [info for info in reversed(view.runs()) if info.id != run.info.id]
     chosen = _against(view, run, selection)
@@ -150,7 +150,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 placeholder="choose one or more runs",
                 searchable=True,
             ),
-            # A callback fills this in, as reading other runs and their critical paths takes a while.
+            # A callback fills in the comparison, as reading other runs and their critical paths is slow.
             html.Div(_working("Reading the other runs…") if chosen else None, id="comparison"),
         ],
         gap="md",
@@ -166,7 +166,7 @@ def _asked(selection: Selection) -> list[str]:
 
 
 def _unknown(view: StudyView, selection: Selection) -> list[Any]:
-    """Return a notice about runs in the address that the study lacks."""
+    """Return a notice about runs that the address names and the study lacks; empty if there are none."""
     known = {info.id for info in view.runs()}
     names = ", ".join(f"'{name[:80]}'" for name in _asked(selection) if name not in known)
     text = f"This study has no run {names} to compare with; choose one below."
@@ -174,9 +174,10 @@ def _unknown(view: StudyView, selection: Selection) -> list[Any]:
 
 
 def _against(view: StudyView, run: OpenRun, selection: Selection) -> list[str]:
-    """Return the runs of the address; without any, the measured replay, else the newest other run.
+    """Return the runs to compare with: the runs in the address, or a default run.
 
-    Runs of the same workload come first.
+    The default is the newest measured replay of the same workload, else the newest other run of the
+    workload, else the newest other run.
     """
     infos = [info for info in view.runs() if info.id != run.info.id]
     known = {info.id for info in infos}
@@ -202,7 +203,7 @@ def _comparison(run: OpenRun, against: list[str], scheme: str) -> Any:
 
 
 def _configurations(runs: list[OpenRun]) -> dmc.Paper:
-    """Return the settings of the runs side by side: those that differ, and the others collapsed."""
+    """Return the settings of the runs side by side; settings that are equal in all runs are collapsed."""
     table_ = configuration_table(runs)
     names = [name for name in table_.columns if name not in {"setting", "differs"}]
     head = ["Setting", *names]
@@ -226,16 +227,16 @@ def _configurations(runs: list[OpenRun]) -> dmc.Paper:
 
 
 def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
-    """Return the reasons why the two runs' backends differ, if known."""
+    """Return the card with the known reasons why the two runs' backends differ; empty without reasons."""
     reasons = backend_reasons(run, other)
     lines = dmc.List([dmc.ListItem(text) for text in reasons], size="sm")
     return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []
 
 
 def _causes_card(run: OpenRun, other: OpenRun, selection: Selection) -> list[Any]:
-    """Return the card for the contribution of each setting, if both runs are simulations.
+    """Return the card with the contribution of each setting; empty unless both runs are simulations.
 
-    If the address requests it, it starts at once, unless it takes long.
+    If the address requests the contributions and both backends are quick, the simulations start at once.
     """
     backends = (run.info.backend, other.info.backend)
     if not all(map(attributable, backends)):
@@ -343,7 +344,7 @@ def _nodes_card(run: OpenRun, other: OpenRun, nodes: Any, scheme: str) -> dmc.Pa
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Fill in the differences of the selected runs."""
+    """Register the callbacks that fill in the differences between the selected runs."""
     works: Works[Simulations] = Works()
     works.register(app, "causes")
 
@@ -396,5 +397,5 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _first(against: list[list[str] | None]) -> list[str]:
-    """Return the selection in the only control of the page."""
+    """Return the selected runs of the page's only control of runs to compare with."""
     return (against[0] if against else None) or []

@@ -1,4 +1,4 @@
-"""New run page: choose a preset, adapt it, and simulate."""
+"""New run page: choose presets of network and system, change their settings, and start a simulation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _LARGEST_UPLOAD = 700_000  # base64 adds a third, and a request has at most a Mi
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page for its address; it needs a workload but no run."""
+    """Return the New run page; the study needs a workload but no run."""
     names = view.study.workloads()
     if not names:
         return no_workload(selection.search)
@@ -69,7 +69,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
             page_title(TITLE, _ABOUT),
             None if selection.option("setup") else begun_notice(begun),
             dcc.Store(id="new-written", data=selection.option("setup")),
-            # The text of the form if it can be simulated, else None.
+            # Holds the encoded form if the form can be simulated, else None.
             dcc.Store(id="new-runnable"),
             html.Div(ignored_notice(form.ignored), id="new-ignored"),
             html.Div(_form(form, names, networks, scheme), id="new-form"),
@@ -150,7 +150,7 @@ def _choices(form: Form, names: Sequence[str], networks: Networks) -> dmc.Paper:
 
 
 def _platforms(networks: Networks) -> list[Any]:
-    """Return the choice of networks: the study's own files, if it has any, and the presets."""
+    """Return the networks to choose from: the study's network files, if any, and the presets."""
     presets = list_presets("network")
     if not networks.files:
         return presets
@@ -158,7 +158,7 @@ def _platforms(networks: Networks) -> list[Any]:
 
 
 def _backends(chosen: Sequence[str]) -> dmc.Group:
-    """Return the choice of backends, and of the machine that ``gpu`` runs on."""
+    """Return the controls that choose the backends and the machine of the backend ``gpu``."""
     machine = dmc.Select(
         id="new-machine", label="Machine of gpu", data=list_machines(), value=machine_of(chosen),
         allowDeselect=False, disabled=not any(map(takes_machine, chosen)), miw=150, w=150,
@@ -167,7 +167,7 @@ def _backends(chosen: Sequence[str]) -> dmc.Group:
 
 
 def _backend_list(chosen: Sequence[str]) -> dmc.MultiSelect:
-    """Return the list of backends; unavailable ones are listed with the reason."""
+    """Return the list of backends; an unavailable backend is listed with the reason."""
     report = backend_report()
     data = [
         {"value": row["backend"], "label": row["backend"], "disabled": False}
@@ -209,7 +209,7 @@ def _elsewhere() -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the callbacks of the form, its address, its checks and its start."""
+    """Register the callbacks that fill, check and simulate the form, and store the form in the address."""
     _register_fields(app, view)
     _register_upload(app, view)
     _register_system_upload(app)
@@ -226,7 +226,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
         State({"form": "system", "field": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def rebuild(network: str, system: str, count: Any, _fields: Any, _system: Any) -> tuple[Any, ...]:
-        """Fill the form from the presets, or change the number of dimensions and keep the input."""
+        """Fill the form from new presets, or change the number of dimensions and keep the other fields."""
         if set(ctx.triggered_prop_ids.values()) == {"new-dimensions"}:
             rows, wanted = rows_of(ctx.states_list[0]), int(count)
             if wanted == len(rows):
@@ -234,7 +234,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
             more = [{**rows[-1], "size": "2"}] * (wanted - len(rows))
             return dimension_rows([*rows[:wanted], *more]), no_update, no_update, no_update
         if len(ctx.triggered_prop_ids) > 1:
-            # The whole form was drawn again from the address.
+            # All fields changed, as the whole form was drawn again from the address.
             return (no_update,) * 4
         try:
             setup = Setup.of_presets(network, system, Networks(view.study))
@@ -245,7 +245,7 @@ def _register_fields(app: Dash, view: StudyView) -> None:
 
     @app.callback(Output("new-machine", "disabled"), Input("new-backends", "value"))
     def machine_counts(backends: list[str] | None) -> bool:
-        """Offer the choice of a machine if a backend runs on one."""
+        """Return whether to disable the choice of a machine, which no selected backend needs."""
         return not any(map(takes_machine, backends or []))
 
     for form, path in (("dimension", {"field": ALL, "number": ALL}), ("system", {"field": ALL})):
@@ -258,7 +258,7 @@ def _register_upload(app: Dash, view: StudyView) -> None:
         Input("new-upload", "contents"), State("new-upload", "filename"), prevent_initial_call=True,
     )  # fmt: skip
     def upload(contents: str | None, filename: str | None) -> tuple[Any, Any, str]:
-        """Store a network file in the study, and select it."""
+        """Store an uploaded network file in the study, and select the new network."""
         if not contents:
             return no_update, no_update, ""
         try:
@@ -280,7 +280,7 @@ def _register_system_upload(app: Dash) -> None:
         State({"form": "dimension", "field": ALL, "number": ALL}, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def fill(contents: str | None, filename: str | None, _fields: Any) -> tuple[Any, Any, str]:
-        """Fill in the form from ASTRA-sim's system file, and report the keys that the form does not show."""
+        """Fill in the form from an ASTRA-sim system file, and report the keys without a field."""
         if not contents:
             return no_update, no_update, ""
         name = str(filename or "The system file")[:LABEL_LENGTH]
@@ -300,12 +300,12 @@ def _register_states(app: Dash, form: str, path: dict[str, Any]) -> None:
         Input({"form": form, **path}, "value"),
     )  # fmt: skip
     def tell(_values: Any) -> tuple[list[str], list[str]]:
-        """Show at each field its error, or its parsed value."""
+        """Show the error or the parsed value of each field next to the field."""
         return field_states(ctx.inputs_list[0])
 
 
 def _register_address(app: Dash, view: StudyView) -> None:
-    """Lay the form out again when its address changes; `_configure_start` writes that."""
+    """Register the callback that draws the form again when the address changes."""
 
     @app.callback(
         Output("new-form", "children"), Output("new-written", "data", allow_duplicate=True),
@@ -313,7 +313,7 @@ def _register_address(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def follow(search: str | None, written: str | None, dark: bool) -> tuple[Any, Any, Any]:
-        """Lay out the form again when the address changes in another way, such as by the button Back."""
+        """Draw the form again if the browser changed the address, for example by the button Back."""
         text = Selection.parse(search).option("setup")
         if text == (written or ""):
             return no_update, no_update, no_update

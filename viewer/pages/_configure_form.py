@@ -1,4 +1,4 @@
-"""The fields of the New run page with their meanings, their parsing, and the buttons that use them."""
+"""Build and parse the fields of the New run page, explain the fields, and handle the form's buttons."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ from ..queries import (
 from ._parts import empty, link_to, page_address
 
 Row = dict[str, Any]
-"""The contents of the fields of one dimension, by name; numbers as typed."""
+"""The contents of the fields of one network dimension, by field name; numbers are texts as typed."""
 
-# key of the system file -> unit of a plain number, help
+# Numeric fields: key of the system file -> unit of a number without a unit, help text.
 _NUMBERS: dict[str, tuple[str, str]] = {
     "preferred-dataset-splits": ("", "pieces a collective is split into"),
     "active-chunks-per-dimension": ("", "in flight at once per dimension"),
@@ -53,7 +53,8 @@ _NUMBERS: dict[str, tuple[str, str]] = {
     "local-mem-bw": (" (GB/s)", "per chip: reductions, roofline"),
     "peak-perf": (" (TFLOP/s)", "per chip, for the roofline"),
 }
-# key -> label, help, value -> title; the first value is the default of files without the key
+# Choices: key of the system file -> label, help text, titles of the values. The first value is the default
+# of system files without the key.
 _CHOICES: dict[str, tuple[str, str, dict[str, str]]] = {
     "collective-optimization": (
         "Collective optimization",
@@ -103,7 +104,7 @@ _MEANINGS = (
 
 
 def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
-    """Return the values of the fields of *dimensions*."""
+    """Return the field values of network *dimensions*, a row per dimension."""
     return [
         {"topology": each.topology, "size": typed_text(each.size), "bandwidth": typed_text(each.bandwidth),
          "latency": typed_text(each.latency), **dict(zip(COLLECTIVES, each.algorithms, strict=True))}
@@ -112,7 +113,7 @@ def setup_rows(dimensions: Sequence[Dimension]) -> list[Row]:
 
 
 def rows_of(dimension_fields: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return the input as a row per dimension, from the fields as Dash lists them: with id and value."""
+    """Return a row of field values per dimension, from the fields as Dash lists them (id and value)."""
     rows: dict[int, Row] = {}
     for item in dimension_fields:
         rows.setdefault(int(item["id"]["number"]), {})[item["id"]["field"]] = item.get("value")
@@ -154,7 +155,7 @@ def _row(number: int, row: Row) -> list[Any]:
 
 
 def system_fields(system: Mapping[str, Any]) -> Any:
-    """Return the fields of the other keys of a system file."""
+    """Return the form fields for the keys of a system file other than collective algorithms."""
     fields: list[Any] = [
         html.Div([
             dmc.TextInput(id={"form": "system", "field": key}, label=f"{NUMBER_FIELDS[key].title}{unit}",
@@ -180,7 +181,7 @@ def _chosen(system: Mapping[str, Any], key: str) -> str:
 
 
 def meanings() -> dmc.Accordion:
-    """Return the explanation of the fields, collapsed."""
+    """Return the explanation of the form's fields as a collapsed panel."""
     parts = [part for name, text in _MEANINGS for part in (html.Dt(name), html.Dd(text))]
     item = dmc.AccordionItem(
         [
@@ -193,9 +194,9 @@ def meanings() -> dmc.Accordion:
 
 
 def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Return the errors of the fields as Dash lists them, and their parsed values as text.
+    """Return the errors of the fields as Dash lists them, and the parsed values of numeric fields as text.
 
-    The latter only exist for fields of numbers; choices from a list have no errors.
+    Fields that offer a choice from a list have no errors and no parsed values.
     """
     wrong, understood = [], []
     for item in items:
@@ -206,7 +207,7 @@ def field_states(items: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[st
     return wrong, understood
 
 
-def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
+def read_setup(  # noqa: PLR0917 - the contents of the form's fields, in the order of the form
     dimension_fields: Sequence[Mapping[str, Any]],
     system_values: Sequence[Mapping[str, Any]],
     network_preset: str,
@@ -214,10 +215,10 @@ def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
     failures: str | None = "",
     networks: Networks = PRESETS,
 ) -> Setup:
-    """Return the setup in the fields, given as Dash lists them: the id and value of each.
+    """Return the setup in the form's fields, which Dash lists with id and value.
 
-    Keys the form does not show keep the preset's value, whatever the browser sends. Raises `ConfigError`
-    for the first invalid field; nothing is guessed.
+    Keys without a field keep the preset's value, whatever the browser sends. Raises `ConfigError` for the
+    first invalid field.
     """
     start = Setup.of_presets(network_preset, system_preset, networks)
     dimensions = tuple(_dimension(number, row) for number, row in enumerate(rows_of(dimension_fields), 1))
@@ -231,7 +232,7 @@ def read_setup(  # noqa: PLR0917 - what the fields hold, one after the other
 
 @dataclass(frozen=True)
 class SystemFile:
-    """The form's content from a system file: the *rows* of dimensions, the *system*, and *remarks*."""
+    """Field values from a system file: the *rows* of dimensions, the *system* keys, and *remarks*."""
 
     rows: list[Row]
     system: dict[str, Any]
@@ -239,9 +240,9 @@ class SystemFile:
 
 
 def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
-    """Return the values from the system file *text*, called *name*, for a form with *rows* of dimensions.
+    """Return the field values from the system file *text*, for a form with *rows* of dimensions.
 
-    Raises `ConfigError` if it is not a system file.
+    *name* is the name of the file in messages. Raises `ConfigError` if *text* is not a system file.
     """
     try:
         data = json.loads(text)
@@ -270,7 +271,7 @@ def read_system(text: str, name: str, rows: Sequence[Row]) -> SystemFile:
 
 
 def _failed(text: str) -> tuple[str, ...]:
-    """Return the failures in a field, separated by semicolons."""
+    """Return the network failures in a field, which semicolons separate."""
     failed = tuple(part.strip() for part in text.split(";") if part.strip())
     try:
         for each in failed:
@@ -281,7 +282,10 @@ def _failed(text: str) -> tuple[str, ...]:
 
 
 def _put(system: dict[str, Any], key: str, value: Any) -> None:
-    """Set *key*, or omit it if it equals the file's default."""
+    """Set *key* of *system* to *value*; an empty value removes the key.
+
+    A default value is not written if the preset lacks the key.
+    """
     if key in _CHOICES and key not in system and value == next(iter(_CHOICES[key][2])):
         return
     if key == "roofline-enabled":
@@ -313,20 +317,21 @@ _FIELDS: dict[str, Any] = {
     "failures": "new-failures",
     "label": "new-label",
 }
-# A chosen preset fills in other fields, whose changes trigger the callbacks of the form.
+# Presets are states, not inputs: a new preset fills in other fields, which trigger the form's callbacks.
 _PRESETS = {"network": State("new-network", "value"), "preset": State("new-system", "value")}
 _ADDRESS = {"search": State("url", "search"), "run": State("run", "data"), "dark": State("dark", "checked")}
 
 
 def _form(dependency: type[Input] | type[State]) -> dict[str, Any]:
-    """Return the whole form as a callback's argument ``form``."""
+    """Return the inputs or states of all fields, for the argument ``form`` of a callback."""
     return {name: dependency(identity, "value") for name, identity in _FIELDS.items()} | _PRESETS
 
 
 def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
-    """Return the form in the fields, and the problems of running it, the errors first.
+    """Return the form in the fields, and the problems of running the form, errors first.
 
-    For a callback that has :func:`_form` as its argument ``form``. The form is None if a field is invalid.
+    The calling callback must have :func:`_form` as its argument ``form``. The form is None if a field is
+    invalid.
     """
     fields: dict[str, Any] = ctx.args_grouping["form"]
     value = {name: field["value"] for name, field in fields.items() if not isinstance(field, list)}
@@ -343,12 +348,12 @@ def _read(view: StudyView) -> tuple[Form | None, list[Finding]]:
 
 
 def _blocker(findings: list[Finding]) -> str:
-    """Return the first error of *findings*, or ``""``."""
+    """Return the text of the first error in *findings*, or ``""`` without errors."""
     return next((finding.text for finding in findings if finding.severity == "error"), "")
 
 
 def register_start(app: Dash, view: StudyView, path: str) -> None:
-    """Register the callbacks that follow the form, and the buttons to simulate it and download its files."""
+    """Register the callbacks that check the form, start its simulation and download its files."""
     _register_examination(app, view, path)
     _register_buttons(app, view)
 
@@ -368,8 +373,8 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
         inputs={"form": _form(Input), "address": _ADDRESS},
     )
     def examine(form: Any, address: dict[str, Any]) -> dict[str, Any]:
-        """Check the input, draw it, and write it into the address."""
-        del form  # read from the context, with its ids
+        """Check the form's input, draw the topology, and write the form into the address."""
+        del form  # `_read` takes the form with the ids of its fields from the callback context
         read, findings = _read(view)
         blocker = _blocker(findings)
         if read is None:
@@ -397,7 +402,10 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
 
     @app.callback(Output("new-estimate", "children"), Input("new-runnable", "data"), State("run", "data"))
     def estimate(text: str | None, run: str | None) -> str:
-        """Show the estimated duration, separately, as the checks need not wait for the workload."""
+        """Show the estimated duration of the simulation.
+
+        A separate callback reads the workload, so that the checks of the form need not wait.
+        """
         if text is None:
             return ""
         networks = Networks(view.study)
@@ -409,7 +417,7 @@ def _register_examination(app: Dash, view: StudyView, path: str) -> None:
 
 
 def _links(search: str | None, run: str, text: str) -> list[Any]:
-    """Return the links to the form's files and to a sweep over its settings."""
+    """Return the links to the form's files and to a sweep over the form's settings."""
     address = page_address("/export/new-run.zip", f"?{urlencode({'run': run, 'setup': text})}")
     zipped = html.A("All files as a zip", href=address, className="text-link", download="new-run.zip")
     onward = Selection.parse(search).with_run(run).with_option("setup", text).search
@@ -417,7 +425,10 @@ def _links(search: str | None, run: str, text: str) -> list[Any]:
 
 
 def _findings(found: list[Finding], changed: list[str] | None) -> Any:
-    """Return the findings *found*, and the changes *changed*, which are unknown while a field is invalid."""
+    """Return the list of findings and of changes to the presets.
+
+    *changed* is None while a field is invalid, because the changes are then unknown.
+    """
     lines = [
         dmc.Group([
             dmc.Badge(item.severity, color=_COLOURS[item.severity], variant="light", className="level"),
@@ -444,8 +455,8 @@ def _register_buttons(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )
     def act(clicks: list[int | None], form: Any) -> tuple[Any, Any]:
-        """Simulate the form in the fields, or offer its files; the browser's state is not used."""
-        del form  # read from the context, with its ids
+        """Start the simulation of the form, or download a file; the form is read and checked again."""
+        del form  # `_read` takes the form with the ids of its fields from the callback context
         if not any(clicks):
             return no_update, no_update
         read, findings = _read(view)

@@ -1,4 +1,4 @@
-"""Critical path page: the segments that sum to the step, what if one were faster, and slack."""
+"""Critical path page: the segments that add up to the step, what-if simulations, and slack."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _SLACK_NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*."""
+    """Return the Critical path page for *run*."""
     segments = segment_table(run.path)
     rows = (
         segments if len(segments) <= MOST_ROWS else segments.nlargest(MOST_ROWS, "duration_ns").sort_index()
@@ -108,11 +108,11 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 html.Div(_breakdown(run, by, scheme), id="breakdown"),
             ),
             what_if_card(run, selection),
-            # A callback fills this in, as it reads the traces.
+            # A callback fills in the host calls of the path, as reading the traces is slow.
             html.Div(id="path-stacks"),
             table_card("Segments", "segments", rows, _COLUMNS, scheme, query={"run": run.info.id}, note=note,
                        most=560, selects=True, row_id="segment"),
-            # A callback fills this in, as slack takes a while.
+            # A callback fills in the slack, which takes long to compute.
             html.Div(id="slack"),
         ],
         gap="md",
@@ -169,7 +169,7 @@ def _breakdown(run: OpenRun, by: str, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the breakdown, and the callbacks that fill in the slower parts."""
+    """Register the callbacks of the breakdown, of what-if simulations, of slack and of the selected row."""
     register_what_if(app, view, PATH)
 
     @app.callback(
@@ -205,7 +205,7 @@ def _selected_row(view: StudyView, selection: dict[str, Any], shown: list[dict[s
     return {"ids": [row]}, {"rowId": row, "rowPosition": "middle"}
 
 
-# The first choice depends on the run.
+# The default change depends on the run, so callbacks match any default.
 _TIMES, _CHANGE = option_id("times", "2"), {"option": "change", "default": ALL}
 _NOTE = (
     "Simulates the step again, so whatever becomes critical next is counted. Times as fast: 2 halves "
@@ -221,7 +221,7 @@ _GAINS = [
 
 
 def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
-    """Return the card for *run*: the change, its factor, and its gain."""
+    """Return the what-if card for *run*: the change, its factor, and the gain in step time."""
     traits = about_backend(run.info.backend)
     if not traits.quick:
         text = (
@@ -255,7 +255,7 @@ def what_if_card(run: OpenRun, selection: Selection) -> dmc.Paper:
 
 
 def _options(run: OpenRun, rank: int, node_id: int) -> list[dict[str, Any]]:
-    """Return the possible changes in groups of a list; the waits of the selected node come first."""
+    """Return the possible what-if changes in groups; the waits of the selected node come first."""
     groups: dict[str, list[dict[str, str]]] = {}
     titles = {"edge": "Waits of the selected node", "operator": "Operators", "module": "Modules",
               "kind": "Host", "collective": "Collectives", "link": "Links", "machine": "Machine"}  # fmt: skip
@@ -279,7 +279,7 @@ def _answer(run: OpenRun, target: Target, times: float) -> Any:
 
 
 def register_what_if(app: Dash, view: StudyView, path: str) -> None:
-    """Register the two buttons of the page *path*, each disabled while it simulates."""
+    """Register the what-if buttons of the page *path*; a button is disabled while its simulation runs."""
 
     @app.callback(
         Output(_TIMES, "error"), Output("what-if-go", "disabled"),
@@ -287,7 +287,7 @@ def register_what_if(app: Dash, view: StudyView, path: str) -> None:
         Input(_CHANGE, "value"), prevent_initial_call=True,
     )  # fmt: skip
     def examine(times: Any, _key: Any) -> tuple[str, bool, Any]:
-        """Show the field's error; the answer to an earlier request is removed."""
+        """Show the error of the field "times as fast", and remove the answer to an earlier request."""
         reading = TIMES.read(times)
         if reading.problem:
             answer = dmc.Text(f"No answer: {reading.problem}", size="sm", mt="sm")

@@ -1,4 +1,4 @@
-"""Graph page: the neighbours of a node, or the graph of modules, phases, streams or ranks; its drawing."""
+"""Graph page: draw the neighbours of a node, or a graph folded by module, phase, stream or rank."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ _FITTED = {"name": "preset", "fit": True, "padding": 30}
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*, centred on the selected node or the path's longest segment."""
+    """Return the Graph page for *run*, centred on the selected node or the path's longest segment."""
     drawing = draw(run, selection)
-    # The "responsive" mode of the component throws after the graph is removed. 20_graph.js fits the drawing;
-    # the component would fit it again 100 ms later, under the pointer of the user.
+    # The "responsive" mode of the component throws after the graph is removed. 20_graph.js fits the drawing
+    # to its area. The component would fit the drawing again 100 ms later, under the pointer of the user.
     drawn = cyto.Cytoscape(
         id="graph", elements=drawing.elements, layout=_FITTED, style={"width": "100%", "height": "100%"},
         stylesheet=stylesheet(scheme), minZoom=0.1, maxZoom=3, responsive=False,
@@ -87,7 +87,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _notices(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return a notice on requests in the address that cannot be drawn, with the replacement."""
+    """Return notices on requests in the address that cannot be drawn, and on the drawn replacements."""
     texts = []
     if not has_selected(run, selection):
         texts.append(
@@ -109,7 +109,7 @@ def _notices(run: OpenRun, selection: Selection) -> list[Any]:
 
 
 def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
-    """Return the facts of the focus, and its neighbours as links that select them."""
+    """Return the facts of the focused node, links that select its neighbours, and export links."""
     rank, _ = focus_of(run, selection)
     parts: list[Any] = [details_list(drawing.details)]
     for title, before in (("Waits for", True), ("Awaited by", False)):
@@ -126,7 +126,7 @@ def _side(run: OpenRun, selection: Selection, drawing: Drawing) -> list[Any]:
 
 
 def _opener(selection: Selection, node: int) -> Any:
-    """Return a link that adds or removes the neighbours of *node*."""
+    """Return a link that adds the neighbours of *node* to the drawing or removes the neighbours."""
     opened = opened_nodes(selection.option("open"))
     rest = [each for each in opened if each != node] if node in opened else [*opened, node]
     search = selection.with_option("open", ",".join(map(str, rest))).search
@@ -134,7 +134,7 @@ def _opener(selection: Selection, node: int) -> Any:
 
 
 def _exports(run: OpenRun, selection: Selection) -> list[Any]:
-    """Return links that export the drawing."""
+    """Return links that export the nodes and the edges of the drawing."""
     rank, node = focus_of(run, selection)
     asked = {"run": run.info.id, "rank": str(rank), "node": str(node)}
     asked |= {name: value for name in ("fold", "hops", "edges", "open") if (value := selection.option(name))}
@@ -170,7 +170,7 @@ def _asked_hops(selection: Selection) -> int | str:
 
 
 def _hops_style(fold: str) -> dict[str, str]:
-    """Return the style of the field of hops, which is hidden for folded graphs."""
+    """Return the style of the field for the number of hops, which is hidden for folded graphs."""
     return {} if fold == "nodes" else {"display": "none"}
 
 
@@ -187,7 +187,7 @@ def _edge_legend() -> html.Div:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Draw the graph of the address; 20_graph.js selects the node that is clicked."""
+    """Register the callback that draws the graph of the address; 20_graph.js selects clicked nodes."""
 
     @app.callback(
         Output("graph", "elements"), Output("graph-title", "children"), Output("graph-details", "children"),
@@ -196,7 +196,7 @@ def register(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def redraw(search: str | None, pathname: str | None, run: str | None) -> Any:
-        # A page that is being left must not draw its graph again.
+        # The address may already be that of another page, which has no graph to draw.
         if not run or not (pathname or "").endswith(PATH):
             return (no_update,) * 5
         shown, selection = view.open(run), Selection.parse(search)
@@ -225,7 +225,10 @@ _FEW_EDGES = 30
 
 @dataclass(frozen=True)
 class Drawing:
-    """Cytoscape's *elements*, a *title*, (label, text) pairs about the focus, and its neighbours."""
+    """Drawing of a graph: Cytoscape *elements*, a *title*, and *details* and *neighbours* of the focus.
+
+    *details* are (label, text) pairs.
+    """
 
     elements: list[dict[str, Any]]
     title: str
@@ -234,7 +237,7 @@ class Drawing:
 
 
 def draw(run: OpenRun, selection: Selection) -> Drawing:
-    """Return the drawing for *selection*: a node's neighbourhood, or a folded graph."""
+    """Return the drawing that *selection* requests: a node's neighbourhood, or a folded graph."""
     rank, focus = focus_of(run, selection)
     node = run.node(rank, focus)
     if node is None:
@@ -283,7 +286,10 @@ def _around(run: OpenRun, node: dict[str, Any], edges: pd.DataFrame, hops: int, 
 def _late_peer(
     run: OpenRun, node: dict[str, Any], drawn: pd.DataFrame, middle: pd.Series
 ) -> list[dict[str, Any]]:
-    """Return the last rank to arrive at the focus' communication, with an edge; empty for its own rank."""
+    """Return the node of the rank that arrived last at the focus' communication, and an edge to the focus.
+
+    The list is empty if the last rank is the focus' own rank.
+    """
     rank, focus = int(node["rank"]), int(node["node_id"])
     other, its_node = int(node["origin_rank"]), int(node["origin_node"])
     peer = run.node(other, its_node) if other != rank else None
@@ -449,7 +455,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
                 "text-background-opacity": 0.85,
             },
         },
-        # Every second column has its names above its nodes, so that names have the room of two columns.
+        # Every second column shows names above its nodes, so that a name has the width of two columns.
         {"selector": ".above", "style": {"text-valign": "top", "text-margin-y": -4}},
         {"selector": ".opened", "style": {"shape": "round-octagon"}},
         {"selector": "node.path", "style": {"border-width": 3, "border-color": PATH_COLOUR}},
@@ -458,7 +464,7 @@ def stylesheet(scheme: str) -> list[dict[str, Any]]:
         {"selector": ".peer", "style": {"border-width": 2, "border-style": "dashed",
                                         "border-color": PATH_COLOUR}},
         {"selector": ".focus", "style": focus},
-        # assets/20_graph.js chooses names and sizes by the zoom.
+        # assets/20_graph.js hides names and changes font sizes depending on the zoom.
         {"selector": ".quiet", "style": {"text-opacity": 0, "text-background-opacity": 0}},
         {"selector": ".focus.path", "style": {"border-color": PATH_COLOUR}},
     ]  # fmt: skip

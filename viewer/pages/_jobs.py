@@ -1,4 +1,4 @@
-"""The list of a study's jobs on several pages: progress, log, and a button to stop each."""
+"""Show the list of a study's jobs on several pages, with progress, logs and buttons that cancel jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLL_MS = 700
 _COLOURS = {"queued": "gray", "running": "blue", "done": "green", "failed": "red", "cancelled": "yellow"}
 _MOST_SHOWN = 30
 _UNSPOKEN = {"aria-live": "off"}
-_NEARLY = 0.98  # largest share of a bar while the rest is unknown
+_NEARLY = 0.98  # largest share that a progress bar shows while the remaining time is unknown
 _WHOLE = {
     "simulation": "ranks finished",
     "sweep": "points done",
@@ -32,7 +32,7 @@ _WHOLE = {
 
 
 def jobs_card(title: str) -> dmc.Paper:
-    """Return the list of jobs, which updates itself; a page may have one."""
+    """Return the card with the list of jobs, which updates regularly; a page may have one list of jobs."""
     return card(
         title,
         dcc.Store(id="jobs-seen"),
@@ -46,7 +46,7 @@ def jobs_card(title: str) -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the list for every page that has one."""
+    """Register the callbacks that update the list of jobs, cancel jobs and show logs."""
     jobs = JobStore(view.study)
 
     @app.callback(
@@ -54,14 +54,14 @@ def register(app: Dash, view: StudyView) -> None:
         Input("jobs-clock", "n_intervals"), Input("job-asked", "data"), State("jobs-seen", "data"),
     )  # fmt: skip
     def look(_ticks: int | None, asked: Any, seen: Any) -> tuple[Any, Any, Any]:
-        """Show the progress of every job; a click requests one to stop."""
+        """Show the progress of every job, and cancel the job whose button Cancel was clicked."""
         if ctx.triggered_id == "job-asked" and asked and asked["action"] == "cancel":
             jobs.cancel(int(asked["job"]))
         try:
             jobs.resume()
             listed = jobs.jobs()[::-1]
         except ChakrascopeError as error:
-            # Shown in the list, as each poll would add a notification.
+            # The list shows the error, as a notification would be added at each poll.
             return dmc.Alert(error.message, color="red", variant="light"), no_update, no_update
         state = [[job.id, job.state] for job in listed]
         moved = {str(job.id): [job.done, job.simulated_ns] for job in listed if job.is_active}
@@ -74,7 +74,7 @@ def register(app: Dash, view: StudyView) -> None:
         if isinstance(seen, dict) and state == seen.get("state"):
             for number, lasted in clocks.items():
                 set_props({"job": int(number), "part": "lasted"}, {"children": lasted})
-            # Only changed parts are drawn again, so that buttons and the focus stay.
+            # Only changed progress is drawn again, so that buttons keep the keyboard focus.
             for job in listed[:_MOST_SHOWN]:
                 if job.is_active and moved[str(job.id)] != seen["moved"].get(str(job.id)):
                     _show_progress(job, lengths.get(job.workload, 0))
@@ -86,7 +86,7 @@ def register(app: Dash, view: StudyView) -> None:
         Input("job-asked", "data"), prevent_initial_call=True,
     )  # fmt: skip
     def show_log(asked: Any) -> tuple[Any, Any, Any]:
-        """Show the end of a job's output."""
+        """Show the last lines of a job's log in a dialogue."""
         if not asked or asked["action"] != "log":
             return no_update, no_update, no_update
         number = int(asked["job"])
@@ -94,7 +94,7 @@ def register(app: Dash, view: StudyView) -> None:
 
 
 def _lengths(runs: Sequence[RunInfo]) -> dict[str, int]:
-    """Return the approximate step time (ns) of each workload: that of its newest run."""
+    """Return the step time in ns of the newest run of each workload."""
     return {info.workload: info.makespan_ns for info in runs}
 
 
@@ -105,10 +105,10 @@ def _show_progress(job: Job, length_ns: int) -> None:
 
 
 def job_list(jobs: Sequence[Job], known_runs: set[str], lengths: Mapping[str, int] | None = None) -> Any:
-    """Return one panel per job, the newest first.
+    """Return one panel per job, for *jobs* with the newest job first.
 
-    *known_runs* are the ids of the runs that still exist, *lengths* the approximate step times of
-    workloads.
+    *known_runs* are the ids of the runs that still exist. *lengths* are the approximate step times of
+    workloads in ns.
     """
     if not jobs:
         return empty(
@@ -127,7 +127,7 @@ def _job(job: Job, known_runs: set[str], length_ns: int) -> dmc.Paper:
         dmc.Badge(job.state, color=_COLOURS.get(job.state, "gray"), variant="light"),
         dmc.Text(_name(job), fw=600, size="sm", className="finding"),
         dmc.Text(started, size="xs", c="dimmed"),
-        # Screen readers should not announce this text, which changes every second.
+        # Screen readers should not announce the elapsed time, which changes every second.
         dmc.Text(_lasted(job), size="xs", c="dimmed", id={"job": job.id, "part": "lasted"}, **_UNSPOKEN),
         _button("Log", "log", job),
     ]
@@ -159,7 +159,7 @@ def _lasted(job: Job) -> str:
     if not job.started:
         return ""
     lasted = (job.ended or time.time()) - job.started
-    # Whole seconds while the job runs, so that the digits stay readable.
+    # The time of a running job is rounded down to whole seconds, so that the digits stay readable.
     return duration_text(1e9 * lasted) if job.ended else f"{int(lasted):,} s so far"
 
 
@@ -169,12 +169,12 @@ def _button(text: str, action: str, job: Job) -> dmc.Button:
 
 
 def _result(job: Job, known_runs: set[str]) -> list[Any]:
-    """Return the link to the result of a finished job, if it still exists."""
+    """Return the link to the result of a finished job; empty if the result no longer exists."""
     if job.kind == "simulation" and job.experiment in known_runs:
         address = page_address("/", Selection(job.experiment).search)
         return [dcc.Link("Open the result", href=address, className="text-link")]
     if job.kind == "import":
-        # The message names the new workload, whose name differs from the requested one if that was taken.
+        # The message names the new workload. If the requested name was taken, the workload got another name.
         made = job.message.partition("'")[2].rpartition("'")[0] or job.workload
         search = Selection().with_option("setup", form_of_workload(made)).search
         return [dcc.Link("Simulate it", href=page_address("/new-run", search), className="text-link")]
@@ -182,10 +182,10 @@ def _result(job: Job, known_runs: set[str]) -> list[Any]:
 
 
 def _progress(job: Job, length_ns: int) -> tuple[float, str]:
-    """Return the finished share of *job*, from 0 to 1, and as text in its unit.
+    """Return the finished share of *job*, from 0 to 1, and the progress as text.
 
-    Ranks finish together at the end of a simulation, so its progress is the simulated time over the
-    step time of an earlier run, *length_ns* (0: unknown).
+    Ranks finish together at the end of a simulation. The progress of a simulation is thus the simulated time
+    divided by *length_ns*, the step time of an earlier run (0: unknown).
     """
     if job.state == "queued":
         return 0.0, "Waiting for its turn: a study runs one job at a time."

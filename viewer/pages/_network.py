@@ -1,4 +1,4 @@
-"""Network page: collectives and their programs, links with their load, and the fit of the calibration."""
+"""Network page: show collectives, their programs, the load of links, and the fit of the calibration."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _LINKS = [
 ]
 
 
-# Columns of packet-level backends only.
+# Columns of the table of links that only packet-level backends fill.
 _LOSSES = [
     column("drops", "Dropped", "count"),
     column("marks", "Marked", "count"),
@@ -83,7 +83,7 @@ _TRAFFIC = {"busy_ns": "Busy time", "bytes": "Bytes", "flows": "Bytes, end to en
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*."""
+    """Return the Network page for *run*."""
     del selection
     query = {"run": run.info.id}
     return dmc.Stack(
@@ -118,7 +118,7 @@ def _verdict(run: OpenRun) -> str:
 
 
 def _failures(run: OpenRun) -> list[Any]:
-    """Return the failures of the network; links that are down are in no table."""
+    """Return a notice on the failures of the network; the table of links lacks links that are down."""
     failures = [text for _, text in failures_of(run.result)]
     if not failures:
         return []
@@ -189,7 +189,7 @@ def _matrix(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _traffic(run: OpenRun, of: str, scheme: str) -> list[Any]:
-    """Return the traffic matrix, and links that export it."""
+    """Return the chart of the traffic between ranks, and links that export its table."""
     loads = None if of == "flows" else switch_loads(run.result)
     if loads is not None:
         return [graph(loads_bar(loads, of, scheme)), export_links("loads", run=run.info.id)]
@@ -224,7 +224,7 @@ def _dimensions(run: OpenRun, links: Any) -> dmc.Paper:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the choice of the matrix's figure."""
+    """Register the choice of the traffic figure, and the callbacks of collective programs."""
     register_programs(app, view)
 
     @app.callback(
@@ -255,7 +255,7 @@ _COLUMNS = [
 
 
 def calibration_cards(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the cards for the calibration of *run*'s network; empty without one."""
+    """Return the cards about the calibration of *run*'s network; empty if the network was not fitted."""
     fitted = fitted_network(run.result.provenance)
     if fitted is None:
         return []
@@ -286,7 +286,7 @@ def _said(title: str, sentences: tuple[str, ...]) -> list[Any]:
     return [dmc.Text(title, fw=600, size="sm", mt="xs"), dmc.Text(items, size="sm")]
 
 
-# Larger programs take too long for a page.
+# Most ops of a program that a page draws; larger programs take too long.
 _MOST_OPS = 30_000
 _PROGRAM_NOTE = (
     "What ran instead of a built-in algorithm. A step: messages that wait only for those of earlier steps, "
@@ -295,7 +295,10 @@ _PROGRAM_NOTE = (
 
 
 def programs_card(run: OpenRun) -> list[Any]:
-    """Return the card, which is filled after the page, as programs are proved again when they are read."""
+    """Return the card of collective programs, or an empty list if *run* has no programs.
+
+    A callback fills the card after the page, as reading the programs proves their correctness again.
+    """
     if not run.has_programs:
         return []
     waiting = html.Div(empty("Reading the programs …"), id="programs")
@@ -303,7 +306,7 @@ def programs_card(run: OpenRun) -> list[Any]:
 
 
 def register_programs(app: Dash, view: StudyView) -> None:
-    """Register the list of a run's programs, and the choice of one."""
+    """Register the callbacks that list a run's collective programs and draw the selected program."""
 
     @app.callback(
         Output("programs", "children"),
@@ -312,7 +315,7 @@ def register_programs(app: Dash, view: StudyView) -> None:
         State("dark", "checked"),
     )
     def programs(identity: str, run: str, dark: bool) -> Any:
-        del identity  # triggers once, when the card is drawn
+        del identity  # the constant id triggers the callback once, when the card is drawn
         return _chooser(view.open(run), _scheme(dark))
 
     @app.callback(
@@ -330,7 +333,7 @@ def _scheme(dark: bool) -> str:
 
 
 def _uses(run: OpenRun) -> list[tuple[Demand, Program]]:
-    """Return the collectives of *run* that used programs, the largest of each kind first."""
+    """Return the collectives of *run* that used programs, in each kind the largest collective first."""
     return sorted(
         run.programs.items(), key=lambda use: (use[0].collective, -use[0].ranks, -use[0].size_bytes)
     )
@@ -356,7 +359,7 @@ def _chooser(run: OpenRun, scheme: str) -> Any:
 
 
 def _drawn(demand: Demand, program: Program, scheme: str) -> list[Any]:
-    """Return the figures of a program and its plot."""
+    """Return the figures and the charts of a program, or a notice if the program has too many ops."""
     ops = program_ops(program, demand.size_bytes)
     if ops > _MOST_OPS:
         text = (

@@ -1,4 +1,4 @@
-"""Operators page: each operator and its rates, below the roofline of its chip."""
+"""Operators page: show the time and the rates of each operator below the roofline of its chip."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ROOFLINE_NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*."""
+    """Return the Operators page for *run*."""
     del selection
     table = TABLES["operators"](run)
     if table.empty:
@@ -53,7 +53,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
         return dmc.Stack([page_title(TITLE, _ABOUT), card("Roofline", empty(text))], gap="md")
     rows = joined_operators(table)
     points = roofline_points(rows)
-    # Only missing floats become null in JSON.
+    # Columns with missing values must be floats, as only missing floats become null in JSON.
     rows = rows.astype({"flops": "float64", "size_bytes": "float64"})
     drawn: Any = empty("No operator has a model and recorded shapes: capture with record_shapes=True.")
     if len(points):
@@ -73,14 +73,14 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the link from a point to the timeline."""
+    """Register the callback that opens the timeline when a point of the roofline is clicked."""
 
     @app.callback(
         Input("roofline", "clickData"), State("run", "data"), State("url", "search"),
         prevent_initial_call=True,
     )  # fmt: skip
     def open_call(clicked: dict[str, Any] | None, run: str, search: str | None) -> None:
-        """Show the longest call of a point on the timeline."""
+        """Show the longest call of the clicked operator on the timeline."""
         if not clicked or "customdata" not in clicked["points"][0]:
             return
         shown = view.open(run)

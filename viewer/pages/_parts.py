@@ -1,4 +1,4 @@
-"""Pieces that several pages share: cards, tables, the header's search, editors of notes, progress of work."""
+"""Build the parts that several pages share: cards, tables, node search, note editors and progress bars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DARK_GRID = {
     "function": "themeQuartz.withParams({backgroundColor: '#242424', foregroundColor: '#d5dbe1', "
     "headerBackgroundColor: '#2e2e2e', borderColor: '#424242', browserColorScheme: 'dark'})"
 }
-# Properties of the button of a page that Ctrl+Enter presses (assets/05_pages.js).
+# Properties of the page's button that Ctrl+Enter presses, see assets/05_pages.js.
 BY_CTRL_ENTER = {"aria-keyshortcuts": "Control+Enter"}
 SINGLE_ROW = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
 
@@ -51,9 +51,9 @@ _MOST_NAME = 120
 
 
 def page_title(title: str, about: str, *tools: Any) -> html.Div:
-    """Return the heading of a page, and *about* the page: its content and the next step.
+    """Return the heading of a page with the text *about* the page's content and the next step.
 
-    *tools* are at the right of the heading.
+    *tools* are placed at the right of the heading.
     """
     heading: Any = dmc.Title(title, order=2)
     if tools:
@@ -69,9 +69,9 @@ def card(
     order: int = 3,
     **properties: Any,
 ) -> dmc.Paper:
-    """Return a titled panel; *note* explains it in small print, *exports* are links to its data.
+    """Return a panel with a title, an explanatory *note* in small print, and *exports*, links to its data.
 
-    *order* is the level of its heading: 2 where it is all of a page.
+    *order* is the level of the panel's heading: 2 if the panel is the whole page.
     """
     heading: list[Any] = [dmc.Title(title, order=order, size="h5", mb=4)]
     if exports is not None:
@@ -82,7 +82,7 @@ def card(
 
 
 def ignored_notice(ignored: Sequence[str]) -> Any:
-    """Return a notice on *ignored* parts of an address, if any."""
+    """Return a notice on the *ignored* parts of an address, or None if no part was ignored."""
     if not ignored:
         return None
     text = " ".join(ignored) + " Those values are replaced by the presets'."
@@ -90,7 +90,7 @@ def ignored_notice(ignored: Sequence[str]) -> Any:
 
 
 def begun_notice(begun: Begun) -> Any:
-    """Return a notice on the run from which a form begins, and its settings that the form cannot hold."""
+    """Return a notice on the run whose settings fill a form, and on settings that the form cannot hold."""
     if not begun.of:
         return None
     return dmc.Text(
@@ -100,12 +100,12 @@ def begun_notice(begun: Begun) -> Any:
 
 
 def empty(text: str) -> dmc.Text:
-    """Return the placeholder of empty content; *text* has the reason and the next step."""
+    """Return the placeholder of empty content; *text* gives the reason and the next step."""
     return dmc.Text(text, size="sm", c="dimmed", className="empty")
 
 
 def kind_legend(kinds: Iterable[str] = KINDS) -> html.Div:
-    """Return the legend of *kinds*."""
+    """Return the colour legend for *kinds* of work."""
     shown = set(kinds)
     return html.Div(
         [
@@ -125,9 +125,9 @@ def details_list(pairs: list[tuple[str, str]]) -> html.Dl:
 
 
 def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
-    """Return the handle that sets the size of the following element *pane*; *across*: its height.
+    """Return the handle that sets the width of the following element *pane*, or with *across* its height.
 
-    Pointer and keys work by assets/05_pages.js.
+    assets/05_pages.js handles the pointer and the keys.
     """
     aria = {"controls": pane, "label": label, "orientation": "horizontal" if across else "vertical"}
     aria |= {"valuenow": "50", "valuemin": "0", "valuemax": "100"}
@@ -137,7 +137,7 @@ def separator(pane: str, label: str, *, across: bool = False) -> html.Div:
 
 
 def no_workload(search: str) -> dmc.Paper:
-    """Return the content of a page for a study without a workload: how to create one."""
+    """Return the instructions to create a workload, for the pages of a study without workloads."""
     code = "chakrascope trace -o STUDY -- torchrun --nproc-per-node 2 train.py\nchakrascope convert STUDY"
     return card(
         "This study has no workload yet",
@@ -149,20 +149,20 @@ def no_workload(search: str) -> dmc.Paper:
 
 
 def link_to(text: str, path: str, search: str) -> dcc.Link:
-    """Return a link to another page that carries the selection along."""
+    """Return a link to another page that keeps the selection *search*."""
     return dcc.Link(text, href=page_address(path, search), className="text-link")
 
 
 def page_address(path: str, search: str) -> str:
-    """Return the address of a page of the same study, as seen from any of its pages.
+    """Return the address of a page relative to any other page of the same study.
 
-    It is relative, as the viewer serves each study below a separate path.
+    The address is relative because the viewer serves each study below a separate path.
     """
     return f".{path}{search}"
 
 
 def export_links(name: str, **query: str) -> html.Span:
-    """Return links that download the whole table *name* (see queries.tables) of a run."""
+    """Return links that download the whole table *name* of a run as CSV and as Parquet."""
     asked = urlencode(query)
     links: list[Any] = []
     for label, extension in (("CSV", "csv"), ("Parquet", "parquet")):
@@ -180,7 +180,7 @@ def column(field: str, name: str, unit: str = "", **more: Any) -> dict[str, Any]
 
 
 def kind_column(field: str = "kind") -> dict[str, Any]:
-    """Return a column of kinds of work, with the names in the legends."""
+    """Return a column of kinds of work, which shows the same names of kinds as the legends."""
     return {"field": field, "headerName": "Kind", "minWidth": 168, "maxWidth": 176, "refData": KIND_LABELS}
 
 
@@ -190,7 +190,7 @@ def text_column(field: str, name: str, **more: Any) -> dict[str, Any]:
 
 
 def wrapped_column(field: str, name: str, **more: Any) -> dict[str, Any]:
-    """Return a column of names that wrap."""
+    """Return a column of names that wrap to several lines."""
     return text_column(field, name, wrapText=True, autoHeight=True, cellClass="wrapped", **more)
 
 
@@ -242,11 +242,11 @@ def table_card(
     tall: int = 32,
     whole: bool = False,
 ) -> dmc.Paper:
-    """Return a panel with the table *name* of queries.tables and links that export it whole.
+    """Return a panel with the table *name*, and links that export all rows of the table.
 
-    It is as high as its rows, of *tall* pixels each, at most *most* pixels. With *selects*, a row selects the
-    node in its columns ``rank`` and ``node_id``; *row_id* is the column that identifies rows. With *whole*,
-    few rows are shown at full height, for texts of several lines.
+    The table is as high as its rows of *tall* pixels, but at most *most* pixels high. With *selects*, a
+    click on a row selects the node in the columns ``rank`` and ``node_id``. *row_id* is the column that
+    identifies rows. With *whole*, a table of at most 8 rows has the full height of its texts.
     """
     options: dict[str, Any] = {"height": fitting(len(rows), most, tall)}
     if whole and len(rows) <= _MOST_WHOLE:
@@ -261,7 +261,8 @@ def table_card(
     parts: list[Any] = [dmc.Group([head, export_links(name, **query)], justify="space-between", mb=4)]
     if note:
         parts.append(dmc.Text(note, size="sm", c="dimmed", mb=8))
-    # Callbacks match a selecting table by a pattern id; its panel has a plain id, for style and tests.
+    # Callbacks match a table that selects nodes by a pattern id.
+    # The panel around the table has a plain id for style and tests.
     identity = table_id(name) if selects else f"{name}-table"
     named = {"id": f"{name}-table"} if selects else {}
     parts.append(
@@ -273,12 +274,12 @@ def table_card(
 
 
 def _filled(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return those *columns* that are not empty in all *rows*."""
+    """Return the *columns* with at least one non-empty value in *rows*."""
     return [one for one in columns if one["field"] not in rows or any(rows[one["field"]].astype(str) != "")]
 
 
 def _fine(columns: list[dict[str, Any]], rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the *columns*, with times to the nanosecond if *rows* are from a short run."""
+    """Return the *columns*; instants show nanoseconds if the times in *rows* are below 10 ms."""
     made = []
     for one in columns:
         is_instant = one.get("valueFormatter") == {"function": f"{_FORMATS['instant']}(params.value)"}
@@ -295,12 +296,12 @@ def rows_table(head: Sequence[str], rows: Sequence[Sequence[Any]], **properties:
 
 
 def fitting(rows: int, most: int, tall: int = 32) -> str:
-    """Return the height that shows *rows* rows of a table, each *tall* pixels high, at most *most* pixels."""
+    """Return the height of a table with *rows* rows of *tall* pixels, limited to *most* pixels."""
     return f"{min(most, 48 + tall * max(1, rows))}px"
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the first rows for a table, with long texts truncated; the export has them in full."""
+    """Return the first 5,000 of *rows* as records for a table, with long texts truncated."""
     rows = rows.head(MOST_ROWS)
     texts = rows.select_dtypes(include=["object", "string"]).columns
     cut = rows.assign(**{name: pd.Series([*map(_cut, rows[name])], rows.index, object) for name in texts})
@@ -309,12 +310,15 @@ def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _cut(value: Any) -> Any:
-    """Return truncated text; numbers stay numbers for sorting and formatting, even next to missing ones."""
+    """Return a text truncated to 300 characters; other values are returned unchanged."""
     return value[:_MOST_TEXT] if isinstance(value, str) else value
 
 
 def node_search() -> html.Div:
-    """Return the box; assets/03_shell.js implements it, so that typing never waits for a response."""
+    """Return the search box for nodes and modules.
+
+    assets/03_shell.js implements the search, so that typing never waits for a response of the server.
+    """
     field = dmc.TextInput(
         id="node-search",
         placeholder="find a node or module",
@@ -330,7 +334,10 @@ _MOST_TAGS = 20
 
 
 def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
-    """Return the closed dialogue; its parts are called *what* followed by -label, -tags, -note and -save."""
+    """Return the closed dialogue that edits the tags, the note and, if *labelled*, the label of an item.
+
+    The ids of the dialogue's parts are *what* followed by -label, -tags, -note and -save.
+    """
     label = dmc.TextInput(
         id=f"{what}-label",
         label="Label",
@@ -352,7 +359,7 @@ def note_editor(what: str, title: str, *, labelled: bool) -> dmc.Modal:
 
 
 def tag_list(value: Any) -> list[str]:
-    """Return the tags from the browser, including comma-separated ones, without other types than text."""
+    """Return the tags that the browser sent; texts are split at commas, and other types are dropped."""
     texts = [tag for tag in value if isinstance(tag, str)] if isinstance(value, list) else []
     return [tag for text in texts for tag in text.split(",")]
 
@@ -362,13 +369,16 @@ _W = TypeVar("_W", bound=Work)
 
 
 def progress_parts(name: str, label: str) -> list[Any]:
-    """Return the progress bar of the work *name*, hidden while there is none; *label* describes it."""
+    """Return the progress bar of the work *name*, which is hidden while no work is in progress.
+
+    *label* describes the progress bar to screen readers.
+    """
     bar = dmc.Progress(id=f"{name}-bar", value=0, size="sm", **{"aria-label": label})
     text = dmc.Text(id=f"{name}-text", size="sm", **{"aria-live": "polite"})
     cancel = dmc.Button("Cancel", id=f"{name}-cancel", variant="default", size="compact-sm")
     moving = [bar, dmc.Group([text, cancel], justify="space-between", mt="xs")]
     return [
-        # Identifies the page, so that Cancel ends only the work of this page.
+        # The random id identifies the page in the browser, so that Cancel ends only the work of this page.
         dcc.Store(id=f"{name}-page", data=uuid.uuid4().hex),
         dcc.Interval(id=f"{name}-clock", interval=_LOOK_MS, disabled=True),
         html.Div(html.Div(moving, id=f"{name}-moving", hidden=True), id=f"{name}-working", hidden=True),
@@ -376,7 +386,10 @@ def progress_parts(name: str, label: str) -> list[Any]:
 
 
 def while_working(name: str) -> list[tuple[Output, Any, Any]]:
-    """Return the ``running`` of the callback that does the work *name*: button, clock and bar."""
+    """Return the ``running`` argument of the callback that does the work *name*.
+
+    While the callback runs, the button shows progress, the clock ticks, and the progress bar is visible.
+    """
     return [
         (Output(f"{name}-go", "loading"), True, False),
         (Output(f"{name}-clock", "disabled"), False, True),
@@ -385,7 +398,7 @@ def while_working(name: str) -> list[tuple[Output, Any, Any]]:
 
 
 class Works(Generic[_W]):
-    """The work in progress, by the page that waits for it."""
+    """Work in progress, by the id of the page that waits for the work."""
 
     def __init__(self) -> None:
         self._by_page: dict[str, _W] = {}
@@ -406,12 +419,12 @@ class Works(Generic[_W]):
                     del self._by_page[page]
 
     def get(self, page: str) -> _W | None:
-        """Return the work for *page*, if there is any."""
+        """Return the work in progress for *page*, or None."""
         with self._lock:
             return self._by_page.get(page)
 
     def register(self, app: Dash, name: str) -> None:
-        """Register the bar and the button of `progress_parts` for *name*."""
+        """Register the progress bar and the button Cancel of `progress_parts` for the work *name*."""
 
         @app.callback(
             Output(f"{name}-bar", "value"), Output(f"{name}-text", "children"),

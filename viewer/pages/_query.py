@@ -1,4 +1,4 @@
-"""Query page: SQL queries of the run shown, with examples."""
+"""Query page: answer SQL queries of the current run, and offer examples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_EXPORTED = 100_000
 _TIMEOUT_S = 30.0
 _ABOUT = "Answers from the tables of the run in the header, in SQL. Start from an example, then press Run."
 _AT_ONCE = 2
-# Columns of instants; all other columns of times are durations.
+# Names of columns that hold instants; all other columns of times hold durations.
 _INSTANTS = ("start_ns", "end_ns")
 _NOTE = (
     "One SELECT over the tables below (DuckDB's SQL). Nothing is written, and a query reaches neither files "
@@ -37,7 +37,7 @@ _NOTE = (
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*; the query is stored in the address."""
+    """Return the Query page for *run*; the address stores the query."""
     asked = selection.option("sql")
     examples = [{"value": title, "label": title} for title in SQL_EXAMPLES]
     return dmc.Stack(
@@ -56,7 +56,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                 ], mt="sm"),
                 note=_NOTE,
             ),
-            # Identifies the page, so that Cancel ends only the query of this page.
+            # The random id identifies the page in the browser, so that Cancel ends only its own query.
             dcc.Store(id="query-page", data=uuid.uuid4().hex),
             dcc.Store(id="query-answered"),
             html.Div(id="query-answer", **{"aria-live": "polite"}),
@@ -76,7 +76,7 @@ def _tables(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 class _Queries:
-    """The running queries by page; their number is limited, to protect the machine."""
+    """Running queries by page; at most two queries run at once, to protect the machine."""
 
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -84,7 +84,10 @@ class _Queries:
         self._places = threading.BoundedSemaphore(_AT_ONCE)
 
     def ask(self, run: OpenRun, page: str, sql: str, rows: int) -> tuple[pd.DataFrame, bool]:
-        """Return the rows of *sql*, and whether there are more; raises the errors of `query_run`."""
+        """Return the first *rows* rows of *sql*, and whether the answer has more rows.
+
+        Raises `BackendTimeout` if too many queries run, and the errors of `query_run`.
+        """
         if not self._places.acquire(blocking=False):
             raise BackendTimeout(f"{_AT_ONCE} queries run already; cancel one, or wait for it.")
         try:
@@ -103,7 +106,7 @@ class _Queries:
         return watch
 
     def cancel(self, page: str) -> None:
-        """End the query of *page*, if one runs."""
+        """Kill the process of *page*'s query, if a query is running."""
         with self._lock:
             worker = self._running.get(page)
             if worker is not None and worker.poll() is None:
@@ -123,7 +126,7 @@ def _answer(found: pd.DataFrame, more: bool, query: dict[str, str], scheme: str)
 
 
 def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
-    """Return the column *name*, its figures in the unit of the name."""
+    """Return the table column for *name*, formatted in the unit that the name implies."""
     if found[name].dtype.kind not in "iuf":
         return text_column(name, name)
     if name.endswith("_ns"):
@@ -134,7 +137,7 @@ def _column(name: str, found: pd.DataFrame) -> dict[str, Any]:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the examples, the query, its cancellation, and its export."""
+    """Register the callbacks that choose an example, run or cancel a query, and export its answer."""
     queries = _Queries()
 
     @app.callback(Output("query-sql", "value"), Input("query-example", "value"), prevent_initial_call=True)

@@ -1,4 +1,4 @@
-"""Runs page: find, name, open, compare and delete the runs of the study."""
+"""Runs page: find, label, open, compare and delete the runs of the study."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _COLUMNS = [
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page, or the next step if the study has no run."""
+    """Return the Runs page, or instructions to make a run if the study has no run."""
     runs = view.runs()
     if not runs:
         return _nothing(view)
@@ -68,7 +68,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
         "runs-table", rows, _columns(several=several), scheme,
         height=fitting(len(rows), _TABLE_HEIGHT, _TWO_LINES), getRowId="params.data.id",
         quickFilterText=selection.option("find"),
-        # Select all ticks filtered rows only, so that nobody deletes hidden rows.
+        # The box "select all" ticks only filtered rows, so that users do not delete hidden runs.
         rowSelection={"mode": "multiRow", "selectAll": "filtered", "enableClickSelection": True},
         selectionColumnDef={"width": 46, "maxWidth": 46},
     )  # fmt: skip
@@ -81,7 +81,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _columns(*, several: bool) -> list[dict[str, Any]]:
-    """Return the columns; the step's is wide enough for times of *several* steps."""
+    """Return the columns of the table of runs; with *several*, the column Step also fits a step count."""
     return [
         each | {"minWidth": 142, "maxWidth": 160} if several and each["field"] == "makespan_ns" else each
         for each in _COLUMNS
@@ -124,14 +124,14 @@ def _question() -> dmc.Modal:
 
 
 def _chosen(view: StudyView, rows: Any) -> list[RunInfo]:
-    """Return the study's runs with the ids in *rows* from the browser."""
+    """Return the study's runs whose ids are in *rows*, which the browser sent."""
     listed = rows if isinstance(rows, list) else []
     asked = [row.get("id") for row in listed if isinstance(row, dict)]
     return [info for info in view.runs() if info.id in asked]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the filter, the actions on selected runs, and the two dialogues."""
+    """Register the filter of runs, the actions on selected runs, and the dialogues to edit and to delete."""
     _register_table(app, view)
     _register_editor(app, view)
     _register_deletion(app, view)
@@ -140,7 +140,7 @@ def register(app: Dash, view: StudyView) -> None:
 def _register_table(app: Dash, view: StudyView) -> None:
     @app.callback(Output("runs-table", "dashGridOptions"), Input(_FIND, "value"), prevent_initial_call=True)
     def find(text: str | None) -> Any:
-        """Show the rows that contain *text*."""
+        """Filter the table to the runs that contain *text* in any column."""
         options = Patch()
         options["quickFilterText"] = text or ""
         return options
@@ -151,7 +151,7 @@ def _register_table(app: Dash, view: StudyView) -> None:
         Input("runs-table", "selectedRows"),
     )  # fmt: skip
     def tick(rows: Any) -> tuple[bool, bool, bool, str]:
-        """Offer the actions for this number of runs."""
+        """Enable the actions that are possible for the number of selected runs."""
         count = len(_chosen(view, rows))
         too_many = count > compare.MOST_RUNS + 1
         status = f"At most {compare.MOST_RUNS + 1} runs are compared." if too_many else f"{count} ticked"
@@ -178,7 +178,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         Input("runs-edit", "n_clicks"), State("runs-table", "selectedRows"), prevent_initial_call=True,
     )  # fmt: skip
     def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any, Any]:
-        """Open the dialogue for the texts of the selected run."""
+        """Open the dialogue that edits the label, the tags and the note of the selected run."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return (no_update,) * 4
@@ -192,7 +192,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
         State("runs-tags", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, label: Any, note: Any, tags: Any) -> tuple[Any, Any, Any]:
-        """Save them; errors are shown, and the dialogue keeps the input."""
+        """Save the label, the tags and the note of the run; after an error, the dialogue stays open."""
         chosen = _chosen(view, rows)
         if not clicks or len(chosen) != 1:
             return no_update, no_update, no_update
@@ -201,7 +201,7 @@ def _register_editor(app: Dash, view: StudyView) -> None:
 
 
 def _rows(view: StudyView) -> pd.DataFrame:
-    """Return the table of runs, with a column that marks the default run."""
+    """Return the table of runs with a column that marks the default run."""
     rows = run_table(view.runs())
     marked: pd.DataFrame = rows.assign(default=rows["id"] == view.resolve(""))
     return marked
@@ -214,7 +214,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def ask(clicks: int | None, _keep: int | None, rows: Any) -> tuple[Any, Any]:
-        """Name the runs to be deleted."""
+        """Open the dialogue that names the runs to be deleted, or close the dialogue."""
         chosen = _chosen(view, rows)
         if ctx.triggered_id == "runs-keep":
             return False, no_update
@@ -229,7 +229,7 @@ def _register_deletion(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def delete(clicks: int | None, rows: Any, shown: str | None, search: str | None) -> tuple[Any, ...]:
-        """Delete the selected runs; if the current one is among them, the default replaces it."""
+        """Delete the selected runs; if the current run is deleted, the page shows the default run."""
         if not clicks:
             return (no_update,) * 6
         chosen = [info.id for info in _chosen(view, rows)]

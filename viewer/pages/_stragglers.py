@@ -1,4 +1,4 @@
-"""Stragglers page: the workers that slow recorded steps, the causes, and their operations in a step."""
+"""Stragglers page: show the workers that slow recorded steps, the causes, and the operations in a step."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _STEP_NOTE = "Its slowest workers, the slowest on top."
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page, or how to record many steps."""
+    """Return the Stragglers page, or instructions to record many steps."""
     stragglers = stragglers_of(view.study)
     if stragglers is None:
         return dmc.Stack([page_title(TITLE, _ABOUT), _nothing()], gap="md")
@@ -76,7 +76,7 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _step_card(stragglers: Stragglers, selection: Selection, scheme: str) -> Any:
-    """Return the operations of the step in the address, by default the one with the largest slowdown."""
+    """Return the card with the operations of one step: the address's step, or the slowest step."""
     slowest = int(stragglers.layout.steps[stragglers.slowdowns.by_step.argmax()])
     text = selection.option("step")
     step = int(text) if text.isdecimal() else slowest
@@ -103,13 +103,13 @@ def _nothing() -> Any:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Show the worst step of a selected cell."""
+    """Register the callbacks that choose the worst step of a cell and draw the step's operations."""
 
     @app.callback(
         Output(_STEP, "children"), Input("url", "search"), State("dark", "checked"), prevent_initial_call=True
     )
     def show_step(search: str | None, dark: bool) -> Any:
-        """Draw the step in the address."""
+        """Draw the operations of the step that the address names."""
         stragglers = stragglers_of(view.study)
         return stragglers and _step_card(stragglers, Selection.parse(search), "dark" if dark else "light")
 
@@ -117,7 +117,7 @@ def register(app: Dash, view: StudyView) -> None:
         Input(_MAP, "clickData"), State("run", "data"), State("url", "search"), prevent_initial_call=True
     )
     def choose_step(clicked: dict[str, Any] | None, run: str | None, search: str | None) -> None:
-        """Write the worst step of the cell into the address."""
+        """Write the worst step of the clicked cell into the address."""
         stragglers = stragglers_of(view.study)
         if not clicked or stragglers is None:
             return

@@ -1,4 +1,4 @@
-"""Studies page: find, open, describe and create the studies of a folder; outside of any study."""
+"""Studies page: find, open, describe and create the studies of a workspace."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _new_study() -> dmc.Modal:
 
 
 def register(app: Dash, workspace: Workspace) -> None:
-    """Register the page, its filter, its editor and the creation of studies."""
+    """Register the callbacks that list, filter, edit and create studies."""
 
     @app.callback(
         Output("page", "children"), Input("url", "pathname"), Input("dark", "checked"), State("url", "search")
@@ -110,7 +110,7 @@ def register(app: Dash, workspace: Workspace) -> None:
         State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def find(text: str | None, search: str | None) -> tuple[Any, Any]:
-        """Show the rows that contain *text*, and store it in the address."""
+        """Filter the table to the studies that contain *text*, and store the filter in the address."""
         options = Patch()
         options["quickFilterText"] = text or ""
         same = _find_of(search) == (text or "")
@@ -121,7 +121,7 @@ def register(app: Dash, workspace: Workspace) -> None:
 
 
 def _chosen(workspace: Workspace, rows: Any) -> Study | None:
-    """Return the study whose name the browser sent, if the workspace has it."""
+    """Return the study whose name is in the first of *rows*, or None if the workspace lacks the study."""
     row = rows[0] if isinstance(rows, list) and rows else None
     name = row.get("name") if isinstance(row, dict) else None
     return workspace.studies().get(name) if isinstance(name, str) else None
@@ -137,7 +137,7 @@ def _register_editor(app: Dash, workspace: Workspace) -> None:
         Input("study-edit", "n_clicks"), State("studies-table", "selectedRows"), prevent_initial_call=True,
     )  # fmt: skip
     def edit(clicks: int | None, rows: Any) -> tuple[Any, Any, Any]:
-        """Open the dialogue for the texts of the selected study."""
+        """Open the dialogue that edits the tags and the note of the selected study."""
         study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update, no_update
@@ -151,7 +151,7 @@ def _register_editor(app: Dash, workspace: Workspace) -> None:
         State("study-note", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def save(clicks: int | None, rows: Any, tags: Any, note: Any) -> tuple[Any, Any]:
-        """Save them; errors are shown, and the dialogue keeps the input."""
+        """Save the tags and the note of the study; after an error, the dialogue stays open."""
         study = _chosen(workspace, rows)
         if not clicks or study is None:
             return no_update, no_update
@@ -164,7 +164,7 @@ def _register_new(app: Dash, workspace: Workspace) -> None:
         Output("studies-begun", "opened"), Input("studies-new", "n_clicks"), prevent_initial_call=True
     )
     def ask(clicks: int | None) -> Any:
-        """Ask for the name of a new study."""
+        """Open the dialogue that asks for the name of a new study."""
         return True if clicks else no_update
 
     @app.callback(
@@ -174,7 +174,7 @@ def _register_new(app: Dash, workspace: Workspace) -> None:
         State("dark", "checked"), prevent_initial_call=True,
     )  # fmt: skip
     def begin(clicks: int | None, name: Any, search: str | None, dark: bool) -> tuple[Any, Any]:
-        """Create the study and list it."""
+        """Create the study with the entered name, and list the new study."""
         if not clicks:
             return no_update, no_update
         workspace.create(str(name or "").strip())

@@ -1,4 +1,4 @@
-"""Summary page: what bounds the step, in one sentence with its figures."""
+"""Summary page: state the bottleneck of the step in one sentence, with figures and advice."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _CLICK = "Select a bar to see its longest piece on the timeline."
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page for *run*."""
+    """Return the Summary page for *run*."""
     search = selection.with_run(run.info.id).search
     kinds = run.summary.kinds
     return dmc.Stack(
@@ -114,7 +114,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
                     dmc.Text(_ABOUT, size="sm", c="dimmed", className="page-about"),
                 ]
             ),
-            # A callback fills this in, as it replays the measured step.
+            # A callback fills in the deviation from the measurement, which needs a replay of the step.
             html.Div(id="summary-deviation", role="status"),
             _figures(run),
             *_prediction(run),
@@ -135,7 +135,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
             *_qualifiers(run),
             *_contributors(run, scheme, search),
             *_memory(run, scheme),
-            # A callback fills in the tables, so that the first screen is shown earlier.
+            # A callback fills in the tables, so that the top of the page appears earlier.
             html.Div(id="summary-tables"),
             *_ignored(run),
         ],
@@ -144,7 +144,7 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
-    """Return the memory of the fullest rank over the step, if a prediction has it."""
+    """Return the card with the memory of the fullest rank over the step; empty without a prediction."""
     fullest = fullest_curve(run)
     if fullest is None:
         return []
@@ -153,14 +153,14 @@ def _memory(run: OpenRun, scheme: str) -> list[dmc.Paper]:
 
 
 def _figures(run: OpenRun) -> dmc.SimpleGrid:
-    """Return the main figures."""
+    """Return the tiles with the run's main figures: step time, computing share, communication, ranks."""
     info, ranks = run.info, run.summary.ranks
     step = max(1, run.result.makespan_ns)
     exposed, compute = int(ranks["exposed_comm_ns"].max()), float(ranks["compute_ns"].mean())
     worst = int(ranks["rank"].to_numpy()[ranks["exposed_comm_ns"].to_numpy().argmax()])
     steps = captured_steps(run.workload.metadata)
     what = "Step" if steps == 1 else count_text(steps, "step")
-    # Equal ranks may be recorded once.
+    # The result may record only one of several ranks with equal programs.
     executed = max(run.result.num_nodes, int(run.result.provenance.get("nodes_executed", 0)))
     shown = [
         (what, duration_text(run.result.makespan_ns), run_name(info)),
@@ -188,7 +188,7 @@ def _figures(run: OpenRun) -> dmc.SimpleGrid:
 
 
 def _prediction(run: OpenRun) -> list[Any]:
-    """Return the interval of a predicted run, and whether the job fits in memory; empty for other runs."""
+    """Return the card of a predicted run with its interval and memory verdict; empty for other runs."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return []
@@ -207,7 +207,7 @@ def _prediction(run: OpenRun) -> list[Any]:
 
 
 def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
-    """Return what bounds the step by operator and module side by side, and the time of each rank."""
+    """Return the cards of the critical path by operator and by module, and of the time per rank."""
     bars = graph(ranks_bar(run.summary.ranks, scheme), id=bars_id("rank"))
     ranks = card("Time per rank", bars, exports=export_links("ranks", run=run.info.id))
     operators = _bars(run, "operator", scheme, search)
@@ -218,7 +218,10 @@ def _contributors(run: OpenRun, scheme: str, search: str) -> list[Any]:
 
 
 def _layers_later(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the card of layers; for a large run a placeholder, as it reads all nodes the first time."""
+    """Return the card of layers, or for a large run a placeholder that a callback replaces.
+
+    The layers of a large run are slow at their first use, as all nodes are read.
+    """
     if not run.is_large:
         return _layers(run, scheme)
     text = f"Adding up {run.result.num_nodes:,} nodes, which takes a while the first time ..."
@@ -236,9 +239,11 @@ def _layers(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
-    """Return (rank, node) of the longest piece of the critical path of a module (or below it) or operator.
+    """Return (rank, node) of the longest segment of an operator or module on the critical path.
 
-    Without one there, the longest node of the run; (-1, -1) if its nodes do not fit into memory.
+    A module includes its submodules. If the operator or module is not on the critical path, its longest node
+    in the run is returned. (-1, -1) means that the run has no node of the operator or module, or that the
+    nodes do not fit into memory.
     """
     for table, length in (("path", "duration_ns"), ("run", "")):
         try:
@@ -256,7 +261,7 @@ def _longest(run: OpenRun, by: str, name: str) -> tuple[int, int]:
 
 
 def _steps(run: OpenRun, scheme: str) -> list[Any]:
-    """Return the captured steps side by side; empty for a single step."""
+    """Return the cards that compare the captured steps of the run; empty for a single step."""
     if captured_steps(run.workload.metadata) < 2:
         return []
     steps = step_rows(run.workload)
@@ -287,7 +292,7 @@ def _collectives(run: OpenRun, scheme: str) -> list[Any]:
 
 
 def _anomalies(run: OpenRun) -> list[Any]:
-    """Return the anomalies of a run with messages; empty for other runs."""
+    """Return the card of anomalies in a run that records messages; empty for other runs."""
     if run.result.flows.empty:
         return []
     if run.is_large:
@@ -328,7 +333,7 @@ def _advice(run: OpenRun, search: str) -> dmc.Paper:
 
 
 def _cause(item: Advice, search: str) -> Any:
-    """Return the cause of *item* as a link to its longest piece on the timeline."""
+    """Return the cause of *item*, as a link to its longest node on the timeline if the node is known."""
     if item.node_id < 0:
         return item.what
     return link_to(item.what, "/timeline", Selection.parse(search).with_node(item.rank, item.node_id).search)
@@ -366,7 +371,7 @@ def _ranks(run: OpenRun, scheme: str) -> dmc.Paper:
 
 
 def _deviation(run: OpenRun) -> Any:
-    """Return where the simulation differs from the measurement, if it does by much, with the details."""
+    """Return a warning if the simulation differs much from the measurement, with a link to details."""
     if not run.deviation:
         return None
     measured = [
@@ -381,16 +386,16 @@ def _deviation(run: OpenRun) -> Any:
 
 
 def _qualifiers(run: OpenRun) -> list[Any]:
-    """Return the caveats of the answer, collapsed."""
+    """Return the caveats of the run's summary as a collapsed list."""
     texts = run.summary.qualifiers
     lines = dmc.List([dmc.ListItem(text) for text in texts], size="sm", mt="xs")
     folded = html.Details([html.Summary(count_text(len(texts), "caveat")), lines])
-    # The title of the alert would be yellow, which is too pale on white.
+    # The alert has no title, as a yellow title would be too pale on white.
     return [dmc.Alert(folded, color="yellow", variant="light", id="qualifiers")] if texts else []
 
 
 def _ignored(run: OpenRun) -> list[Any]:
-    """Return the settings that the simulation ignored; a replay has none, as nobody chose any."""
+    """Return the card of settings that the simulation ignored; empty for replays, which have no settings."""
     if about_backend(run.info.backend).replays:
         return []
     keys = [str(line) for line in run.result.provenance.get("ignored_keys", [])]
@@ -399,7 +404,7 @@ def _ignored(run: OpenRun) -> list[Any]:
 
 
 def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]:
-    """Return the longest piece of a bar that was clicked, as rank and node; node -1 if it has none."""
+    """Return (rank, node) of the longest node in a clicked bar; the node is -1 if the bar has no node."""
     if by == "rank":
         rank = int(point["x"])
         own = run.nodes_of(rank)
@@ -410,14 +415,14 @@ def _longest_of(run: OpenRun, by: str, point: dict[str, Any]) -> tuple[int, int]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the tables, and the links from bars to the timeline."""
+    """Register the callbacks that fill in the slower cards, and that open a clicked bar on the timeline."""
 
     @app.callback(
         Input({"bars": ALL}, "clickData"), State("run", "data"), State("url", "search"),
         prevent_initial_call=True,
     )  # fmt: skip
     def open_bar(_clicks: Any, run: str, search: str | None) -> None:
-        """Show the longest piece of a bar on the timeline."""
+        """Show the longest node of the clicked bar on the timeline."""
         for one in ctx.triggered:
             if one["value"]:
                 by = ctx.triggered_prop_ids[one["prop_id"]]["bars"]

@@ -1,4 +1,4 @@
-"""Sweep page: the settings with the shortest step, their effects, and the start of a sweep."""
+"""Sweep page: show the best settings of a sweep and the effects of settings, and start sweeps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _COST = column(
 
 
 def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
-    """Return the page: a new sweep, the jobs, and the sweep of the address; it needs no run."""
+    """Return the Sweep page: the form of a new sweep, the jobs, and the sweep that the address names."""
     names = sweep_names(view.study)
     if not names and not view.study.workloads():
         return no_workload(selection.search)
@@ -97,12 +97,12 @@ def layout(view: StudyView, selection: Selection, scheme: str) -> Any:
 
 
 def _shown(names: list[str], selection: Selection) -> str:
-    """Return the sweep of the address, even one that the study does not have; without one the newest."""
+    """Return the name of the sweep in the address, even of an unknown sweep, or of the newest sweep."""
     return selection.option("sweep") or (names[-1] if names else "")
 
 
 def _stamp(view: StudyView, name: str) -> str:
-    """Return a version of the points of the sweep *name*, as text, because browsers round numbers."""
+    """Return the version of the points of the sweep *name*: a text, because browsers round large numbers."""
     file = points_file(view.study, name) if name in sweep_names(view.study) else None
     return f"{file.stat().st_mtime_ns} {name}" if file is not None and file.is_file() else ""
 
@@ -133,7 +133,7 @@ def _sweep(view: StudyView, name: str, scheme: str, selection: Selection) -> Any
 
 
 def _unfinished(view: StudyView, found: Sweep) -> list[Any]:
-    """Return a notice for an incomplete sweep that the answer covers only some points."""
+    """Return a notice that the answer covers only some points of the sweep; empty for a complete sweep."""
     if not found.missing:
         return []
     done = len(found.points)
@@ -174,7 +174,7 @@ def _best(view: StudyView, name: str, points: pd.DataFrame, settings: list[str],
 
 
 def _ties(points: pd.DataFrame, best: pd.Series, goal: Goal, settings: list[str]) -> str:
-    """Return the other points as good as the *best*, described by their common settings if possible."""
+    """Return a text on other points that are as good as the *best* point; empty if the best is unique."""
     excess = goal.excess(points)
     alike = points[(points[goal.least] == best[goal.least]) & (excess == excess.min())]
     if len(alike) < 2:
@@ -216,7 +216,7 @@ def _pareto(name: str, points: pd.DataFrame, settings: list[str], objective: str
 
 def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
     settings = [text_column(name, setting_title(name, unit=True)) for name in swept_settings(found.points)]
-    # The table would treat the dots in the names of settings as nested fields.
+    # The table would read dots in the names of settings as paths of nested fields.
     renamed = {name: name.replace(".", " ") for name in found.points.columns}
     for made in settings:
         made |= {"field": renamed[made["field"]], "tooltipField": renamed[made["field"]]}
@@ -233,7 +233,7 @@ def _points(found: Sweep, goal: Goal, scheme: str) -> dmc.Paper:
 
 
 def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
-    """Return the actions for the point in *row* of the table."""
+    """Return the actions for the sweep point in *row* of the table of points."""
     identity = str(row.get("id") or "")
     if row.get("state") != "done" or not identity:
         return empty("This point has no result, so it cannot be opened as a run.")
@@ -248,12 +248,12 @@ def _point(view: StudyView, name: str, row: dict[str, Any]) -> Any:
 
 
 def _figures(points: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of figures, with the cost if there are prices."""
+    """Return the columns of a point's figures, with the cost per step if the sweep has prices."""
     return _FIGURES if points["cost"].isna().all() else [*_FIGURES[:2], _COST, *_FIGURES[2:]]
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Register the choice of a sweep, its updates, and the start of a new one."""
+    """Register the callbacks that choose, update and start sweeps, and that open points."""
     register_start(app, view, PATH)
     _register_choice(app, view)
     _register_growth(app, view)
@@ -268,7 +268,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         State("sweep-name", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def choose(rows: Any, name: str | None) -> Any:
-        """Offer the actions for the selected point."""
+        """Show the actions for the sweep point that is selected in the table."""
         chosen = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else None
         return _point(view, name or "", chosen) if chosen else _NO_POINT
 
@@ -277,7 +277,7 @@ def _register_point(app: Dash, view: StudyView) -> None:
         State("sweep-table", "selectedRows"), State("sweep-name", "value"), prevent_initial_call=True,
     )  # fmt: skip
     def simulate(clicks: int | None, rows: Any, name: str | None) -> Any:
-        """Create a run of the selected point by a job."""
+        """Start a job that simulates the selected sweep point as a run."""
         if not clicks or not rows:
             return no_update
         identity = str(rows[0].get("id"))
@@ -297,7 +297,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def show(name: str | None, dark: bool, run: str | None, search: str | None, seen: Any) -> tuple[Any, Any]:
-        """Show the selected sweep, and store it in the address."""
+        """Show the selected sweep, and write its name into the address."""
         # The stamp is taken before drawing, so that `catch_up` draws points added meanwhile.
         stamp = _stamp(view, name or "")
         if not name or stamp == seen:
@@ -311,7 +311,7 @@ def _register_choice(app: Dash, view: StudyView) -> None:
         State("dark", "checked"), State("url", "search"), prevent_initial_call=True,
     )  # fmt: skip
     def set_against(chosen: list[str], name: str, dark: bool, search: str | None) -> Any:
-        """Change the second objective."""
+        """Draw the sweep again with another second objective."""
         shown = Selection.parse(search)
         if not ctx.triggered_id or shown.option("pareto", ctx.triggered_id["default"]) == chosen[0]:
             return no_update
@@ -330,7 +330,7 @@ def _register_growth(app: Dash, view: StudyView) -> None:
     def grow(
         _jobs: Any, listed: list[str], shown: str | None, seen: Any, dark: bool, search: str | None
     ) -> tuple[Any, Any, Any, Any]:
-        """List a sweep started by a job, show it, and follow its points."""
+        """Select a sweep that a job has started, and draw new points of the current sweep."""
         names = sweep_names(view.study)
         fresh = [name for name in names if name not in (listed or [])]
         if fresh:

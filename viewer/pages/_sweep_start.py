@@ -1,4 +1,4 @@
-"""The start of a sweep: its base, its axes, and its number of points."""
+"""Build the form that starts a sweep: the base setup, the axes, the objective and the number of points."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NAME_LENGTH = 80
 
 
 def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
-    """Return the form of a new sweep for the address; the study has a workload."""
+    """Return the form of a new sweep, filled from the address; the study must have a workload."""
     form = _form(view, selection.search)
     names = axis_names(form.setup)
     axes = decode_axes(selection.option("over"), names)
@@ -82,7 +82,7 @@ def start_card(view: StudyView, selection: Selection) -> dmc.Paper:
 
 
 def _aim_fields(aim: Aim) -> dmc.SimpleGrid:
-    """Return the fields of the objective, as on the command line."""
+    """Return the fields of the objective, which match the options of ``chakrascope sweep``."""
     figures = [{"value": name, "label": title} for name, title in LEAST.items()]
     return dmc.SimpleGrid(
         [
@@ -129,15 +129,15 @@ def _free_name(view: StudyView) -> str:
     return next(name for number in range(1, len(taken) + 2) if (name := f"sweep-{number}") not in taken)
 
 
-# The axes as arguments of callbacks.
+# Patterns that match the fields of all axes in callbacks.
 _KEYS = {"form": "axis", "field": "key", "number": ALL}
 _VALUES = {"form": "axis", "field": "values", "number": ALL}
-# The objective as arguments of callbacks, in the order of `_aim`.
+# Ids of the fields of the objective, in the order of the arguments of `_aim`.
 _AIM = ("sweep-least", "sweep-limits", "sweep-prices", "sweep-trials")
 
 
 def register_start(app: Dash, view: StudyView, path: str) -> None:
-    """Register the axes, the number of points, and the start."""
+    """Register the callbacks that check the form of a new sweep and start the sweep."""
     _register_axes(app, view, path)
     _register_go(app, view)
 
@@ -158,7 +158,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         prevent_initial_call=True,
     )  # fmt: skip
     def suggest(keys: list[str | None], values: list[str], search: str | None) -> Any:
-        """Propose values for a newly selected axis, and none for a deselected one."""
+        """Propose values for a newly selected axis, and clear the values of a deselected axis."""
         if not isinstance(ctx.triggered_id, dict) or len(ctx.triggered_prop_ids) != 1:
             return [no_update] * len(keys)
         number, form = int(ctx.triggered_id["number"]), _form(view, search)
@@ -173,7 +173,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
         Input("sweep-keep", "value"),
     )  # fmt: skip
     def examine(keys: list[str | None], values: list[str], *rest: Any) -> tuple[Any, bool]:
-        """Show the number of points and their duration, and store the form in the address."""
+        """Show the number of points and their estimated duration, and write the form into the address."""
         *fields, search, run, kept = rest
         try:
             aim = _aim(fields)
@@ -198,7 +198,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
     def tell(
         kept: Any, trials: Any, keys: list[str | None], values: list[str], search: str | None
     ) -> tuple[str, str, list[str], list[str]]:
-        """Show at each field its error, or its parsed value."""
+        """Show the error or the parsed value of each field next to the field."""
         names, tried = axis_names(_form(view, search).setup), TRIALS.read(trials)
         read = [
             axis_reading(key or "", text or "", names, search=bool(tried.value))
@@ -213,7 +213,7 @@ def _register_axes(app: Dash, view: StudyView, path: str) -> None:
 
 
 def _aim(fields: Sequence[Any]) -> Aim:
-    """Return the objective in the fields; raises `ConfigError` for an invalid number of points."""
+    """Return the objective in the *fields*; raises `ConfigError` for an invalid number of points."""
     least, limits, prices, trials = fields
     return made_aim(least=least, limits=limits, prices=prices, trials=TRIALS.value(trials))
 
@@ -245,7 +245,7 @@ def _register_go(app: Dash, view: StudyView) -> None:
     def go(
         clicks: int | None, keys: list[str | None], values: list[str], title: Any, keep: Any, *rest: Any
     ) -> Any:
-        """Submit the sweep to a separate process; the input is parsed and checked here again."""
+        """Start a job for the sweep; the fields are parsed and checked again before the start."""
         if not clicks:
             return no_update
         *fields, search = rest

@@ -1,4 +1,4 @@
-"""Timeline: every rank's lanes on one canvas, the critical path over them, and host calls as an icicle."""
+"""Timeline page: draw the lanes of all ranks, the critical path, and host calls as an icicle."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ABOUT = (
 )
 _MOST_UNASKED_BYTES = 64 << 20
 
-# The tabs of the panel, which assets/timeline/panel.js fills in.
+# Names of the tabs in the panel, which assets/timeline/panel.js fills in.
 _TABS = ("details", "ranks", "arrivals", "stacks", "notes")
 
 
 def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
-    """Return the page; scripts fetch their data for *run*, and fill in the tools and the panel."""
+    """Return the Timeline page for *run*; scripts fetch the data, and fill in the tools and the panel."""
     canvas = html.Canvas(
         id="timeline-canvas", tabIndex="0", role="application",
         **{"aria-label": "Timeline of all ranks", "aria-describedby": "timeline-help-open"},
@@ -60,18 +60,18 @@ def layout(run: OpenRun, selection: Selection, scheme: str) -> Any:
 
 
 def _reads_calls(run: OpenRun) -> bool:
-    """Return whether host calls are shown by default: for small traces and few different ranks."""
+    """Return whether the timeline shows host calls by default: for small traces and few distinct ranks."""
     few = run.has_few_ranks and not run.is_large and run.is_measured
     return few and 0 < run.calls.size_bytes <= _MOST_UNASKED_BYTES
 
 
 def _beside(run: OpenRun) -> str:
-    """Return the runs and steps that may be compared with *run*, for the script."""
+    """Return the runs and captures that may be compared with *run*, as JSON for the script."""
     return json.dumps(Sides(run.view).beside(run.info.id))
 
 
 def _stand_ins(run: OpenRun) -> list[Any]:
-    """Return the meaning of stars at ranks, if there are any."""
+    """Return the note that explains the stars at ranks; empty if no rank has a star."""
     note = stand_ins_note(run.workload.metadata, run.info.num_ranks)
     return [dmc.Text(note, size="xs", id="timeline-stand-ins")] if note else []
 
@@ -91,7 +91,7 @@ def _controls(run: OpenRun) -> dmc.Group:
 
 
 def register(app: Dash, view: StudyView) -> None:
-    """Pass the run and the selection to the scripts, which store everything else in the address."""
+    """Register the callback that passes the run and the selection to the timeline's scripts."""
     register_stacks(app, view)
     app.clientside_callback(
         ClientsideFunction("chakrascope", "timeline"),
@@ -111,7 +111,7 @@ _PATH_NOTE = (
 
 
 def path_stacks(run: OpenRun, scheme: str) -> Any:
-    """Return the card of the host calls of the critical path, on the rank where it spends most in them."""
+    """Return the card of host calls on the critical path, for the rank with most host time on the path."""
     path = run.path.unreasoned
     by_rank = path[path["kind"] == "host"].groupby("rank")["duration_ns"].sum()
     if not run.calls or by_rank.empty:
@@ -126,7 +126,7 @@ def path_stacks(run: OpenRun, scheme: str) -> Any:
 
 
 def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
-    """Return the host calls in a window of the capture, on at most eight of the requested ranks."""
+    """Return the icicle of host calls in a window of the capture, for the first eight requested ranks."""
     if not run.calls:
         return empty(_NO_CALLS)
     ranks, window = [int(rank) for rank in asked["ranks"]], (int(asked["t0"]), int(asked["t1"]))
@@ -146,7 +146,7 @@ def _window_stacks(run: OpenRun, asked: dict[str, Any], scheme: str) -> Any:
 
 
 def register_stacks(app: Dash, view: StudyView) -> None:
-    """Draw the host calls requested by the timeline, and the card on the Critical path page."""
+    """Register the callbacks that draw host calls on the Timeline page and on the Critical path page."""
 
     @app.callback(
         Output("timeline-stacks", "children"), Input("timeline-stacks-asked", "data"),

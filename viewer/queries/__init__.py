@@ -1,4 +1,4 @@
-"""Helpers of pages on top of `runner.analysis`: pixels, layouts of drawings, forms, addresses."""
+"""Prepare data of `runner.analysis` for the pages: bars per pixel, graph layouts, forms and addresses."""
 
 from ._configure import PRESETS as PRESETS
 from ._configure import Dimension as Dimension

@@ -1,4 +1,4 @@
-"""A configuration in a form: its backends, its errors, and its differences from presets."""
+"""Represent and check a form's configuration, list its differences from presets, and name its backends."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ from ...support import count_text
 _MOST_RANKS = 65_536
 
 
-# Keys of a network that hold lists, and the noun for one item.
+# Keys of a network file whose values are lists, and the noun for one item of the list.
 _COUNTED = {"assumptions": "assumption", "devices": "named device", "failures": "failure", "links": "link"}
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension of a network, as in ASTRA-sim's file; *algorithms* in the order of COLLECTIVES."""
+    """One network dimension in the units of ASTRA-sim's file.
+
+    *algorithms* are in the order of COLLECTIVES.
+    """
 
     topology: str
     size: int
@@ -48,23 +51,26 @@ class Dimension:
 
 
 class Networks:
-    """The networks that a form may start from: the presets, and the files of *study*, which have suffixes."""
+    """Networks that a form may start from: the presets, and the network files of *study*.
+
+    Names of files have a suffix, and names of presets have none.
+    """
 
     def __init__(self, study: Study | None = None) -> None:
         self._study = study
 
     @property
     def files(self) -> list[str]:
-        """The names of the study's own files."""
+        """Names of the study's network files."""
         return [] if self._study is None else network_names(self._study)
 
     @property
     def names(self) -> list[str]:
-        """All names, the study's own first."""
+        """Names of all networks: the study's files, followed by the presets."""
         return [*self.files, *list_presets("network")]
 
     def load(self, name: str) -> NetworkConfig:
-        """Return the network called *name*; raises `ConfigError` for other names."""
+        """Return the network called *name*; raises `ConfigError` for an unknown name."""
         if self._study is not None and Path(name).suffix:
             return read_network_file(self._study, name)
         return NetworkConfig.preset(name)
@@ -75,11 +81,11 @@ PRESETS = Networks()
 
 @dataclass(frozen=True)
 class Setup:
-    """The content of a form: the dimensions, the system's other keys, and its starting point.
+    """Content of a form: the network's dimensions, the system's other keys, and the form's starting point.
 
-    *more* are the network's other keys, such as a packet-level part, which the form does not change.
-    *failed* are failures in addition to those, as ``--fail`` takes them. *origin* is the network it
-    started from, if that is not a preset.
+    *more* holds the network's other keys, such as a packet-level part, which the form does not change.
+    *failed* lists failures in addition to those in *more*, in the notation of ``--fail``. *origin* is the
+    network that the form started from.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -92,7 +98,7 @@ class Setup:
 
     @classmethod
     def of_presets(cls, network_preset: str, system_preset: str, networks: Networks = PRESETS) -> Setup:
-        """Return the setup that two presets describe, or one of *networks* and a preset of a system."""
+        """Return the setup of a network, one of *networks*, and a system preset."""
         network = networks.load(network_preset)
         system = SystemConfig.preset(system_preset, network.dimensions)
         return replace(
@@ -103,7 +109,7 @@ class Setup:
         )
 
     def start(self) -> Setup:
-        """Return its starting point."""
+        """Return the unchanged setup from which this setup started."""
         if self.origin is None:
             return Setup.of_presets(self.network_preset, self.system_preset)
         system = SystemConfig.preset(self.system_preset, self.origin.dimensions)
@@ -116,12 +122,12 @@ class Setup:
 
     @property
     def changed(self) -> bool:
-        """Whether it differs from the files it started from, apart from failures."""
+        """Whether the setup differs from its starting point; added failures do not count."""
         return bool(differences(replace(self, failed=())))
 
     @classmethod
     def of_configs(cls, network: NetworkConfig, described: SystemConfig) -> Setup:
-        """Return the setup of a network and a system that need not be presets."""
+        """Return the setup of any *network* and system, which need not be presets."""
         system, most = described.to_dict(), network.dimensions
         chosen = [
             [*system.get(f"{name}-implementation", []), *["ring"] * most][:most] for name in COLLECTIVES
@@ -134,16 +140,16 @@ class Setup:
 
     @property
     def num_ranks(self) -> int:
-        """The product of the dimensions' sizes."""
+        """Number of ranks: the product of the sizes of all dimensions."""
         return math.prod(dimension.size for dimension in self.dimensions)
 
     def configs(self) -> tuple[NetworkConfig, SystemConfig]:
-        """Return the network and the system; raises `ConfigError` for invalid values."""
+        """Return the network and the system of the setup; raises `ConfigError` for invalid values."""
         network = NetworkConfig.from_mapping(self.network_mapping(), "The network")
         return network, SystemConfig.from_mapping(self.system_mapping(), "The system")
 
     def network_mapping(self) -> dict[str, Any]:
-        """Return the content of a network file; raises `ConfigError` for an invalid failure."""
+        """Return the setup's network as file content; raises `ConfigError` for an invalid failure."""
         failed = [*self.more.get("failures", []), *map(failure_of_text, self.failed)]
         return {
             "topology": [dimension.topology for dimension in self.dimensions],
@@ -155,7 +161,7 @@ class Setup:
         }
 
     def system_mapping(self) -> dict[str, Any]:
-        """Return the content of ASTRA-sim's system file."""
+        """Return the setup's system as the content of an ASTRA-sim system file."""
         lists = {
             f"{name}-implementation": [dimension.algorithms[index] for dimension in self.dimensions]
             for index, name in enumerate(COLLECTIVES)
@@ -164,7 +170,7 @@ class Setup:
 
 
 def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> list[Finding]:
-    """Return the errors and then the warnings for running *setup*."""
+    """Return the errors and the warnings for running *workload* with *setup*, the errors first."""
     try:
         network, system = setup.configs()
     except ConfigError as error:
@@ -176,7 +182,7 @@ def check(setup: Setup, workload: Communication, backends: Sequence[str]) -> lis
 
 
 def differences(setup: Setup) -> list[str]:
-    """Return the differences of *setup* from its presets, one sentence each."""
+    """Return a text for each difference between *setup* and the presets that it started from."""
     start = setup.start()
     parts = []
     if len(start.dimensions) != len(setup.dimensions):
@@ -203,7 +209,7 @@ def differences(setup: Setup) -> list[str]:
 
 
 def kept_text(setup: Setup) -> str:
-    """Return the network's other keys, which the form keeps, as text; ``""`` if there are none."""
+    """Return a text on the network keys that the form keeps unchanged; ``""`` if the network has none."""
     parts = []
     for key, value in setup.more.items():
         if key in _COUNTED:
@@ -222,16 +228,16 @@ def experiment_of(setup: Setup, prefix: Path, backend: str) -> Experiment:
     """Return the experiment of the workload at *prefix* on *setup*; raises the errors of `prepare`."""
     name = Path(setup.network_preset).stem + (" (changed)" if setup.changed else "")
     network = NetworkConfig.from_mapping(setup.network_mapping(), "The network", name)
-    # A replay ignores the network and takes a single dimension in its place.
+    # A replay ignores the network, so its system has the algorithms of a single dimension.
     kept = setup.dimensions[:1] if about_backend(backend).replays else setup.dimensions
     system = SystemConfig.from_mapping(replace(setup, dimensions=kept).system_mapping(), "The system")
     return prepare(prefix, system, network, backend=backend)
 
 
 def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> str:
-    """Return the equivalent command; changed presets become files.
+    """Return the ``chakrascope run`` command that is equivalent to *setup*; changed presets become files.
 
-    *workload* is the name of one that is not the newest of its study.
+    *workload* is the name of the workload, or "" for the study's newest workload.
     """
     changed = setup.changed
     own = f"STUDY/networks/{setup.network_preset}" if Path(setup.network_preset).suffix else ""
@@ -239,14 +245,14 @@ def command_line(setup: Setup, backends: Sequence[str], workload: str = "") -> s
     system = "system.json" if changed else setup.system_preset
     parts = ["chakrascope", "run", "STUDY", "--network", network, "--system", system]
     parts += ["--workload", workload] if workload else []
-    # The downloaded file contains the failures.
+    # The network file of a changed setup contains the failures, so that the command needs no option.
     for text in () if changed else setup.failed:
         parts += ["--fail", text]
     return shlex.join([*parts, *backend_command(backends)])
 
 
 def takes_machine(name: str) -> bool:
-    """Return whether the backend *name* has a choice of machines."""
+    """Return whether the backend *name* runs on a machine that the user can choose."""
     return about_backend(name).variant == "machine"
 
 
@@ -261,23 +267,23 @@ def is_offered(name: object) -> bool:
 
 
 def plain_backend(name: str) -> str:
-    """Return the backend *name* without its machine, as in the list."""
+    """Return the backend *name* without its machine, as the list of backends shows the name."""
     return name.partition(":")[0] if takes_machine(name) else name
 
 
 def plain_name(name: str) -> str:
-    """Return *name* as in :func:`chosen_backends`, without the default machine."""
+    """Return the backend *name* without the default machine; other machines stay in the name."""
     return plain_backend(name) if name.endswith(f":{DEFAULT_MACHINE}") else name
 
 
 def machine_of(backends: Sequence[str]) -> str:
-    """Return the machine that one of *backends* names, else the default."""
+    """Return the machine that one of *backends* names, or the default machine."""
     named = (name.partition(":")[2] for name in backends if takes_machine(name))
     return next(filter(None, named), DEFAULT_MACHINE)
 
 
 def chosen_backends(plain: Sequence[str] | None, machine: str | None) -> tuple[str, ...]:
-    """Return the valid backends that the two fields name."""
+    """Return the valid backends that the fields for backends and for the machine name."""
     named = "" if machine in {None, "", DEFAULT_MACHINE} else f":{machine}"
     chosen = (f"{name}{named}" if takes_machine(name) else name for name in plain or ())
     return tuple(name for name in dict.fromkeys(chosen) if is_offered(name))

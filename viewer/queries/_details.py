@@ -1,4 +1,4 @@
-"""One node in words and units, the critical path as a strip, and the memory of a rank."""
+"""Describe nodes in words and units, reduce critical paths to bars, and describe the memory of a rank."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _NAMED_STAND_INS = 8
 
 
 class Places(Protocol):
-    """An object that returns the positions of nodes on the timeline."""
+    """Protocol of objects that return the positions of nodes on the timeline."""
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return (lane, start_ns, end_ns) of a node."""
+        """Return (lane, start_ns, end_ns) of a node on the timeline."""
 
 
 def rank_text(rank: int, stand_in: int | None) -> str:
-    """Return *rank*, and the rank whose program replaces its own, if any."""
+    """Return *rank* as text, with the rank *stand_in* whose program replaces its own program, if any."""
     return str(rank) + ("" if stand_in is None else f", for which rank {stand_in} stands in")
 
 
 def stand_ins_note(metadata: Mapping[str, Any], num_ranks: int) -> str:
-    """Return the ranks of a workload with this *metadata* that others represent; "" if there are none."""
+    """Return a note on the ranks for which other ranks stand in; "" if every rank has its own traces."""
     pairs = [(rank, other) for rank in range(num_ranks) if (other := stand_in_of(metadata, rank)) is not None]
     if not pairs:
         return ""
@@ -50,8 +50,8 @@ def node_details(
 ) -> list[tuple[str, str]]:
     """Return the known properties of an executed *node* as (label, text) pairs.
 
-    *among* is among how many ranks a collective was measured, and among how many it was simulated;
-    *metadata* is that of the workload.
+    *among* are the numbers of ranks among which a collective was measured and simulated. *metadata* is the
+    metadata of the workload.
     """
     comm_type, rank = int(node.get("comm_type", -1)), int(node["rank"])
     pairs = [
@@ -78,16 +78,16 @@ def node_details(
 
 
 def slack_text(slack_ns: int) -> str:
-    """Return the slack of a node as text."""
+    """Return the slack of a node in ns as text."""
     return "none: any delay here delays the step" if slack_ns == 0 else f"{duration_text(slack_ns)} to spare"
 
 
 def flows(
     edges: pd.DataFrame, index: Places, node: Mapping[str, Any], count: int = 24
 ) -> list[dict[str, Any]]:
-    """Return the positions of the dependencies (``before``) and dependents of *node*, *count* each.
+    """Return the positions of up to *count* dependencies and *count* dependents of *node*.
 
-    A rank that was late at a collective counts as a dependency.
+    Dependencies have ``before`` true. The last rank to arrive at a collective counts as a dependency.
     """
     found = []
     rank, number = int(node["rank"]), int(node["node_id"])
@@ -99,7 +99,7 @@ def flows(
     origin = int(node["origin_rank"])
     if origin != rank:
         lane, start, _ = index.lane_of(origin, int(node["origin_node"]))
-        # Dependents wait for the start of the node, so the arrow begins there.
+        # Other ranks wait for the start of the late rank's node, so the arrow begins at the start.
         found.append(((lane, start, start), True, PATH_COLOUR))
     return [
         {"lane": lane, "start_ns": start, "end_ns": end, "before": before, "colour": colour}
@@ -161,19 +161,21 @@ def _cause(node: Mapping[str, Any]) -> str:
 
 
 def strip(path: CriticalPath, bars: int = 1200) -> pd.DataFrame:
-    """Return the path as at most about *bars* bars: neighbours of one rank and kind in one pixel are joined.
+    """Return the critical path as at most about *bars* bars.
 
-    Columns rank, kind, name, node_id (of the longest joined segment), start_ns, duration_ns, count.
+    Consecutive segments of one rank and kind in one pixel are joined. The columns are rank, kind, name and
+    node_id of the longest joined segment, and start_ns, duration_ns and count.
     """
     pixel_ns = max(1.0, path.makespan_ns / bars)
     return _joined(path.segments, pixel_ns, ["rank", "kind"], ["rank", "kind", "name", "node_id"])
 
 
 def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.DataFrame:
-    """Return two paths as bars over time: ``path`` (0: *base*, 1: *other*), ``start_ns``, ``duration_ns``.
+    """Return two critical paths as bars over time.
 
-    ``apart`` says whether a bar lies on one path only; ``rank``, ``node_id`` and ``name`` are those of its
-    longest segment. Neighbours of one kind in one pixel are joined.
+    The column ``path`` is 0 for *base* and 1 for *other*, and ``apart`` is true for bars on only one path.
+    ``rank``, ``node_id`` and ``name`` are those of the bar's longest segment; ``start_ns`` and
+    ``duration_ns`` are in ns. Consecutive segments with equal ``apart`` in one pixel are joined.
     """
     pixel_ns = max(1.0, max(base.makespan_ns, other.makespan_ns) / bars)
     parts = paths_table(base, other).groupby("path")
@@ -184,7 +186,10 @@ def paths_strip(base: CriticalPath, other: CriticalPath, bars: int = 800) -> pd.
 
 
 def _joined(segments: pd.DataFrame, pixel_ns: float, by: list[str], facts: list[str]) -> pd.DataFrame:
-    """Return *segments*, neighbours with equal *by* in one pixel joined; *facts* are the longest's."""
+    """Return *segments* with consecutive segments joined if they have equal *by* and lie in one pixel.
+
+    A joined segment has the *facts* of the longest of its segments.
+    """
     keys = segments[by].assign(pixel=(segments["start_ns"] / pixel_ns).astype(np.int64))
     group = (keys != keys.shift()).any(axis=1).cumsum()
     longest = segments.loc[segments.groupby(group)["duration_ns"].idxmax()].reset_index(drop=True)
@@ -198,13 +203,13 @@ def _joined(segments: pd.DataFrame, pixel_ns: float, by: list[str], facts: list[
 
 
 def fullest_curve(run: OpenRun) -> Mapping[str, Any] | None:
-    """Return the memory of the fullest rank over the step, as a `MemoryCurve`; None for other runs."""
+    """Return the memory over time of the fullest rank, as a `MemoryCurve`; None without a prediction."""
     curves = run.result.provenance.get("memory_over_time") or []
     return max(curves, key=lambda curve: int(curve["peak_bytes"]), default=None)
 
 
 def memory_facts(run: OpenRun) -> str:
-    """Return the fullest rank and its peak memory as text."""
+    """Return a text on the peak memory of the fullest rank; "" without a prediction."""
     curves = run.result.provenance.get("memory_over_time") or []
     fullest = fullest_curve(run)
     if fullest is None:
@@ -215,7 +220,7 @@ def memory_facts(run: OpenRun) -> str:
 
 
 def memory_verdict(run: OpenRun) -> str:
-    """Return whether a predicted job fits in the memory of its chip, as text; ``""`` for other runs."""
+    """Return a text on whether a predicted job fits into its chip's memory; "" without a prediction."""
     prediction = run.result.provenance.get("prediction")
     if not isinstance(prediction, dict):
         return ""

@@ -1,4 +1,4 @@
-"""The state of the form New run as text for an address, its inputs, and its initial values."""
+"""Encode the form New run as text for an address, parse its fields, and compute its initial values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SYSTEM_FIELDS = (
     "intra-dimension-policy",
     "roofline-enabled",
 )
-"""The keys of a system file that the form shows."""
+"""Keys of a system file that have a field in the form."""
 _FIRST_NETWORK, _FIRST_SYSTEM = "cpu-cluster-16", "default"
 _FIRST_BACKENDS = (DEFAULT_BACKEND,)
 _MOST_DIMENSIONS = 4
@@ -49,9 +49,9 @@ _LABEL_LENGTH = 120
 
 @dataclass(frozen=True)
 class Form:
-    """The content of the form: workload, setup, *backends* and label.
+    """Content of the form New run: workload, setup, *backends* and label.
 
-    *ignored* are sentences on unusable parts of the address.
+    *ignored* holds a sentence for each unusable part of the address.
     """
 
     workload: str
@@ -62,16 +62,16 @@ class Form:
 
 
 def first_form(workloads: Sequence[str]) -> Form:
-    """Return the unchanged form for a study's *workloads*, of which it has at least one."""
+    """Return the initial form for a study with *workloads*; the study needs at least one workload."""
     presets = list_presets("network")
     network = _FIRST_NETWORK if _FIRST_NETWORK in presets else presets[0]
     return Form(workloads[-1], Setup.of_presets(network, _FIRST_SYSTEM))
 
 
 def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None) -> str:
-    """Return *form* as text, ``""`` if it is unchanged since *begun*, by default the initial form.
+    """Return *form* as text, or ``""`` if *form* equals *begun* (by default the initial form).
 
-    The text does not depend on *begun*, nor on which workload is the newest.
+    Any other text is independent of *begun* and of the study's newest workload.
     """
     first, start = first_form(workloads), form.setup.start()
     if form == (begun or first):
@@ -96,17 +96,16 @@ def encode_form(form: Form, workloads: Sequence[str], begun: Form | None = None)
 
 
 def form_of_workload(name: str) -> str:
-    """Return the initial form for the workload *name* as text, for any run shown."""
+    """Return the text of the initial form with the workload *name*, whatever the current run is."""
     return json.dumps({"workload": name}, separators=(",", ":"), ensure_ascii=False)
 
 
 def decode_form(
     text: str, workloads: Sequence[str], networks: Networks = PRESETS, begun: Form | None = None
 ) -> Form:
-    """Return the form that :func:`encode_form` wrote; missing parts are those of the initial form.
+    """Return the form that :func:`encode_form` wrote as *text*; an empty *text* means the form *begun*.
 
-    Without text it is the form *begun*. Invalid parts are those of the initial form, too, and are named
-    in ``ignored``.
+    Missing and invalid parts come from the initial form. ``ignored`` names the invalid parts.
     """
     first, ignored = first_form(workloads), _Ignored()
     if not text:
@@ -124,7 +123,7 @@ def decode_form(
     workload = ignored.one_of("workload", fields, workloads, first.workload)
     try:
         setup = Setup.of_presets(network, system, networks)
-    except ConfigError as error:  # raised for a file that is not a network any more
+    except ConfigError as error:  # the network file of the study was damaged or replaced
         ignored.append(error.message)
         setup = Setup.of_presets(first.setup.network_preset, system)
     if "dimensions" in fields:
@@ -147,7 +146,7 @@ class _Ignored(list[str]):
     """Sentences on invalid parts of an address."""
 
     def one_of(self, key: str, fields: Mapping[str, Any], allowed: Sequence[str], otherwise: str) -> str:
-        """Return the value of *key* in *fields* if it is *allowed*."""
+        """Return the value of *key* in *fields*, or *otherwise* if the value is not in *allowed*."""
         value = fields.get(key, otherwise)
         if isinstance(value, str) and value in allowed:
             return value
@@ -170,7 +169,7 @@ def _backends(fields: Mapping[str, Any], otherwise: tuple[str, ...], ignored: _I
 
 
 def _failures(fields: Mapping[str, Any], ignored: _Ignored) -> tuple[str, ...]:
-    """Return the failures that an address names, all of them or none."""
+    """Return the network failures in *fields*; if one of the failures is invalid, none is returned."""
     named = fields.get("failures", [])
     if not isinstance(named, list) or len(named) > _MOST_FAILURES or not all(map(_is_text, named)):
         ignored.append("Its failures are not a list of texts.")
@@ -215,7 +214,7 @@ def _dimension(row: Sequence[Any]) -> Dimension:
 
 
 def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[str, Any]:
-    """Return *system* with the changed *keys*; None takes a key away."""
+    """Return *system* with the values of *keys*; the value None removes a key."""
     changed = dict(system)
     if not isinstance(keys, dict):
         ignored.append("The keys of its system are not an object.")
@@ -231,15 +230,15 @@ def _with_keys(system: Mapping[str, Any], keys: Any, ignored: _Ignored) -> dict[
 
 
 MOST_TRIALS = 5_000
-_MOST_RANKS = 65_536  # limit for requests from browsers, see `check`
-_GIB_PER_S = Fraction(2**30, 10**9)  # in bytes/ns
+_MOST_RANKS = 65_536  # most ranks that a browser may request, see `check`
+_GIB_PER_S = Fraction(2**30, 10**9)  # 1 GiB/s in bytes/ns
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The parsed input of a field: its *value* in the field's unit, or None, and as text; or its *problem*.
+    """Parsed input of a field: the *value* in the field's unit or None, or the *problem* of the input.
 
-    *short* is the problem in a few words, for the space that a field has.
+    *understood* is the value as text. *short* is the problem in a few words, which fit below a field.
     """
 
     value: int | float | None = None
@@ -250,10 +249,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class NumberField:
-    """A field of a number, from *least* to *most* in the field's unit, the unit of plain numbers.
+    """Field for a number from *least* to *most*, in the field's unit.
 
-    *parse* parses the text, *tell* formats the value, both in that unit. *may_be_empty* allows an empty
-    field.
+    A number without a unit is in the field's unit. *parse* converts a text to a value in the field's unit,
+    and *tell* formats the value. *may_be_empty* allows an empty field.
     """
 
     title: str
@@ -266,7 +265,7 @@ class NumberField:
     may_be_empty: bool = False
 
     def read(self, typed: Any) -> Reading:
-        """Return the parsed *typed* text; an invalid number is a problem, never another value."""
+        """Return the value of the *typed* text, or its problem; an invalid number is never corrected."""
         if typed is None or not str(typed).strip():
             return Reading() if self.may_be_empty else self._wrong("it is empty", f"Write {self.example}.")
         try:
@@ -282,7 +281,7 @@ class NumberField:
         return Reading(value, self.tell(value))
 
     def value(self, typed: Any) -> int | float | None:
-        """Return the value of *typed*; raises `ConfigError` with its problem."""
+        """Return the value of the *typed* text; raises `ConfigError` with the problem of invalid text."""
         reading = self.read(typed)
         if reading.problem:
             raise ConfigError(reading.problem)
@@ -297,7 +296,7 @@ class NumberField:
 
 
 def typed_text(value: Any) -> str:
-    """Return the number *value* exactly, as text of a field; "" for None."""
+    """Return the number *value* as text for a field, without loss of precision; "" for None."""
     if value is None:
         return ""
     if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
@@ -327,7 +326,7 @@ DIMENSION_FIELDS: Mapping[str, NumberField] = {
         "Latency", parse_duration, duration_text, "500, 500 ns or 1.5 us", most=DELAY_NS[1]
     ),
 }  # fmt: skip
-"""The numbers of a dimension of a network: in ranks, GiB/s and ns."""
+"""Numeric fields of a network dimension: the size in ranks, the bandwidth in GiB/s, the latency in ns."""
 NUMBER_FIELDS: Mapping[str, NumberField] = {
     "preferred-dataset-splits": _count(
         "Chunks", "chunks", *FIELDS["preferred_dataset_splits"].limits, may_be_empty=True
@@ -348,22 +347,22 @@ NUMBER_FIELDS: Mapping[str, NumberField] = {
         "312 or 1.2 PFLOP/s", most=FIELDS["peak_perf"].largest, may_be_empty=True,
     ),
 }  # fmt: skip
-"""The numbers among the keys of a system file: in chunks, ns, GB/s and TFLOP/s."""
+"""Numeric fields for keys of a system file, in chunks, ns, GB/s or TFLOP/s."""
 TIMES = NumberField(
     "Times as fast", lambda typed: parse_number(typed, noun="times"), lambda value: f"{value:g} times",
     "2 or 0.5", least=0.01, most=1000,
 )  # fmt: skip
-"""How many times as fast something is to be."""
+"""Field for the factor by which a what-if simulation speeds up its target."""
 TRIALS = _count("Points to try", "points", 1, MOST_TRIALS, may_be_empty=True)
-"""How many points a search tries."""
+"""Field for the number of points that a search tries."""
 KEPT = _count("Best points to keep", "points", 0, 20)
-"""How many points of a sweep are kept as runs."""
+"""Field for the number of sweep points that are kept as runs."""
 _CHANGED = " (changed)"
 
 
 @dataclass(frozen=True)
 class Begun:
-    """The unchanged *form*, its origin *of* as text, and the settings that it leaves out."""
+    """Initial *form*, the name *of* the run that fills the form, and *notes* on settings left out."""
 
     form: Form
     of: str = ""
@@ -371,10 +370,10 @@ class Begun:
 
 
 def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
-    """Return the initial form while the run *run_id* is shown.
+    """Return the initial form for the current run *run_id*; the study must have a workload.
 
-    It is that run's setup if a form can hold it, or else the presets, with the reason. The study has a
-    workload.
+    The form holds the run's setup if a form can represent the setup. Otherwise, the form holds presets, and
+    a note gives the reason.
     """
     names = study.workloads()
     first = first_form(names)
@@ -408,7 +407,7 @@ def begun_from(study: Study, run_id: str, networks: Networks) -> Begun:
 def _setup_of(
     configs: tuple[NetworkConfig, SystemConfig], title: str, networks: Networks
 ) -> tuple[Setup | None, Sequence[str]]:
-    """Return the setup of *configs* for a form, or None, and the parts that a form cannot show."""
+    """Return the setup of *configs* for a form and notes on keys that a form cannot show, or None."""
     network, system = configs
     own = Setup.of_configs(network, system)
     preset = _begins_as(own, title.removesuffix(_CHANGED), networks)
@@ -423,14 +422,18 @@ def _setup_of(
         for key in sorted({*hidden, *kept})
         if hidden.get(key) != kept.get(key)
     ]
-    # In the order of the preset, like the values from the fields.
+    # The keys are in the order of the preset, as in a setup that is read from the form's fields.
     keys = [*start.system, *(key for key in shown if key not in start.system)]
     whole = {key: (shown if key in SYSTEM_FIELDS else kept)[key] for key in keys if key in {**shown, **kept}}
     return replace(start, dimensions=own.dimensions, system=whole), notes
 
 
 def _begins_as(own: Setup, title: str, networks: Networks) -> str | None:
-    """Return the network of *networks* from which a form can represent *own*: hidden parts must be equal."""
+    """Return the name of a network in *networks* with the same hidden keys as *own*, or None.
+
+    A form that starts from this network can represent the setup *own*. Names that match *title* are tried
+    first.
+    """
     likely = [name for name in networks.names if title in {name, Path(name).stem}]
     for name in [*likely, first_form(("",)).setup.network_preset]:
         if Setup.of_presets(name, "default", networks).more == own.more:

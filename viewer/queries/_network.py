@@ -20,10 +20,10 @@ _NEAR_MIDDLE = 0.05
 
 @dataclass(frozen=True)
 class LinkMap:
-    """The positions of a drawn network.
+    """Map of a network: the positions of ranks and switches (*ends*), of *links*, and of failed links.
 
-    *ends* has ``name, label, is_switch, x, y``, *links* has ``x0, y0, x1, y1, share, text``, and *down*,
-    the failed links, has the same columns except ``share``.
+    *ends* has the columns ``name, label, is_switch, x, y``. *links* has ``x0, y0, x1, y1, share, text``.
+    *down* lists the failed links with the columns of *links* except ``share``.
     """
 
     ends: pd.DataFrame
@@ -32,9 +32,9 @@ class LinkMap:
 
 
 def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
-    """Return a map of the network of *links*, as :func:`link_table` returns them; None if it is too large.
+    """Return a map of the network's *links* (from `link_table`); None for more than 160 devices.
 
-    Ranks are on a circle; a switch is further inside than the devices linked to it.
+    Ranks lie on a circle. A switch lies closer to the centre than the devices linked to the switch.
     """
     numbers = np.unique(links[["src", "dst"]].to_numpy())
     if len(numbers) > _MOST_ENDS or links.empty:
@@ -54,7 +54,7 @@ def link_map(result: Result, links: pd.DataFrame) -> LinkMap | None:
 
 
 def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> dict[int, complex]:
-    """Return the position of each end, x and y as a complex number."""
+    """Return the position of each rank and switch as a complex number x + iy."""
     count = max(1, ranks)
     places = {int(n): complex(np.exp(0.5j * np.pi - 2j * np.pi * n / count)) for n in numbers if n < ranks}
     several = len(numbers) > ranks + 1
@@ -62,14 +62,14 @@ def _places(numbers: npt.NDArray[np.int64], links: pd.DataFrame, ranks: int) -> 
         near = links.loc[links["src"] == switch, "dst"].unique()
         known = [places[int(end)] for end in near if int(end) in places]
         middle = sum(known) / len(known) if known else 0j
-        # A switch lies between the centre and its neighbours, or near the centre if they are all around.
+        # A switch lies between the centre and its neighbours, or near the centre if neighbours surround it.
         turn = np.exp(2j * np.pi * (switch - ranks) / max(1, len(numbers) - ranks))
         places[switch] = 0.55 * middle if abs(middle) > _NEAR_MIDDLE else complex(0.2 * several * turn)
     return places
 
 
 def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return the links that are down between ends that have other, working links."""
+    """Return the lines of failed links between devices on the map, which have other, working links."""
     rows = []
     for failure, text in failures_of(result):
         known = [places[device] for device in failure.devices if device in places]
@@ -81,7 +81,10 @@ def _down(result: Result, places: Mapping[int, complex]) -> pd.DataFrame:
 
 
 def _drawn_links(links: pd.DataFrame, places: Mapping[int, complex]) -> pd.DataFrame:
-    """Return a line for each pair of ends that are linked, by the busier direction, the busiest last."""
+    """Return a line for each linked pair of devices with the figures of the busier direction.
+
+    The busiest link is the last line.
+    """
     low, high = links[["src", "dst"]].min(axis=1), links[["src", "dst"]].max(axis=1)
     busier = links.assign(low=low, high=high).sort_values("share").groupby(["low", "high"]).tail(1)
     starts, ends = busier["src"].map(places), busier["dst"].map(places)

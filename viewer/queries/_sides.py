@@ -1,4 +1,4 @@
-"""The sides of a comparison that a page offers, a cache of recent ones, and the progress of reading them."""
+"""Offer and read the sides of a comparison, cache recent sides, and report the progress of reading."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .._theme import run_text
 
 @dataclass(kw_only=True)
 class Work(ABC):
-    """Slow work: the *share* that is done, the progress as text, and whether it was cancelled."""
+    """Slow work with the finished *share*, the progress as *text*, and a flag that cancels the work."""
 
     is_cancelled: bool = False
 
     @property
     @abstractmethod
     def share(self) -> float:
-        """How much is done, from 0 to 1."""
+        """Finished share of the work, from 0 to 1."""
 
     @property
     @abstractmethod
     def text(self) -> str:
-        """How much is done, in words."""
+        """Progress of the work as text."""
 
     def go_on(self) -> None:
         """Raise `Cancelled` if the work was cancelled."""
@@ -43,24 +43,24 @@ class Work(ABC):
 
 @dataclass(kw_only=True)
 class Simulations(Work):
-    """Simulations, at most *most* of them."""
+    """Progress of several simulations: *done* of at most *most* simulations are finished."""
 
     done: int = 0
     most: int = 0
 
     def finish(self, done: int, most: int) -> None:
-        """Record how many are done; raises `Cancelled` if the work was cancelled."""
+        """Record the number of finished simulations; raises `Cancelled` if the work was cancelled."""
         self.done, self.most = done, most
         self.go_on()
 
     @property
     def share(self) -> float:
-        """How much is done, from 0 to 1."""
+        """Share of finished simulations, from 0 to 1."""
         return self.done / max(1, self.most)
 
     @property
     def text(self) -> str:
-        """How much is done, in words."""
+        """Number of finished simulations as text."""
         return f"{self.done} of at most {self.most} simulations done" if self.most else "The first simulation"
 
 
@@ -71,37 +71,40 @@ _MOST_RUNS, _MOST_STEPS = 200, 100
 
 @dataclass(kw_only=True)
 class Reading(Work):
-    """The progress of reading the two sides of a difference: side, steps, ranks of the next step."""
+    """Progress of reading both sides of a comparison: the side, its steps, and ranks of the next step.
+
+    *steps* and *ranks* are pairs of the number read and the total number.
+    """
 
     side: int = 0
     steps: tuple[int, int] = (0, 0)
     ranks: tuple[int, int] = (0, 0)
 
     def of(self, side: int) -> Reading:
-        """Begin the *side*, 0 or 1."""
+        """Start reading the *side* 0 (before) or 1 (after), and return the progress."""
         self.side, self.steps, self.ranks = side, (0, 0), (0, 0)
         self.go_on()
         return self
 
     def step(self, done: int, total: int) -> None:
-        """Record that a step was read."""
+        """Record that *done* of *total* steps of the side were read."""
         self.steps, self.ranks = (done, total), (0, 0)
         self.go_on()
 
     def rank(self, done: int, total: int) -> None:
-        """Record that a rank of the next step was read."""
+        """Record that *done* of *total* ranks of the next step were read."""
         self.ranks = (done, total)
         self.go_on()
 
     @property
     def share(self) -> float:
-        """The share that is read, from 0 to 1."""
+        """Share of both sides that was read, from 0 to 1."""
         step = self.ranks[0] / max(1, self.ranks[1])
         return (self.side + min(1.0, (self.steps[0] + step) / max(1, self.steps[1]))) / 2
 
     @property
     def text(self) -> str:
-        """The progress of reading, as text."""
+        """Progress of reading the current side, as text."""
         side = ("Before", "After")[self.side]
         if not self.steps[1]:
             return f"{side}: looking for its steps."
@@ -114,10 +117,10 @@ class Reading(Work):
 
 
 class Sides:
-    """Compares captures and runs of *view*; a side is called ``STUDY@WHAT``.
+    """Reader and cache of the captures and runs that *view* can compare, which are named ``STUDY@WHAT``.
 
-    STUDY is a study's name among those the viewer serves, or empty for the one shown: no path comes from the
-    browser.
+    STUDY is the name of a study on the server, or empty for the current study, so that no path comes from
+    the browser.
     """
 
     def __init__(self, view: StudyView) -> None:
@@ -126,7 +129,7 @@ class Sides:
         self._lock = threading.Lock()
 
     def options(self) -> list[dict[str, Any]]:
-        """Return the choices in groups: the captures and runs of this study, then of the others."""
+        """Return the selectable captures and runs in groups; this study's groups precede other studies'."""
         groups = []
         for name, study in self._view.studies().items():
             lead = f"{name}: " if name else ""
@@ -141,9 +144,10 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def beside(self, shown: str) -> list[dict[str, Any]]:
-        """Return the choices for comparison with the run *shown* on its timeline, in groups.
+        """Return the runs and captures that a timeline can compare with the run *shown*, in groups.
 
-        Items of this study have their own name, others ``STUDY@NAME``, as in `open_beside`.
+        Items of this study have the value NAME, and items of other studies have ``STUDY@NAME``, as in
+        `open_beside`.
         """
         groups = []
         for name in self._view.studies():
@@ -155,9 +159,9 @@ class Sides:
         return [group for group in groups if group["items"]]
 
     def on_timeline(self, before: str, after: str) -> str:
-        """Return the query string of a timeline that compares *after* with *before*; "" if none can.
+        """Return the query string of a timeline that compares *after* with *before*; "" if impossible.
 
-        A capture is shown above a run of it, as only runs have a timeline.
+        Only runs have a timeline, so a capture *before* is shown as the measured rows of its newest run.
         """
         (name, _, first), (other, _, second) = before.rpartition("@"), after.rpartition("@")
         if name or other not in self._view.studies():
@@ -171,28 +175,31 @@ class Sides:
         return address.with_option("measured", "" if first == shown[-1] else "1").search
 
     def defaults(self) -> tuple[str, str]:
-        """Return the sides to propose: the two newest captures, else the two newest runs; "" without."""
+        """Return the default sides: the two newest captures, else two runs of one workload, else "".
+
+        The two runs are the newest run and the newest earlier run of the same workload.
+        """
         study = self._view.study
         captures, runs = study.trace_sets(), study.runs()
         if len(captures) > 1:
             return f"@{captures[-2]}", f"@{captures[-1]}"
-        # Runs of one workload execute the same nodes.
+        # Only runs of the same workload execute the same nodes.
         pairs = [(one.id, runs[-1].id) for one in runs[:-1] if one.workload == runs[-1].workload]
         return (f"@{pairs[-1][0]}", f"@{pairs[-1][1]}") if pairs else ("", "")
 
     def diff(
         self, before: str, after: str, between_starts: float | None, reading: Reading | None = None
     ) -> StepDiff:
-        """Return the difference; *reading* receives the progress, and may cancel it.
+        """Return the difference between two sides; *reading* receives the progress of reading the sides.
 
-        Raises `StudyError` for a missing side, `Cancelled` if it was cancelled.
+        Raises `StudyError` for a missing side, and `Cancelled` if *reading* was cancelled.
         """
         progress = reading or Reading()
         sides = [self._side(value, progress.of(place)) for place, value in enumerate((before, after))]
         return diff_steps(*sides, between_starts=between_starts)
 
     def table(self, found: StepDiff, name: str, by: str) -> pd.DataFrame:
-        """Return the table *name*, one of :data:`DIFF_TABLES`; the waterfall *by* one of `PARTS`."""
+        """Return the table *name* (in `DIFF_TABLES`) of a difference; *by* breaks down the waterfall."""
         if name != "waterfall":
             table: pd.DataFrame = getattr(found, name)
             return table
@@ -223,9 +230,9 @@ class Sides:
 
 
 def open_beside(view: StudyView, value: str) -> OpenRun:
-    """Return the run or capture of *view*, or as ``STUDY@NAME`` of a study served with it.
+    """Return the run or capture *value*: NAME in the study of *view*, or ``STUDY@NAME`` in another study.
 
-    Raises `StudyError` for a missing one.
+    Raises `StudyError` if the study, run or capture does not exist.
     """
     name, _, what = value.rpartition("@")
     near = view.elsewhere(name)
@@ -238,10 +245,13 @@ def open_beside(view: StudyView, value: str) -> OpenRun:
 
 
 def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
-    """Return single steps of captures with several, the newest captures first; values, labels as `_runs`."""
+    """Return the steps of captures with several steps as options, the newest capture first.
+
+    *before* and *lead* are prefixes of values and labels.
+    """
     items = []
     for capture in study.trace_sets()[::-1]:
-        with suppress(TraceError):  # reported once it is read
+        with suppress(TraceError):  # reading the capture reports the error
             numbers = step_numbers(study.trace_dir(capture))
             items += [(capture, number) for number in numbers if len(numbers) > 1]
     return [
@@ -251,7 +261,10 @@ def _steps(study: Study, before: str, lead: str) -> list[dict[str, str]]:
 
 
 def _runs(study: Study, before: str, lead: str) -> list[dict[str, str]]:
-    """Return the newest runs of *study*, the newest first; *before* begins each value, *lead* each label."""
+    """Return the newest runs of *study* as options, the newest run first.
+
+    *before* is the prefix of values, and *lead* is the prefix of labels.
+    """
     return [
         {"value": f"{before}{info.id}", "label": f"{lead}{run_text(info, workload=True)}"}
         for info in reversed(study.runs()[-_MOST_RUNS:])

@@ -1,4 +1,4 @@
-"""Stragglers of a study's recorded steps, and the figures of their page."""
+"""Find the stragglers in a study's recorded steps, and prepare the figures of the Stragglers page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_WORKERS = 24
 
 
 def stragglers_of(study: Study) -> Stragglers | None:
-    """Return the stragglers of the recorded steps of *study*; None if it has none."""
+    """Return the stragglers in the recorded steps of *study*; None if the study recorded no steps."""
     sources = [study.operations_file, *(study.trace_dir(name) for name in study.trace_sets()[-1:])]
     times = tuple(path.stat().st_mtime_ns for path in sources if path.exists())
     return _stragglers(study.path, times)
@@ -31,7 +31,10 @@ def _stragglers(folder: Path, _times: tuple[int, ...]) -> Stragglers | None:
 
 
 def slowdown_matrix(stragglers: Stragglers) -> Matrix:
-    """Return the slowdown by ranks and steps, minus one; a cell of several has the largest."""
+    """Return the matrix of slowdowns minus one, with rows of ranks and columns of steps.
+
+    A cell that covers several ranks or steps has their largest slowdown.
+    """
     values, ranks = _by_rank(stragglers)
     rows, columns = _bounds(len(values), _MOST_ROWS), _bounds(len(stragglers.layout.steps), _MOST_COLUMNS)
     largest = np.maximum.reduceat(np.maximum.reduceat(values, rows, axis=0), columns, axis=1)
@@ -41,7 +44,7 @@ def slowdown_matrix(stragglers: Stragglers) -> Matrix:
 
 
 def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
-    """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 without the cell."""
+    """Return the step with the largest slowdown in a cell of `slowdown_matrix`; -1 for an unknown cell."""
     matrix = slowdown_matrix(stragglers)
     if row not in matrix.rows or column not in matrix.columns:
         return -1
@@ -52,9 +55,10 @@ def worst_step(stragglers: Stragglers, row: str, column: str) -> int:
 
 
 def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
-    """Return the operations of a step on its slowest workers, the slowest last: rank, type, start, duration.
+    """Return the operations of a step on its slowest workers, the slowest worker last.
 
-    Times are in ns from the begin of the step; empty if there is no such step.
+    The columns are rank, type, start_ns and duration_ns. Starts are in ns from the begin of the step. The
+    table of an unknown step is empty.
     """
     layout = stragglers.layout
     place = int(np.searchsorted(layout.steps, step))
@@ -81,7 +85,7 @@ def step_operations(stragglers: Stragglers, step: int) -> pd.DataFrame:
 
 
 def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return the slowdown by rank and step, and the ranks, in ascending order."""
+    """Return the matrix of slowdowns by rank and step, and the ranks of its rows in ascending order."""
     replicas, stages = np.nonzero(stragglers.layout.ranks >= 0)
     ranks = stragglers.layout.ranks[replicas, stages]
     order = np.argsort(ranks)
@@ -89,7 +93,7 @@ def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Return the starts of at most *most* equal parts of *count*."""
+    """Return the start indices of at most *most* equal parts of *count* items."""
     parts = min(count, most)
     return np.arange(parts) * count // parts
 
@@ -100,7 +104,7 @@ def _part(count: int, most: int, place: int) -> slice:
 
 
 def _labels(name: str, numbers: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]) -> list[str]:
-    """Return the name of each part of *numbers*, such as ``rank 3`` or ``steps 20 to 29``."""
+    """Return a label for each part of *numbers*, such as ``rank 3`` or ``steps 20 to 29``."""
     last = [*(bounds[1:] - 1).tolist(), len(numbers) - 1]
     return [
         f"{name} {numbers[low]}" if low == high else f"{name}s {numbers[low]} to {numbers[high]}"

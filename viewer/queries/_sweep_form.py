@@ -1,4 +1,4 @@
-"""The inputs of a sweep: axes, their values as typed, limits, prices, searches."""
+"""Parse and check the form of a sweep: axes with their values, limits, prices, and searches."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     **{f"{name}-implementation": ALGORITHMS for name in COLLECTIVES},
 }
 Over = Mapping[str, Sequence[Any] | Range]
-"""The values, or for a search a range of numbers, of each key."""
+"""Values of each swept key, or for a search a range of numbers."""
 Axes = Sequence[tuple[str, str]]
-"""Pairs of a key, such as ``network.bandwidth[0]``, and its values as typed."""
+"""Pairs of a swept key, such as ``network.bandwidth[0]``, and the text of its values."""
 
 
 LEAST: Mapping[str, str] = {
@@ -54,15 +54,15 @@ LEAST: Mapping[str, str] = {
     "compute_ns": "the least computing",
     "overlap_ns": "the least overlap",
 }
-"""Each of the figures of a sweep -> what people call the least of it."""
+"""Figure of a sweep -> description of its minimum, which is a possible objective."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """The objective as typed, in the notation of ``chakrascope sweep``.
+    """Objective of a sweep as typed, in the notation of ``chakrascope sweep``.
 
-    *limits* are ``FIGURE=NUMBER`` and *prices* ``NUMBER`` or ``NETWORK=NUMBER``, separated by commas; with
-    *trials*, that number of points is searched instead of all.
+    *limits* are ``FIGURE=NUMBER`` and *prices* are ``NUMBER`` or ``NETWORK=NUMBER``, separated by commas. If
+    *trials* is not 0, a search tries that number of points instead of all combinations.
     """
 
     least: str = "makespan_ns"
@@ -72,13 +72,13 @@ class Aim:
 
 
 def encode_aim(aim: Aim) -> str:
-    """Return *aim* as text for an address, ``""`` for the shortest step of all points."""
+    """Return the objective *aim* as text for an address; ``""`` for the default objective."""
     fields = {key: value for key, value in asdict(aim).items() if value != getattr(Aim, key)}
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False) if fields else ""
 
 
 def decode_aim(text: str) -> Aim:
-    """Return the objective that :func:`encode_aim` wrote, without invalid parts."""
+    """Return the objective that :func:`encode_aim` wrote; invalid parts get their defaults."""
     try:
         fields = json.loads(text) if text else {}
     except (ValueError, RecursionError):
@@ -87,7 +87,7 @@ def decode_aim(text: str) -> Aim:
 
 
 def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
-    """Return the objective in the fields of a form, without invalid parts."""
+    """Return the objective in the fields of a form; invalid fields get their defaults."""
     known = isinstance(trials, (int, float)) and not isinstance(trials, bool) and math.isfinite(trials)
     return Aim(
         least if least in FIGURES else Aim.least,
@@ -98,7 +98,7 @@ def made_aim(*, least: Any, limits: Any, prices: Any, trials: Any) -> Aim:
 
 
 def aim_goal(aim: Aim) -> Goal:
-    """Return the goal of *aim*, without invalid limits."""
+    """Return the goal of the objective *aim*; if its limits are invalid, the goal has no limits."""
     try:
         return Goal(aim.least, parse_limits(_items(aim.limits)))
     except ChakrascopeError:
@@ -108,7 +108,7 @@ def aim_goal(aim: Aim) -> Goal:
 def checked_aim(
     aim: Aim, over: Mapping[str, Sequence[Any] | Range], network: str, preset: str
 ) -> tuple[Goal, Prices]:
-    """Return the goal and the prices of a sweep from *network*, a preset or a changed preset.
+    """Return the goal and the prices of a sweep that starts from *network*, the *preset* or a changed preset.
 
     Raises the errors of ``chakrascope sweep`` for invalid figures, limits and prices, a cost without
     prices, and an impossible search.
@@ -129,7 +129,7 @@ def _items(text: str) -> list[str]:
 
 
 def _prices(text: str) -> Prices:
-    """Parse prices; files are only for the command line, as a browser must not name paths."""
+    """Return the prices in *text*; files of prices are refused, as a browser must not name paths."""
     items = _items(text)
     file = next((item for item in items if Path(item).suffix in {".yml", ".yaml"}), None)
     if file is not None:
@@ -141,7 +141,7 @@ def _prices(text: str) -> Prices:
 
 
 def figure_text(figure: str, value: float) -> str:
-    """Return a figure of a sweep as text."""
+    """Return the *value* of a sweep's *figure* as text with its unit."""
     if figure.endswith("_ns"):
         return duration_text(value)
     return f"{value:,.4g}" if figure == "cost" else f"{int(value):,}"
@@ -149,10 +149,10 @@ def figure_text(figure: str, value: float) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """The *points* of a sweep and its approximate *seconds*; *problem* is the reason why it cannot start.
+    """Plan of a sweep: its number of *points*, its estimated *seconds*, and the *problem* of an invalid plan.
 
-    *note* is a remark that is shown before it. *goal* determines the best point, *prices* its cost; with
-    *trials*, a search chooses the points.
+    *note* is a remark for the user. *goal* determines the best point, and *prices* determine the cost of a
+    point. If *trials* is not 0, a search chooses the points.
     """
 
     over: Over
@@ -166,7 +166,7 @@ class Plan:
 
 
 def axis_names(setup: Setup) -> dict[str, str]:
-    """Return the keys that can be swept, starting from *setup*, with their titles."""
+    """Return the titles of the keys that can be swept if the sweep starts from *setup*, by key."""
     one = len(setup.dimensions) == 1
     names = {}
     for index in range(len(setup.dimensions)):
@@ -182,7 +182,7 @@ def axis_names(setup: Setup) -> dict[str, str]:
 
 
 def suggested(setup: Setup, key: str) -> str:
-    """Return initial values for the axis *key*."""
+    """Return the values to propose for the axis *key*, as text."""
     part, _, field = key.partition(".")
     name, _, index = field.rstrip("]").partition("[")
     if part == "network" and not field:
@@ -203,13 +203,13 @@ def _plain(number: float) -> str:
 
 
 def encode_axes(axes: Axes) -> str:
-    """Return *axes* as text for an address, ``""`` for none."""
+    """Return *axes* as text for an address; ``""`` if there are no axes."""
     pairs = [list(axis) for axis in axes if any(axis)]
     return json.dumps(pairs, separators=(",", ":"), ensure_ascii=False) if pairs else ""
 
 
 def decode_axes(text: str, names: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the axes that :func:`encode_axes` wrote, without invalid parts."""
+    """Return the axes that :func:`encode_axes` wrote; invalid axes are left out."""
     try:
         parsed = json.loads(text) if text else []
     except (ValueError, RecursionError):
@@ -230,7 +230,7 @@ def plan_of(
     workload: Communication,
     aim: Aim = Aim(),
 ) -> Plan:
-    """Return the plan of a sweep over *axes*, starting from *form*, with the objective *aim*."""
+    """Return the plan of a sweep over *axes* that starts from *form* and has the objective *aim*."""
     over: Over = {}
     try:
         over = _values(axes, axis_names(form.setup), search=bool(aim.trials))
@@ -253,7 +253,7 @@ def _count(over: Over) -> int:
 
 
 def _few(values: Sequence[Any] | Range) -> Sequence[Any]:
-    """Return the first, the middle and the last value of a search."""
+    """Return the first, the middle and the last of *values*, which may be a range."""
     if not isinstance(values, Range):
         return list(dict.fromkeys([values[0], values[len(values) // 2], values[-1]]))
     middle = (values.low + values.high) / 2
@@ -271,7 +271,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
     ]
     if len(problems) == len(tried):
         return replace(plan, problem=f"No point can run: {problems[0]}")
-    # Each process starts once and simulates many points.
+    # Each process starts once and simulates many points, so the start time counts only once.
     start_s = _seconds(form.setup, load, REPLAY)
     each_s = sum(max(0.02, _seconds(setup, load, backend) - start_s) for setup in setups) / len(tried)
     seconds = start_s + plan.points * each_s / min(plan.points, os.cpu_count() or 1)
@@ -284,7 +284,7 @@ def _estimated(form: Form, plan: Plan, load: Load, workload: Communication) -> P
 
 
 def _seconds(setup: Setup, load: Load, backend: str) -> float:
-    """Return the duration of a simulation; None for an invalid *setup*."""
+    """Return the estimated duration of a simulation in seconds; 0 for an invalid *setup*."""
     try:
         return estimate_s(*setup.configs(), load, backend)
     except ConfigError:
@@ -292,7 +292,10 @@ def _seconds(setup: Setup, load: Load, backend: str) -> float:
 
 
 def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, Sequence[Any] | Range]:
-    """Return the values of each axis, ranges only for a *search*; raises `ConfigError` for other values."""
+    """Return the parsed values of each axis; raises `ConfigError` for invalid values.
+
+    Ranges are only valid for a *search*.
+    """
     over: dict[str, Sequence[Any] | Range] = {}
     for key, text in axes:
         if not key or not text.strip():
@@ -311,7 +314,7 @@ def _values(axes: Axes, names: Mapping[str, str], *, search: bool) -> dict[str, 
 
 
 def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool) -> tuple[str, str]:
-    """Return the error in the values of one axis, and their parsed form if it is not obvious."""
+    """Return the error in the values of one axis, and the parsed values if they differ from the text."""
     try:
         values = _values([(key, text)], names, search=search).get(key, ())
     except ChakrascopeError as error:
@@ -326,7 +329,7 @@ def axis_reading(key: str, text: str, names: Mapping[str, str], *, search: bool)
 
 
 def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
-    """Raise `ConfigError` for a value of the wrong kind, in particular for a path in place of a preset."""
+    """Raise `ConfigError` for a value of the wrong kind, such as a path in place of a preset."""
     name = key.rpartition(".")[2].partition("[")[0]
     allowed = list_presets("network") if key == "network" else _CHOICES.get(name)
     for value in values:
@@ -337,7 +340,7 @@ def _check_values(key: str, title: str, values: Sequence[Any]) -> None:
 
 
 def setup_at(setup: Setup, point: Mapping[str, Any]) -> Setup:
-    """Return *setup* at one *point* of a sweep."""
+    """Return *setup* with the values of one *point* of a sweep."""
     if "network" in point:
         setup = Setup.of_presets(point["network"], setup.system_preset)
     dimensions, system = list(setup.dimensions), dict(setup.system)
@@ -366,7 +369,10 @@ def _network_name(setup: Setup) -> str:
 
 
 def request_of(form: Form, plan: Plan, name: str, keep: int) -> SweepRequest:
-    """Return the job request for the sweep of *plan*; a preset remains a name, to fit any network."""
+    """Return the job request for the sweep of *plan*.
+
+    An unchanged system preset stays a name, so that the preset adapts to the dimensions of any network.
+    """
     setup = form.setup
     return SweepRequest(
         over={

@@ -1,4 +1,4 @@
-"""The report: what bounds a run, in one HTML file that needs no server, no script and no network."""
+"""Write the report of a run as one HTML file that needs no server, no script and no network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contents of a section of the report, and its pictures as SVG, which need no script."""
+"""Build the parts of the report's sections, with pictures as SVG, which need no script."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ..timeline import TimelineIndex
 PICTURE_WIDTH, _ROW, LABEL_WIDTH, _LANE_LABEL, _TICKS = 1000, 22, 70, 215, 4
 
 
-# The number of columns of a lane limits the size of the file.
+# Most columns of a lane, which limits the size of the report.
 _COLUMNS, _MOST_LANES = 400, 32
 
 
 def path_picture(run: OpenRun) -> Markup:
-    """Return the critical path of *run* as bars over time, a row per rank it visits."""
+    """Return a picture of *run*'s critical path as bars over time, a row per rank on the path."""
     table = strip(run.path)
     ranks = sorted(table["rank"].unique())
     row_of = {rank: row for row, rank in enumerate(ranks)}
@@ -46,7 +46,10 @@ def path_picture(run: OpenRun) -> Markup:
 
 
 def timeline_picture(run: OpenRun) -> Markup:
-    """Return the timeline of all ranks, a row per lane, with the critical path; of many, those on it."""
+    """Return a picture of *run*'s timeline with the critical path, a row per lane.
+
+    If a run has too many ranks, ranks on the critical path are drawn first.
+    """
     index, ranks = _shown(run)
     lanes = index.table[index.table["rank"].isin(ranks)]
     row_of = {int(lane): row for row, lane in enumerate(lanes.index)}
@@ -74,7 +77,11 @@ def timeline_note(run: OpenRun) -> str:
 
 
 def _shown(run: OpenRun) -> tuple[TimelineIndex, list[int]]:
-    """Return the drawn lanes: with measured ones if all fit, else as many ranks as fit, the path's first."""
+    """Return the timeline index and the ranks to draw.
+
+    Measured lanes are included if all lanes fit into the picture. If too many lanes exist, the ranks with the
+    most time on the critical path are chosen.
+    """
     beside = run.is_measured and not about_backend(run.info.backend).replays
     index = run.rows(measured=beside, nested=False)
     if beside and len(index.table) > _MOST_LANES:
@@ -105,7 +112,7 @@ def _lane_labels(lanes: pd.DataFrame) -> list[Svg]:
 
 
 def _boxes(starts: np.ndarray, ends: np.ndarray, row: int) -> str:
-    """Return boxes from *starts* to *ends* on a row as one SVG path."""
+    """Return boxes from *starts* to *ends* (pixels) on a row as one SVG path."""
     tall = _ROW - 6
     widths = np.maximum(ends - starts, 0.4)
     return "".join(
@@ -132,7 +139,10 @@ def _path_line(run: OpenRun, index: TimelineIndex, row_of: dict[int, int], scale
 
 
 def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) -> Markup:
-    """Return *content* above an axis of time, which begins *left* of it; *title* is its text alternative."""
+    """Return a picture of *content* above a time axis from 0 to *until_ns*, which begins at x = *left*.
+
+    *title* is the text alternative of the picture.
+    """
     ticks = []
     for number in range(_TICKS + 1):
         x = left + (PICTURE_WIDTH - left) * number / _TICKS
@@ -145,13 +155,13 @@ def picture(title: str, left: int, height: int, until_ns: int, *content: Svg) ->
 Show = Callable[[Any], str]
 
 
-# field -> heading, function that formats its values
+# Columns of a report table: field -> heading, function that formats the values.
 Columns = Mapping[str, tuple[str, Show]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Texts in rows below *titles*; *numeric* says which columns are aligned to the right."""
+    """Table of texts in rows below *titles*; columns with *numeric* true are aligned to the right."""
 
     titles: Sequence[str]
     numeric: Sequence[bool]
@@ -160,7 +170,7 @@ class Table:
 
     @classmethod
     def of(cls, frame: pd.DataFrame, columns: Columns) -> list[Table]:
-        """Return *columns* of *frame* as a table; empty if it has no rows."""
+        """Return a list with *columns* of *frame* as a table; the list is empty if *frame* has no rows."""
         if frame.empty:
             return []
         shown = [[show(value) for value in frame[name]] for name, (_, show) in columns.items()]
@@ -170,7 +180,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Bar:
-    """A time and its share of the step, drawn *percent* wide."""
+    """Bar for a duration and its share of the step; the bar is *percent* of the full width wide."""
 
     label: str
     percent: float
@@ -180,20 +190,20 @@ class Bar:
 
     @classmethod
     def of(cls, row: Mapping[Any, Any], label: str, width: float, colour: str = "") -> Bar:
-        """Return the bar of a *row* of a breakdown, *width* (0 to 1) of the full width."""
+        """Return the bar for a *row* of a breakdown; *width* is its share of the full width (0 to 1)."""
         return cls(label, 100 * width, duration_text(row["duration_ns"]), share_text(row["share"]), colour)
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Stacked bars across the full width, with a legend."""
+    """Stacked bars across the full width of the report, with a legend."""
 
     bars: Sequence[Bar]
     drawn_as: ClassVar[str] = "stack"
 
     @classmethod
     def of_kinds(cls, kinds: pd.DataFrame) -> Stack:
-        """Return a breakdown by kind, each in its colour."""
+        """Return the stacked bars of a breakdown by kind of work, in the colours of the kinds."""
         rows = kinds.to_dict("records")
         labels = [KIND_LABELS.get(row["key"], str(row["key"])) for row in rows]
         pairs = zip(rows, labels, strict=True)
@@ -202,7 +212,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Meters:
-    """Bars below each other, the longest at full width, and a text on how many *more* there are."""
+    """Bars below each other, the longest bar at full width; *more* is the number of omitted bars as text."""
 
     bars: Sequence[Bar]
     more: str
@@ -210,7 +220,7 @@ class Meters:
 
     @classmethod
     def of(cls, breakdown: pd.DataFrame, most: int) -> list[Meters]:
-        """Return the *most* largest keys of *breakdown*; empty if it has none."""
+        """Return a list with bars for the first *most* rows of *breakdown*; empty if it has no rows."""
         if breakdown.empty:
             return []
         largest = max(float(breakdown["share"].max()), 1e-12)
@@ -224,21 +234,21 @@ class Meters:
 
 @dataclass(frozen=True)
 class Lines:
-    """Sentences or facts, one below the other."""
+    """List of sentences or facts, one per line."""
 
     lines: Sequence[str]
     drawn_as: ClassVar[str] = "lines"
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> list[Lines]:
-        """Return *lines*; empty if there are none."""
+        """Return a list with *lines* as one part; the list is empty without lines."""
         kept = list(lines)
         return [cls(kept)] if kept else []
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture in SVG, whose texts are escaped."""
+    """Picture as SVG, whose texts are escaped."""
 
     svg: Markup
     drawn_as: ClassVar[str] = "picture"
@@ -246,7 +256,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Legend:
-    """The legend of a picture: labels with their colours."""
+    """Legend of a picture: (label, colour) pairs."""
 
     items: Sequence[tuple[str, str]]
     drawn_as: ClassVar[str] = "legend"
@@ -257,7 +267,7 @@ Part = Table | Stack | Meters | Lines | Picture | Legend
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report with a heading, and a *note* that explains it."""
+    """Section of the report with a heading, its parts, and an explanatory *note*."""
 
     title: str
     parts: Sequence[Part]
@@ -268,7 +278,7 @@ _HEIGHT, _HEADROOM = 170, 1.14
 
 
 def memory_parts(run: OpenRun) -> list[Part]:
-    """Return the curve of *run* as a picture with its legend; empty for other runs than predictions."""
+    """Return the memory curve of a predicted *run* as a picture with its legend; empty for other runs."""
     curve = fullest_curve(run)
     if curve is None:
         return []
@@ -300,7 +310,7 @@ def memory_parts(run: OpenRun) -> list[Part]:
 
 
 def memory_note(run: OpenRun) -> str:
-    """Return the verdict, and the rank that is drawn."""
+    """Return a note on whether the job fits into memory, and on the fullest rank's memory."""
     verdict = memory_verdict(run)
     return f"{verdict[:1].upper()}{verdict[1:]}. {memory_facts(run)}" if verdict else memory_facts(run)
 

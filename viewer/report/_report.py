@@ -44,16 +44,17 @@ from ._pictures import (
 
 _MOST_SEGMENTS, _MOST_COLLECTIVES, _MOST_KEYS = 200, 500, 15
 _MOST_LINKS = 10
-_LEAST_DATE_NS = 1_000_000_000 * 10**9  # 2001; smaller times of traces count from another zero
+_LEAST_DATE_NS = 1_000_000_000 * 10**9  # the year 2001: earlier trace times do not count from 1970
 _NETWORK_NOTE = (
     "The busiest links, with the share of the step in which they carry data, and the bytes they carry."
 )
 
 
 def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
-    """Write the report of a run of *study* to *path*, atomically; by default of `Study.default_run`.
+    """Write the report of a run of *study* to *path* atomically, and return *path*.
 
-    Returns *path*. Raises StudyError if there is no such run or the file cannot be written.
+    Without *run_id*, the run is `Study.default_run`. Raises StudyError if the run does not exist or the file
+    cannot be written.
     """
     view = StudyView(study)
     run = view.open(study.run_info(run_id).id)
@@ -64,7 +65,7 @@ def write_report(study: Study, run_id: str | None, path: str | Path) -> Path:
 
 
 def report_html(run: OpenRun) -> str:
-    """Return the report of *run* as one HTML document; all names in it are escaped."""
+    """Return the report of *run* as one HTML document, in which all names are escaped."""
     folder = Path(__file__).parent
     environment = Environment(autoescape=True, loader=FileSystemLoader(folder), undefined=StrictUndefined)
     return environment.get_template("report.html.j2").render(
@@ -101,13 +102,13 @@ def _sections(run: OpenRun) -> list[Section]:
 
 
 def _job(run: OpenRun) -> str:
-    """Return the name of the job: its study, and its workload if that has another name."""
+    """Return the name of the job: the name of its study, and of its workload if the two names differ."""
     names = [run.study.path.resolve().name, run.info.workload]
     return ", ".join(dict.fromkeys(filter(None, names)))
 
 
 def _facts(run: OpenRun) -> list[tuple[str, str]]:
-    """Return the job, its capture, the cluster and the run, as (label, text) pairs."""
+    """Return facts on the job, its capture, the cluster and the run, as (label, text) pairs."""
     info, metadata = run.info, run.workload.metadata
     facts = [("Job", f"{_job(run)}, {count_text(info.num_ranks, 'rank')}")]
     began = [at for at in metadata.get("began_ns", {}).values() if at >= _LEAST_DATE_NS]
@@ -128,7 +129,10 @@ def _date(since_1970_ns: int) -> str:
 
 
 def _breakdown(run: OpenRun, by: str) -> Section:
-    """Return the named parts of the critical path *by* module or the like; a note has the nameless share."""
+    """Return the section that breaks the critical path down *by* module, operator or another property.
+
+    A note gives the share of the path without a name.
+    """
     table = run.path.breakdown(by)
     named = table[~table["key"].isin(["", "(none)"])]
     if by == "cause":
@@ -152,13 +156,13 @@ def _advice(run: OpenRun) -> Sequence[Part]:
 
 
 def _memory(run: OpenRun) -> Sequence[Section]:
-    """Return the memory of a predicted step's fullest rank, and whether it fits."""
+    """Return the section on the memory of a predicted step's fullest rank; empty for other runs."""
     parts = memory_parts(run)
     return [Section("Memory per rank", parts, memory_note(run))] if parts else []
 
 
 def _notes(run: OpenRun) -> Sequence[Section]:
-    """Return the notes on the timeline, if there are any."""
+    """Return the section with the notes on the timeline; empty if the run has no notes."""
     notes = pd.DataFrame(timeline_notes(run.study, run.info.id))
     if notes.empty:
         return []

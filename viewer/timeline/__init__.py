@@ -1,4 +1,4 @@
-"""The slices in a window of the timeline, merged within pixels."""
+"""Compute the slices in a window of the timeline; slices within one pixel are merged."""
 
 from __future__ import annotations
 

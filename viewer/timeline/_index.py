@@ -1,4 +1,4 @@
-"""Data of a run's timeline: read whole, or rank by rank as ranks become visible, the latest cached."""
+"""Index the timeline of a run, which is read as a whole, or rank by rank as ranks become visible."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _DRAWN = ("start_ns", "end_ns", "type", "stream", "kind", "name")
 _TEXTS = ("operator", "module", "phase")
 _MEASURED = ("duration_ns", "measured_start_ns")
 KEPT_NODES = 4_000_000
-"""The cached parts have about so many nodes together: 130 bytes each."""
+"""Approximate number of nodes in all cached parts together; a node takes 130 bytes."""
 NODES_AT_ONCE = 2_000_000
-"""One question is answered for parts with about so many nodes together, and for `PARTS_AT_ONCE` at most."""
+"""Approximate number of nodes that one request reads; a request reads at most `PARTS_AT_ONCE` parts."""
 PARTS_AT_ONCE = 64
 _LEAST_STRIDE = 64
-# Names get their colours in the order of their total time in this many parts.
+# Number of parts in which names are counted: names get colours in the order of their total time.
 _SAMPLED_PARTS = 8
 _OF_NODES = "slice"
 _NO_CODE = np.zeros(0, np.uint8)
@@ -47,14 +47,14 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class IndexColours(Colours):
-    """Colours of slices that are determined when a part is read."""
+    """Colours of names; the colour of each slice is determined when its part is read."""
 
     by: str = "kind"
 
 
 @dataclass(frozen=True)
 class Hits:
-    """The results of a search in some ranks, in order of time; *ranks* are those searched of *of*."""
+    """Results of a search in order of time; *ranks* of the *of* requested ranks were searched."""
 
     rank: Ints
     node_id: Ints
@@ -65,9 +65,10 @@ class Hits:
 
 @dataclass
 class _Part:
-    """The slices of one rank, or of all; *more* reads further columns of its nodes on demand.
+    """Slices of one rank, or of all ranks; *more* reads further columns of the part's nodes on demand.
 
-    Threads use it at once, so that each returns its own result, not that which is cached at the end.
+    Several threads may use a part at once. A method thus returns its own result and not the cached result,
+    which another thread may have replaced.
     """
 
     slices: Slices
@@ -82,7 +83,7 @@ class _Part:
         return len(self.slices.row) + len(self.slices.nodes)
 
     def colours(self, wanted: IndexColours) -> Colours:
-        """Return the colours of the slices; the latest are cached."""
+        """Return the colours of the part's slices; the last result is cached."""
         cached = self._coloured
         if cached is None or cached[0] is not wanted:
             nodes = self.slices.nodes if wanted.by == "kind" else self.whole()
@@ -91,7 +92,7 @@ class _Part:
         return cached[1]
 
     def whole(self) -> pd.DataFrame:
-        """Return the nodes with all of their texts."""
+        """Return the part's nodes with the text columns operator, module and phase."""
         nodes = self.slices.nodes
         if not {*_TEXTS} <= {*nodes.columns}:
             more = self.more(_TEXTS)
@@ -100,7 +101,7 @@ class _Part:
         return nodes
 
     def matches(self, text: str) -> npt.NDArray[np.bool_]:
-        """Return which of the nodes match *text*; the result of the last text is cached."""
+        """Return a mask of the nodes that match *text*; the result of the last text is cached."""
         cached = self._matches
         if cached is None or cached[0] != text:
             if self._words is None:
@@ -111,14 +112,16 @@ class _Part:
 
 
 class TimelineIndex:
-    """The timeline of a run in *parts*, lists of ranks: one part with all of them, or one for each rank.
+    """Timeline of a run in *parts*, which are lists of ranks: one part with all ranks, or one part per rank.
 
-    *frame_of* returns the nodes of the part of a rank with some columns. Lane numbers leave gaps between
-    parts, as the number of a part's lanes is unknown until it is read; until then it is assumed to equal
-    that of the first part that has any. ``edition`` is incremented if this assumption was wrong. *facts_of*
-    returns whether nodes communicate, and their streams; *kinds* are those of the critical path, *calls_of*
-    returns the calls on the host threads of one rank, if its trace is there, and *words* those of all nodes,
-    if there is one part.
+    Lane numbers leave gaps between parts, as the number of a part's lanes is unknown until the part is read.
+    Until then, the part is assumed to have the lanes of the first part with lanes. ``edition`` is
+    incremented if the assumption was wrong.
+
+    *frame_of* returns the nodes of a rank's part with the given columns. *facts_of* returns whether nodes
+    communicate, and the streams of nodes. *kinds* are the kinds of work on the critical path. *calls_of*
+    returns the calls on the host threads of one rank, if the rank's trace exists. *words* returns the search
+    words of all nodes if there is only one part.
     """
 
     def __init__(
@@ -151,7 +154,7 @@ class TimelineIndex:
         self._colours: dict[tuple[str, bool], tuple[TimelineIndex | None, IndexColours]] = {}
         self._hits: tuple[tuple[str, list[int]], Hits] | None = None
         self._stride = _LEAST_STRIDE
-        self._model = 0  # the part whose lanes others are assumed to have
+        self._model = 0  # the part whose lanes are assumed for parts that were not read
         self._model = next((place for place in range(len(self.parts)) if self._has_lanes(place)), 0)
 
     def _has_lanes(self, place: int) -> bool:
@@ -159,13 +162,13 @@ class TimelineIndex:
 
     @classmethod
     def whole(cls, nodes: pd.DataFrame, makespan_ns: int = 0, **options: Any) -> TimelineIndex:
-        """Return the index of *nodes*, which are in memory; *options* are those of the constructor."""
+        """Return the index of *nodes* in memory as one part; *options* go to the constructor."""
         ranks = np.unique(nodes["rank"].to_numpy(np.int64)).tolist()
         return cls(lambda *_: nodes, lambda *_: (np.zeros(0, bool), _NONE), [ranks], makespan_ns, **options)
 
     @property
     def table(self) -> pd.DataFrame:
-        """The rows of `Lanes.table` for all known lanes, by their numbers."""
+        """Table of all lanes by lane number, with the columns of `Lanes.table`."""
         with self._lock:
             if not self.parts:
                 nothing: pd.DataFrame = Slices(self._frame_of(0, _DRAWN)).table
@@ -182,12 +185,12 @@ class TimelineIndex:
             return table
 
     def colours(self, by: str, like: TimelineIndex | None = None) -> IndexColours:
-        """Return the colours *by* one of `COLOURED_BY`, from the names of a few parts.
+        """Return the colours of slices *by* a property in `COLOURED_BY`, from the names of a few parts.
 
-        Names with a colour in the index *like* have the same colour.
+        Names that have a colour in the index *like* keep this colour.
         """
         other = None if like is self else like
-        # This is computed before the lock: two indices with the colours of each other would deadlock.
+        # The other index is read before taking the lock: two indices that refer to each other would deadlock.
         known = {} if other is None else other.colours(by).places
         with self._lock:
             cached = self._colours.get((by, other is None))
@@ -207,7 +210,7 @@ class TimelineIndex:
         return IndexColours(_NO_CODE, palette, legend, more, places, by)
 
     def _ordered(self, by: str) -> list[str]:
-        """Return the names of a few parts, the longest first."""
+        """Return the names in a few parts, the name with the largest total time first."""
         if by not in self._names:
             total: dict[str, float] = {}
             for place in range(0, len(self.parts), -(-len(self.parts) // _SAMPLED_PARTS) or 1):
@@ -227,7 +230,10 @@ class TimelineIndex:
         colours: IndexColours | None = None,
         sought: str = "",
     ) -> SliceBatch:
-        """Return `Slices.window` of *lanes*, by default all; empty for parts beyond `NODES_AT_ONCE`."""
+        """Return the slices of *lanes* (by default all lanes) in a window, as `Slices.window` does.
+
+        Parts beyond `NODES_AT_ONCE` nodes contribute no slices.
+        """
         colours = colours or self.colours("kind")
         batches = []
         own = self._by_part(self.table.index if lanes is None else lanes)
@@ -241,7 +247,7 @@ class TimelineIndex:
             return _joined(batches, self._stride, self.edition)
 
     def area(self, t0_ns: int, t1_ns: int, lanes: Iterable[int]) -> tuple[pd.DataFrame, pd.DataFrame, int]:
-        """Return nodes, their `Lanes.area`, and the number of omitted ranks."""
+        """Return the nodes in an area, their parts inside the area (`Lanes.area`), and the omitted ranks."""
         own = self._by_part(lanes) or {0: []}
         chosen = self._at_once(own)
         nodes, inside = [], []
@@ -250,14 +256,14 @@ class TimelineIndex:
             covered = part.slices.area(t0_ns, t1_ns, own[place])
             nodes.append(part.whole().iloc[covered["row"]])
             inside.append(covered)
-        # The categories of texts differ between parts.
+        # Categorical texts are converted to strings, as their categories differ between parts.
         texts = [name for name, kind in nodes[0].dtypes.items() if isinstance(kind, pd.CategoricalDtype)]
         table = pd.concat([part.astype(dict.fromkeys(texts, "str")) for part in nodes], ignore_index=True)
         joined = pd.concat(inside, ignore_index=True)
         return table, joined.assign(row=np.arange(len(joined))), len(own) - len(chosen)
 
     def lane_of(self, rank: int, node_id: int) -> tuple[int, int, int]:
-        """Return (lane, start_ns, end_ns) of a node as simulated, or (-1, 0, 0) if it was not executed."""
+        """Return (lane, start_ns, end_ns) of a simulated node, or (-1, 0, 0) if the node was not executed."""
         if rank not in self._place:
             return -1, 0, 0
         place = self._place[rank]
@@ -265,7 +271,10 @@ class TimelineIndex:
         return (place * self._stride + lane if lane >= 0 else -1), start, end
 
     def lanes_of(self, ranks: Ints, node_ids: Ints) -> Ints:
-        """Return the lane of each (rank, node) pair; of ranks that were not read, the first of its stream."""
+        """Return the lane of each (rank, node) pair, -1 for unknown nodes.
+
+        A node of a rank that was not read gets the first lane of its stream.
+        """
         lanes = np.full(len(ranks), -1, np.int64)
         places = np.array([self._place.get(rank, -1) for rank in ranks.tolist()], np.int64)
         places[node_ids < 0] = -1
@@ -287,7 +296,7 @@ class TimelineIndex:
         return lanes
 
     def seek(self, text: str, ranks: Iterable[int]) -> Hits:
-        """Return the matches of *text* in the first of *ranks*, as many as may be read at once."""
+        """Return the nodes that match *text* in the first of *ranks*, as many as one request may read."""
         asked = [rank for rank in dict.fromkeys(ranks) if rank in self._place]
         if self._hits is not None and self._hits[0] == (text, asked):
             return self._hits[1]
@@ -311,12 +320,12 @@ class TimelineIndex:
         return hits
 
     def prepare(self, ranks: Iterable[int]) -> None:
-        """Read *ranks* in advance, so that their lanes are known."""
+        """Read the parts of *ranks* in advance, so that the lanes of the ranks are known."""
         for place in dict.fromkeys(self._place[rank] for rank in ranks if rank in self._place):
             self._part(place)
 
     def _by_part(self, lanes: Iterable[int]) -> dict[int, list[int]]:
-        """Return the lanes of each part among *lanes*, as the part numbers them."""
+        """Return *lanes* grouped by part, with the lane numbers inside the part."""
         own: dict[int, list[int]] = {}
         for lane in lanes:
             place, local = divmod(lane, self._stride)
@@ -325,7 +334,7 @@ class TimelineIndex:
         return own
 
     def _at_once(self, places: Iterable[int]) -> list[int]:
-        """Return the first of *places*, as many as may be read for one question."""
+        """Return the first parts in *places*, as many as one request may read."""
         chosen: list[int] = []
         nodes = 0
         for place in places:
@@ -336,7 +345,7 @@ class TimelineIndex:
         return chosen
 
     def _part(self, place: int) -> _Part:
-        """Return the slices of a part; the latest are cached."""
+        """Return the part *place*, which is read if it is not in the LRU cache."""
         with self._lock:
             if place in self._cached:
                 self._cached.move_to_end(place)
@@ -356,7 +365,7 @@ class TimelineIndex:
             return made
 
     def _note(self, place: int, slices: Slices) -> None:
-        """Store the lanes of a part after it is read."""
+        """Store the lanes and streams of a newly read part, and update ``edition`` if they are unexpected."""
         self.makespan_ns = max(self.makespan_ns, slices.makespan_ns)
         if place in self._tables:
             return
@@ -378,7 +387,7 @@ class TimelineIndex:
 
 
 def _joined(parts: Sequence[tuple[int, SliceBatch]], stride: int, edition: int) -> SliceBatch:
-    """Return the batches of some parts as one, their lanes numbered as those of all parts."""
+    """Return the slices of several parts as one batch, with the lane numbers of the whole timeline."""
     names: list[str] = []
     columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in _COLUMNS}
     for place, batch in parts:

@@ -1,4 +1,4 @@
-"""Data of the timeline: the slices in a window, merged within pixels, and their colours."""
+"""Compute the slices in a window of the timeline, merge slices within a pixel, and colour slices."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .._theme import KIND_COLOURS, NAME_COLOURS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-# Narrower slices have no name.
+# Least width in pixels of a slice with a name, and most characters of a name.
 _NAMED_PIXELS, _NAME_LENGTH = 30, 120
 
 
 @dataclass(frozen=True)
 class SliceBatch:
-    """Slices of one window as columns: times in ns, lane and colour as indices, node id of the longest.
+    """Slices of one window as columns; times are in ns.
 
-    ``name`` is an index into *names*, or -1 for a slice too narrow to show one; ``found`` is whether a slice,
-    or one merged into it, is searched for. ``edition`` is that of the lanes, which are determined part by
-    part.
+    ``node_id`` is the longest node of a merged slice. ``name`` is an index into *names*, or -1 for a slice
+    too narrow to show a name. ``found`` is true if a search matches the slice or a slice merged into it.
+    ``edition`` is the edition of the lanes, which changes as parts are read.
     """
 
     start_ns: Ints
@@ -42,7 +42,11 @@ class SliceBatch:
     edition: int = 0
 
     def encode(self) -> bytes:
-        """Return u32 length, u32 edition, little-endian columns (3 x f64, 3 x i32, 2 x u8), JSON names."""
+        """Return the batch as bytes for the browser.
+
+        The bytes are the length and the edition (u32), little-endian columns (3 x f64, 3 x i32, 2 x u8), and
+        the names as JSON.
+        """
         columns = (
             self.start_ns.astype("<f8"),
             self.end_ns.astype("<f8"),
@@ -58,7 +62,7 @@ class SliceBatch:
 
 
 class Slices(Lanes):
-    """The lanes of one or more ranks with the names of their slices."""
+    """Lanes of one or more ranks with the names of their slices."""
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Slices(Lanes):
         super().__init__(nodes, measured=measured, nested=nested, calls=calls)
         self.nodes = nodes
         name, names = pd.factorize(nodes["name"])
-        # The labels of groups above nodes precede the names of nodes.
+        # In the list of names, labels of groups above nodes precede the names of nodes.
         self._name = np.where(self.is_node, name[self.row] + len(self.labels), self.label).astype(np.int32)
         self._names = [*self.labels, *names]
 
@@ -87,8 +91,8 @@ class Slices(Lanes):
     ) -> SliceBatch:
         """Return the slices that touch [*t0_ns*, *t1_ns*) in *lanes*, at most about two per pixel.
 
-        Slices shorter than a pixel are merged with their neighbours in the same pixel; the merged slice takes
-        the *colour* and node of the longest in it. *matches* marks the rows of nodes that a search finds.
+        Slices shorter than a pixel are merged with neighbouring slices in the same pixel. A merged slice has
+        the *colour* and the node of its longest slice. *matches* marks the rows of nodes that a search finds.
         """
         index = self.inside(t0_ns, t1_ns, lanes)
         pixel_ns = max(1.0, (t1_ns - t0_ns) / max(1, pixels))
@@ -131,7 +135,7 @@ class Slices(Lanes):
         return searched
 
     def _names_of(self, index: Ints, pixel_ns: float) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """Return the index of each slice's name in a minimal list, or -1."""
+        """Return a list of the names in use, and each slice's index in the list; -1 for narrow slices."""
         wide = self.end_ns[index] - self.start_ns[index] >= _NAMED_PIXELS * pixel_ns
         used, places = np.unique(self._name[index[wide]], return_inverse=True)
         named = np.full(len(index), -1, np.int32)
@@ -141,18 +145,18 @@ class Slices(Lanes):
 
 Codes = npt.NDArray[np.uint8]
 COLOURED_BY = ("kind", "operator", "module", "stream")
-"""The properties by which slices can be coloured."""
-# Colour of groups above nodes, in schemes that apply to nodes only.
+"""Properties by which slices can be coloured."""
+# Colour of groups above nodes if only nodes are coloured by the chosen property.
 _ABOVE = "#b4bec9"
 _MOST_MODULE_LENGTH = 60
 
 
 @dataclass(frozen=True)
 class Colours:
-    """The colour of each slice as an index into *palette*; *legend* names the colours in use.
+    """Colour of each slice as an index into *palette*; *legend* names the colours in use.
 
-    *more* counts the names that reuse colours of others; *places* is the index of each name, modulo the
-    palette.
+    *more* is the number of names that reuse the colours of other names. *places* maps a name to a number,
+    which gives the name's colour modulo the size of the palette.
     """
 
     code: Codes
@@ -171,10 +175,10 @@ def coloured(
     *,
     on_path: Collection[str] = (),
 ) -> Colours:
-    """Return the colours of the slices of *lanes*, whose nodes are *nodes*, one of :data:`COLOURED_BY`.
+    """Return the colours of the slices of *lanes* with *nodes*, by a property in :data:`COLOURED_BY`.
 
-    Anything else is ``kind``, of which the legend also has those *on_path*. Names of another run, which have
-    *places*, keep the colours they have there.
+    Other values of *by* mean ``kind``; the legend of kinds also contains the kinds *on_path*. Names in
+    *places*, which come from another run, keep their colours.
     """
     if by in COLOURED_BY[1:]:
         return _named(lanes, *_names_of(nodes, lanes, by), places or {})
@@ -188,13 +192,13 @@ def coloured(
 
 
 def kind_palette(kinds: Sequence[str], shown: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the palette of *kinds*, and the legend of those *shown*."""
+    """Return the palette of *kinds* of work, and the legend of the kinds *shown*."""
     legend = [(KIND_LABELS[kind], KIND_COLOURS[kind]) for kind in shown]
     return [*(KIND_COLOURS[kind] for kind in kinds), _ABOVE], legend
 
 
 def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
-    """Return the total node time of each name by which slices are coloured (*by*, except ``kind``)."""
+    """Return the total node time of each name of the property *by*, which must not be ``kind``."""
     code, names, levels = _names_of(nodes, lanes, by)
     code, names, _ = _with_labels(lanes, code, names, levels)
     return dict(zip(names, _totals(lanes, code, names).tolist(), strict=True))
@@ -203,7 +207,7 @@ def name_totals(nodes: pd.DataFrame, lanes: Lanes, by: str) -> dict[str, float]:
 def named_palette(
     names: Sequence[str], places: Mapping[str, int]
 ) -> tuple[list[str], list[tuple[str, str]], int]:
-    """Return the palette, the legend of *names*, the longest first, and how many reuse colours."""
+    """Return the palette, the legend of the first *names*, and the number of names that reuse colours."""
     first = names[: len(NAME_COLOURS)]
     legend = [(name, NAME_COLOURS[places[name] % len(NAME_COLOURS)]) for name in first]
     return [*NAME_COLOURS, _ABOVE], legend, max(0, len(names) - len(NAME_COLOURS))
@@ -212,7 +216,7 @@ def named_palette(
 def _names_of(
     nodes: pd.DataFrame, lanes: Lanes, by: str
 ) -> tuple[npt.NDArray[np.int64], list[str], set[str]]:
-    """Return the name of each slice, and the levels above nodes that have names, too."""
+    """Return the name code of each slice, the names, and the levels of groups that are also coloured."""
     if by == "operator":
         return *_operators(nodes, lanes), {"operator", CALLS}
     if by == "module":
@@ -222,7 +226,10 @@ def _names_of(
 
 
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the operator of each slice, or the start of the name of nodes without one, such as host time."""
+    """Return the operator of each slice as a code, and the names of operators.
+
+    A node without an operator, such as host time, is named by the start of its own name.
+    """
     code, names = pd.factorize(nodes["operator"])
     other, others = pd.factorize(nodes["name"])
     every = {name: number for number, name in enumerate(str(name) for name in names if name)}
@@ -242,9 +249,9 @@ def _modules(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], 
 def _named(
     lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str], known: Mapping[str, int]
 ) -> Colours:
-    """Return a colour for each of *names*, longest first; other levels than *levels* are grey.
+    """Return the colours of slices by name; names with more total time come first in the palette.
 
-    Names in *known* keep their index.
+    Groups on levels other than *levels* are grey. Names in *known* keep their number.
     """
     code, names, own = _with_labels(lanes, code, names, levels)
     order = np.argsort(-_totals(lanes, code, names), kind="stable")
@@ -256,7 +263,7 @@ def _named(
 
 
 def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.NDArray[np.float64]:
-    """Return the total time of the nodes of each of *names*."""
+    """Return the total node time in ns of each of *names*."""
     length = np.where(lanes.is_node, lanes.end_ns - lanes.start_ns, 0)
     return np.bincount(code, weights=length, minlength=len(names)).astype(np.float64)
 
@@ -264,7 +271,7 @@ def _totals(lanes: Lanes, code: npt.NDArray[np.int64], names: list[str]) -> npt.
 def _with_labels(
     lanes: Lanes, code: npt.NDArray[np.int64], names: list[str], levels: set[str]
 ) -> tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.bool_]]:
-    """Return codes and names including the labels above nodes, and which slices have a colour."""
+    """Return codes and names with the labels of groups added, and a mask of the coloured slices."""
     level = lanes.table["level"].to_numpy()[lanes.lane]
     own: npt.NDArray[np.bool_] = lanes.is_node | np.isin(level, [*levels])
     known = set(names)

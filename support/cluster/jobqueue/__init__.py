@@ -1,4 +1,4 @@
-"""A plug-in for batch systems such as Slurm, which starts a Dask cluster of their jobs with dask-jobqueue."""
+"""Start a Dask cluster from jobs of a batch system, such as Slurm, with dask-jobqueue."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _EXAMPLE = "jobqueue: {slurm: {cores: 8, memory: 16GB, walltime: '01:00:00'}}"
 
 @contextmanager
 def batch_cluster(file: Path, jobs: int, what: str) -> Iterator[tuple[Any, list[str]]]:
-    """Start a Dask scheduler here and submit *jobs* jobs for *what* to the batch system of the YAML *file*.
+    """Start a Dask scheduler on this machine, and submit *jobs* worker jobs to the batch system in *file*.
 
     Yields the cluster and a list that receives the batch system's reasons for refused jobs. All jobs are
-    cancelled at the end. Raises `ConfigError` for a file that dask-jobqueue cannot use, and
-    `BackendUnavailable` without that package or the batch system.
+    cancelled at the end of the block. *what* names the purpose of the jobs in errors. Raises `ConfigError`
+    for a YAML file that dask-jobqueue cannot use, and `BackendUnavailable` without dask-jobqueue or the
+    batch system.
     """
     data = _read(file)
     system = _system(data, file)
     dask, kind = _imported(system, what)
     merged = {key: dask.config.merge(dask.config.get(key, {}), value) for key, value in data.items()}
-    # Its dashboard would be open to the whole network.
+    # By default, the dashboard of the scheduler would be open to the whole network.
     options = merged["jobqueue"][system].setdefault("scheduler-options", {})
     options.setdefault("dashboard_address", "127.0.0.1:0")
     with dask.config.set(merged), _Refusals() as refusals:
@@ -59,14 +60,14 @@ def _close(cluster: Any) -> None:
     try:
         cluster.close()
     except AssertionError:
-        # Dask assumes that every job has started, but this one was refused. All but its last steps were done;
-        # with those it would count as closed.
+        # Dask assumes that every job has started, but the batch system refused a job. Closing stopped before
+        # its last steps, which mark the cluster as closed and stop the loop.
         cluster.status = type(cluster.status).closed
         loop.add_callback(loop.stop)
 
 
 class _Refusals(logging.Filter):
-    """Collects dask-jobqueue's log messages about failed submissions."""
+    """Log filter that collects dask-jobqueue's messages about refused jobs."""
 
     _LOGGERS = ("asyncio", "tornado.application")
 
@@ -110,7 +111,7 @@ def _system(data: Mapping[str, Any], file: Path) -> str:
 
 
 def _imported(system: str, what: str) -> tuple[Any, Any]:
-    """Return Dask's module and the cluster class of the batch system."""
+    """Return the module ``dask`` and dask-jobqueue's cluster class for the batch system *system*."""
     try:
         import dask.config  # noqa: PLC0415 - an optional dependency
         import dask_jobqueue  # noqa: PLC0415

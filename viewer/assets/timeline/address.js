@@ -1,5 +1,6 @@
-/* The settings and the window of the timeline in the address, so that a view can be shared, and ranks as text. */
-// Each setting and its default.
+/* Reads and writes the settings and the time window of the timeline in the address, so that a view can be shared. Converts
+   ranks to text and back. */
+// Settings of the timeline with their defaults.
 const SETTINGS = {
   rows: "", empty: "", colour: "kind", order: "rank", same: "", ranks: "", pinned: "", hidden: "", seek: "", beside: "", align: "", measured: "",
 };
@@ -9,15 +10,15 @@ export function readSettings() {
   return Object.fromEntries(Object.entries(SETTINGS).map(([name, usual]) => [name, query.get(name) || usual]));
 }
 
-/* Return the window in the address if it belongs to *run*, else null. */
+/* Return the time window in the address if the address names *run*, else null. */
 export function readWindow(run) {
   const query = new URLSearchParams(window.location.search);
   const t0 = Number(query.get("t0") || NaN), t1 = Number(query.get("t1") || NaN);
   return query.get("run") === run && t1 > t0 ? [t0, t1] : null;
 }
 
-/* Write settings and window into the address without an entry in the browser's history. The event tells Dash to read the
-   address again; without it, Dash would restore the old address at the next click. */
+/* Write the settings and the time window into the address without an entry in the browser's history. The popstate event makes
+   Dash read the address again. Without the event, Dash would restore the old address at the next click. */
 export function writeAddress(settings, view) {
   const query = new URLSearchParams(window.location.search);
   query.set("t0", Math.round(view.t0));
@@ -30,7 +31,7 @@ export function writeAddress(settings, view) {
   window.dispatchEvent(new PopStateEvent("popstate", { state: window.history.state }));
 }
 
-/* Return whole numbers as ranges, such as 0-3,7. */
+/* Return integers as text in ranges, such as 0-3,7. */
 export function rangesText(numbers) {
   const parts = [];
   for (const number of [...numbers].sort((a, b) => a - b)) {
@@ -40,7 +41,7 @@ export function rangesText(numbers) {
   return parts.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
 }
 
-/* Return the set of ranks written as 0-3,7; null for empty or invalid text. */
+/* Return the set of ranks in a text such as 0-3,7; null for empty or invalid text. */
 export function ranksOf(text) {
   const ranks = new Set();
   for (const part of text.split(/[\s,]+/).filter(Boolean)) {
@@ -51,7 +52,7 @@ export function ranksOf(text) {
   return ranks.size ? ranks : null;
 }
 
-/* Return ranks for display: 0-6, or 1, 3 ... 15 if they are evenly spaced. */
+/* Return ranks as text for display, such as 0-6, or 1, 3 ... 15 for evenly spaced ranks. */
 export function ranksText(ranks) {
   const step = ranks.length > 2 ? ranks[1] - ranks[0] : 1;
   if (step > 1 && ranks.every((rank, i) => rank === ranks[0] + i * step)) {

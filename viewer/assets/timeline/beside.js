@@ -1,5 +1,5 @@
-/* Other steps of this run, or another run or capture, also of another study, in the same view: their rows below those of
-   the same rank, on one clock. */
+/* Comparison on the timeline: shows other steps of the run, or another run or capture of any study, below the rows of the
+   same rank and on the same time axis. */
 import { button, element, labelled } from "./dom.js";
 
 const { changeText, durationText, instantText } = window.chakrascopeUnits;
@@ -18,7 +18,7 @@ export class Beside {
 
   get wanted() { return this.timeline.settings.beside; }
 
-  /* Return the numbers of the steps that are compared with the first one; empty if another run is compared. */
+  /* Return the numbers of the steps that are compared with the first step; empty if another run is compared. */
   get steps() {
     const numbers = this.wanted.startsWith("@") ? this.wanted.split(",").map((each) => Number(each.replace("@", ""))) : [];
     return [...new Set(numbers.filter(Number.isInteger))].slice(0, MOST_STEPS);
@@ -26,7 +26,8 @@ export class Beside {
 
   get others() { return this.timeline.sources.slice(1); }
 
-  /* Return the sources compared with *main*; a step is the same run, shifted to the start of the first step. */
+  /* Return the sources of slices compared with *main*. The source of a step is the same run, shifted in time so that the
+     step starts with the first step. */
   async sourcesOf(main) {
     const { steps, timeline, wanted } = this;
     if (!wanted) { return []; }
@@ -44,14 +45,14 @@ export class Beside {
     timeline.settings.align = "";
     await timeline.set("beside", value);
     if (!this.steps.length || !timeline.isLoaded) { return; }
-    // The window is as long as the longest of the compared steps.
+    // The time window is as long as the longest step of the run.
     const [{ start_ns: start }] = timeline.main.steps, span = Math.max(...timeline.main.steps.map((step) => step.end_ns - step.start_ns));
     timeline.view.window(start - MARGIN * span, start + (1 + MARGIN) * span);
   }
 
   shown() { this.offer(this.timeline.main.steps || []); }
 
-  /* Fill the list: the steps of this run if it has several, then other runs and captures by study. */
+  /* Fill the list of comparisons with the steps of this run, if it has several, and the runs and captures of each study. */
   offer(steps) {
     const { wanted, select } = this, groups = [...this.stepGroups(steps.slice(1).map(({ step }) => step)), ...JSON.parse(this.timeline.holder.dataset.beside || "[]")];
     const isOffered = groups.some(({ items }) => items.some(({ value }) => value === wanted));
@@ -67,7 +68,8 @@ export class Beside {
     for (const each of this.buttons) { each.hidden = !wanted; }
   }
 
-  /* Return options for *rest*, the steps after the first: all, each one, and each one added to the chosen steps. */
+  /* Return the options for the steps after the first step (*rest*): all steps, each single step, and each step added to the
+     chosen steps. */
   stepGroups(rest) {
     const { steps: chosen, wanted } = this, valueOf = (steps) => steps.map((step) => `@${step}`).join(",");
     if (!rest.length) { return []; }
@@ -79,7 +81,7 @@ export class Beside {
     return [{ group: "Steps of this run", items }, ...(adding.length ? [{ group: "Further steps", items: adding }] : [])];
   }
 
-  /* Shift the compared sources in time: as in the address, or to a common start. */
+  /* Shift the compared sources in time by the shifts in the address, or to a common start if the address has none. */
   place() {
     const { timeline: { main, settings }, others } = this, shifts = settings.align.split(",");
     others.forEach((source, i) => {
@@ -88,7 +90,7 @@ export class Beside {
     });
   }
 
-  /* Move the compared sources by *shifts* (ns); "" stands for none. */
+  /* Shift the compared sources in time by *shifts* (ns); "" restores the default shifts. */
   align(shifts) {
     this.timeline.settings.align = shifts === "" ? "" : shifts.map(Math.round).join(",");
     this.place();
@@ -101,7 +103,7 @@ export class Beside {
     if (node && others.some((source) => source.counterpart)) { this.align(others.map(({ counterpart, shift }) => (counterpart ? node.start_ns - counterpart.start_ns : shift))); }
   }
 
-  /* Add the duration of the counterpart of *node* in a compared *source* to the details. */
+  /* Add the duration of *node*'s counterpart in a compared *source* to the details of the node. */
   compare(node, source, found) {
     const out = document.querySelector("#timeline-details .details");
     if (!out) { return; }

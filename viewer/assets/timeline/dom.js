@@ -1,4 +1,4 @@
-/* Functions that create elements: HTML, SVG, lists, tables, links to exports. */
+/* Functions that create DOM elements: HTML, SVG, lists, tables and links to exports. */
 export function element(tag, text, className, more) {
   const made = document.createElement(tag);
   if (text !== undefined && text !== null) { made.textContent = text; }
@@ -36,7 +36,8 @@ export function list(pairs, className) {
   return made;
 }
 
-/* Return a table; *columns* are titles, *numbers* the indices of numeric columns, *cells* returns a row's texts or elements. */
+/* Return an HTML table. *columns* are the titles, *numbers* are the indices of numeric columns, and *cells* returns the texts
+   or elements of a row. */
 export function table(columns, numbers, rows, cells) {
   const made = element("table", null, "area-table"), head = element("tr");
   const kind = (i) => (numbers.includes(i) ? "number" : "");

@@ -1,4 +1,4 @@
-/* The mouse on the canvas (hover, click, drag, wheel), the keys, and the box that lists them. */
+/* Handles the mouse on the canvas (hover, click, drag, wheel) and the keys, and shows the box that lists the keys. */
 import { button, element, list } from "./dom.js";
 import { LABEL_WIDTH, OVERVIEW_HEIGHT } from "./rows.js";
 
@@ -7,7 +7,8 @@ const LEAST_DRAG = 4;
 
 export class Pointer {
   constructor(timeline) {
-    // *at* is the position of the pointer, *hovered* the key of the slice there; the tooltip of the slice *quiet* is closed.
+    // *at* is the position of the pointer, and *hovered* is the key of the slice under the pointer.
+    // *quiet* is the key of a slice whose tooltip stays closed.
     Object.assign(this, { timeline, at: null, hovered: "", quiet: null, drag: null, tip: element("div", null, "timeline-tip") });
     const { canvas, holder } = timeline;
     holder.appendChild(this.tip);
@@ -18,7 +19,7 @@ export class Pointer {
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
   }
 
-  /* Return the slice at a point as its row and its index in the row's batch; null without one. */
+  /* Return the row, the batch and the index of the slice at a point of the canvas; null if no slice is there. */
   hit(x, y) {
     const { rows, view } = this.timeline, row = rows.at(y);
     if (!row || !row.source.batch || x < LABEL_WIDTH) { return null; }
@@ -32,7 +33,7 @@ export class Pointer {
     return best < 0 ? null : { row, batch, i: best, rank: row.group.rank, node: batch.node[best] };
   }
 
-  /* Close the tooltip until the pointer leaves the slice. */
+  /* Close the tooltip and keep the tooltip closed until the pointer leaves the slice. */
   hideTip() {
     this.quiet = this.hovered;
     this.tip.style.display = "none";
@@ -63,7 +64,7 @@ export class Pointer {
     if (hit) { timeline.choose(hit.row.source, hit.rank, hit.node); }
   }
 
-  /* Mark the time of a slice above others, such as a module, and sum up the slices in it. */
+  /* Mark the time of a group of slices, such as a module, and sum up the slices in this time. */
   markGroup({ row, batch, i }) {
     const { timeline } = this, { shift } = row.source;
     const isBelow = (each) => (row.thread ? each.thread === row.thread && each.place >= row.place : each.measured === row.measured);
@@ -72,7 +73,7 @@ export class Pointer {
     timeline.measure();
   }
 
-  /* Mark the area between two points of the canvas, in time and rows. */
+  /* Mark the area between two points of the canvas: a time interval on some rows. */
   markBetween(from, to) {
     const { rows, view } = this.timeline, ordered = (a, b) => a - b;
     const times = [view.t(from.x), view.t(to.x)].sort(ordered), places = [rows.placeAt(from.y), rows.placeAt(to.y)].sort(ordered);
@@ -125,7 +126,7 @@ function tipText({ row, batch, i }, facts) {
   return [facts.Name, times, facts.Module].filter(Boolean).join(" · ") + (merged > 1 ? ` · longest of ${merged} here` : "");
 }
 
-/* The keys of the timeline, and the box that lists them. */
+/* The keys of the timeline, and the help box that lists the keys. */
 const ZOOM = 0.7;
 const pointed = ({ pointer: { at } }) => (at && at.x > LABEL_WIDTH ? at.x : undefined);
 const zoom = (factor) => (timeline) => timeline.view.zoom(factor, pointed(timeline));
@@ -134,7 +135,7 @@ const scroll = (way) => ({ rows }) => rows.scrollBy(3 * way * rows.laneHeight);
 const walk = (way) => (timeline) => timeline.next(() => timeline.selection.walk(way));
 const step = (way) => (timeline) => timeline.next(() => timeline.selection.step(way));
 
-// Rows of the box of keys: names of keys, their effect, and the action of each key.
+// Rows of the help box: the names of keys, their effect, and the action of each key.
 const KEYS = [
   ["W, S", "zoom in or out at the pointer, also with Ctrl and the wheel", { w: zoom(ZOOM), s: zoom(1 / ZOOM) }],
   ["A, D, ←, →", "move in time, also by dragging", { a: pan(-1), d: pan(1), ArrowLeft: pan(-1), ArrowRight: pan(1) }],

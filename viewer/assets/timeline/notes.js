@@ -1,4 +1,4 @@
-/* Notes on slices and ranges, which the server stores with the run. */
+/* Notes on slices and time ranges, which the server stores with the run. */
 import { button, element } from "./dom.js";
 
 const { durationText, instantText } = window.chakrascopeUnits;
@@ -15,7 +15,7 @@ export class Notes {
     if (run === this.timeline.run && this.timeline.isShown && (reply.ok || reply.status === 409)) { this.take(await reply.json()); }
   }
 
-  /* Send a new note, or the id of a note to remove, and show the resulting notes. */
+  /* Send a new note, or the id of a note to remove, to the server, and show the resulting notes. */
   async change(change) {
     const headers = { "Content-Type": "application/json" };
     const reply = await fetch(this.url, { method: "POST", headers, body: JSON.stringify(change) });
@@ -32,7 +32,7 @@ export class Notes {
     this.timeline.draw();
   }
 
-  /* Return the subject of a new note: the marked area, or else the selected slice, or else the window. */
+  /* Return the subject of a new note: the marked area, else the selected slice, else the current window. */
   subject() {
     const { area, selection: { node }, view } = this.timeline;
     if (area) { return { words: `the marked ${durationText(Math.round(area.t1 - area.t0))}`, t0: Math.round(area.t0), t1: Math.round(area.t1) }; }

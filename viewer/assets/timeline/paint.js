@@ -1,4 +1,4 @@
-/* Draws the slices, the critical path, and the labels, axis, overview and scroll bar around them. */
+/* Draws the timeline: the slices, the critical path, the labels of rows, the axis, the overview and the scroll bar. */
 import { ranksText } from "./address.js";
 import { LABEL_WIDTH, ORDERS, OVERVIEW_HEIGHT, TOP } from "./rows.js";
 
@@ -28,7 +28,7 @@ export function paint(timeline) {
   paintScrollbar(timeline);
 }
 
-/* Draw the pinned rows, or all other rows, into their part of the canvas. */
+/* Draw the pinned rows, or the rows that are not pinned, into their region of the canvas. */
 function paintRegion(timeline, pinned, top, bottom) {
   const { context, view, sources } = timeline;
   context.save();
@@ -49,7 +49,7 @@ function paintRegion(timeline, pinned, top, bottom) {
   context.restore();
 }
 
-/* Draw the background of measured rows and of compared runs, and a line between ranks. */
+/* Draw the background of measured rows and of compared runs, and lines between ranks. */
 function paintBands(timeline, pinned) {
   const { context, rows, view, scheme, main } = timeline;
   let before = null;
@@ -98,8 +98,8 @@ function paintSlices(timeline, source, pinned, top, bottom) {
   }
 }
 
-/* Write a name into the visible part of its slice, cut to fit. A module that is too long loses the names of its parents;
-   a function with its file, such as "forward (layer.py)", has none. */
+/* Write a name into the visible part of its slice, truncated to fit. A long name of a module is shortened to its last part.
+   The name of a function with its file, such as "forward (layer.py)", is never shortened in this way. */
 function paintName(context, name, x, width, y, right, isGroup) {
   const left = Math.max(x, LABEL_WIDTH), room = Math.min(x + width, right) - left - 6;
   if (room < LEAST_TEXT - 6) { return; }
@@ -108,9 +108,9 @@ function paintName(context, name, x, width, y, right, isGroup) {
   context.fillText(name.length <= most ? name : `${name.slice(0, most - 1)}…`, left + 3, y, room);
 }
 
-/* Draw the critical path; consecutive segments in a row are one line. Segments are drawn at the times of their nodes, as
-   each rank of a measured run has a separate clock. Where the path alternates between two rows faster than pixels can
-   show, one crossing is drawn every few pixels, so that the slices between the rows stay visible. */
+/* Draw the critical path; consecutive segments on one row form one line. Segments are drawn at the times of their nodes, as
+   each rank of a measured run has a separate clock. If the path crosses between two rows several times within a few pixels,
+   only one crossing is drawn, so that the slices between the rows stay visible. */
 function paintPath({ context, rows, view }, source, pinned) {
   const { path } = source, { scale, right } = view, zero = LABEL_WIDTH + (source.shift - view.t0) * scale;
   const bottom = (row) => rows.y(row) + row.height;
@@ -136,7 +136,7 @@ function paintPath({ context, rows, view }, source, pinned) {
   flush();
 }
 
-/* Frame the selected slice, and its counterparts in compared runs with dashes. */
+/* Draw a frame around the selected slice, and dashed frames around its counterparts in compared runs. */
 function paintSelected(timeline) {
   const { context, rows, view, selection: { node }, beside: { others } } = timeline;
   const framed = [[timeline.main, node, []], ...others.map((source) => [source, node && source.counterpart, COUNTERPART])];
@@ -152,7 +152,7 @@ function paintSelected(timeline) {
   }
 }
 
-/* Draw arrows to the selected node from its dependencies, and from it to its dependents. */
+/* Draw arrows from the dependencies of the selected node to the node, and from the node to its dependents. */
 function paintFlows({ context, rows, view, main, selection: { node } }) {
   if (!node || !rows.of(main, node.lane)) { return; }
   for (const flow of node.flows || []) {
@@ -176,7 +176,7 @@ function paintArrow(context, x0, y0, x1, y1, colour) {
   context.fill();
 }
 
-/* Draw the marked area and its label, which keep their time and rows while the window moves. */
+/* Draw the marked area and its label; the area keeps its time interval and rows while the window moves. */
 function paintArea({ context, rows, view, area, scheme }, pinned, top, bottom) {
   const marked = area ? area.rows().filter((row) => row.pinned === pinned) : [];
   if (!marked.length) { return; }
@@ -199,7 +199,7 @@ function paintArea({ context, rows, view, area, scheme }, pinned, top, bottom) {
   context.fillText(text, left + 4, Math.max(top, y) + 8);
 }
 
-/* Mark the subjects of notes: a flag at a slice, a bracket over a range. */
+/* Draw flags at the subjects of notes, which are slices or time ranges. */
 function paintNotes({ context, rows, view, main, notes }, pinned) {
   for (const note of notes.all) {
     const row = note.node >= 0 ? rows.of(main, note.lane) : null, x = view.x(note.t0_ns), wide = Math.max(view.x(note.t1_ns) - x, 2);
@@ -217,7 +217,7 @@ const INK = { light: "#1f2933", dark: "#d5dbe1" };
 const AXIS_LABEL = 110, RANK_WIDTH = 100;
 const ORDER_WORDS = { finish: "ends", exposed: "exposed", waiting: "waits" };
 
-/* Draw the label of each row; the first rows of a rank have the rank, the number of equal ranks and the sort key. */
+/* Draw the label of each row; the first rows of a rank also show the rank, the number of equal ranks and the sort key. */
 function paintLabels(timeline, pinned) {
   const { context, rows, view, scheme } = timeline;
   context.textBaseline = "middle";
@@ -238,7 +238,7 @@ function paintLabels(timeline, pinned) {
   }
 }
 
-/* Return the texts to the left of a rank's rows, one per row. */
+/* Return the texts about a rank that are drawn to the left of its rows, one text per row. */
 function rankFacts({ settings, sources }, row) {
   const { ranks, facts, stood_in: star } = row.group, many = ranks.length > 1, pin = row.pinned ? "▲ " : "";
   const texts = [`${pin}rank${many ? "s" : ""} ${ranksText(ranks)}${star ? "*" : ""}`];
@@ -249,14 +249,14 @@ function rankFacts({ settings, sources }, row) {
   return texts;
 }
 
-/* Return the zero of the tick labels: ticks closer than three digits can show count from the leftmost tick. */
+/* Draw the time axis. If three digits cannot distinguish neighbouring ticks, tick labels count from the leftmost tick. */
 function paintAxis({ context, view, scheme }) {
   context.fillStyle = INK[scheme];
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "middle";
   const rough = view.span / Math.max(2, view.width / AXIS_LABEL), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough), first = Math.ceil(view.t0 / step) * step;
-  // A label has three digits.
+  // Tick labels have three significant digits.
   const isFine = first > 0 && step < 10 ** (Math.floor(Math.log10(Math.max(view.t1, 1))) - 2), base = isFine ? first : 0;
   if (isFine) { context.fillText(`${instantText(Math.round(base), Math.min(step, 1000))} +`, 8, TOP - 14, LABEL_WIDTH - 16); }
   for (let t = first; t <= view.t1; t += step) {

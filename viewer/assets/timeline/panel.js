@@ -1,4 +1,4 @@
-/* The panel below the canvas: details, ranks, arrivals, host calls and notes. */
+/* The panel below the canvas with tabs for details, ranks, arrivals, host calls and notes. */
 import { ranksText } from "./address.js";
 import { button, element, exportLinks, list, svg, table } from "./dom.js";
 import { ORDERS } from "./rows.js";
@@ -47,7 +47,7 @@ export class Panel {
     const out = this.part("details");
     out.replaceChildren(list(details, "details"), ...(node ? this.neighbours(node) : []));
     delete out.dataset.area;
-    // These tabs follow the selection.
+    // The tabs "notes" and "stacks" stay open, as their content follows the selection.
     this.open(["notes", "stacks"].includes(this.tab) ? this.tab : "details");
   }
 
@@ -64,15 +64,15 @@ export class Panel {
     });
   }
 
-  /* Select a node on this page, unless a modifier key requests another tab. */
+  /* Select a node on this page, unless a modifier key requests a new browser tab. */
   follow(event, rank, node) {
     if (event.ctrlKey || event.metaKey || event.shiftKey) { return; }
     event.preventDefault();
     this.timeline.next(() => this.timeline.selection.choose(rank, node));
   }
 
-  /* Request the host calls of the marked area, or else of the selected slice at its measured time, or else of the window; a
-     callback of the page draws them. */
+  /* Request the host calls of the marked area, else of the selected slice at its measured time, else of the window. A Dash
+     callback of the page draws the host calls. */
   askStacks() {
     const { area, notes, rows, run, main, selection: { node } } = this.timeline, subject = notes.subject();
     const [t0, t1] = !area && node && node.measured ? node.measured : [subject.t0, subject.t1];
@@ -87,7 +87,7 @@ export class Panel {
     this.open(this.tab === "stacks" ? "stacks" : "details");
   }
 
-  /* List the ranks, equal ranks as one, with their sort keys and buttons to pin, hide or show them. */
+  /* List the ranks with their sort keys and buttons that pin, hide or show a rank; equal ranks share a row. */
   showRanks() {
     const { main, run, settings } = this.timeline, out = this.part("ranks");
     const focused = out.contains(document.activeElement) ? document.activeElement.dataset.key : null;
@@ -121,10 +121,10 @@ function rankWords({ ranks, apart }) {
   return `${ranksText(ranks)}${ranks.length > 1 ? `: ${ranks.length} equal ranks${apart ? `, within ${durationText(apart)}` : ""}` : ""}`;
 }
 
-/* The chart of the arrival of each rank at each collective. */
+/* The chart of the arrival times of ranks at each collective. */
 const MOST_COLLECTIVES = 60, MOST_DOTS = 64, MOST_NAME = 38, ROW = 20, LEFT = 250, RIGHT = 140, HEAD = 22;
 
-/* Draw the collectives with the largest skew into *out*, for the ranks that have a row. */
+/* Draw the arrivals at the collectives with the largest skew into the element *out*, for the ranks that have a row. */
 async function showArrivals(timeline, out) {
   const { run } = timeline;
   if (!timeline.arrivals || timeline.arrivals.run !== run) {
@@ -142,7 +142,7 @@ async function showArrivals(timeline, out) {
   out.replaceChildren(exportLinks("arrivals", new URLSearchParams({ run })), element("p", note, "figure-note"), picture(timeline, columns, shown, wide, scale));
 }
 
-/* Return the indices in *columns* of each collective's arrivals on the shown *ranks*. */
+/* Return, for each collective, the indices in *columns* of its arrivals on *ranks*. */
 function callsOf(columns, ranks) {
   const calls = new Map();
   columns.collective.forEach((collective, i) => {
@@ -164,7 +164,7 @@ function picture(timeline, columns, calls, wide, scale) {
   return made;
 }
 
-/* Return one row of the chart: the name of the collective, a line, a dot per rank, and the last rank. */
+/* Return one row of the chart of arrivals: the name of the collective, a line, a dot per rank, and the last rank. */
 function callParts(timeline, columns, places, y, scale) {
   const { late_ns: late, rank, start_ns: start, operation, collective, module, node_id: node } = columns, x = (i) => LEFT + late[i] * scale;
   const ordered = [...places].sort((a, b) => late[a] - late[b] || rank[b] - rank[a]), last = ordered[ordered.length - 1], every = Math.ceil(ordered.length / MOST_DOTS);

@@ -1,4 +1,4 @@
-/* The window in time, and the rows: their order and height, which ranks are folded, sorted, pinned or hidden. */
+/* The time window of the timeline, and its rows: their order and height, and the folded, pinned and hidden ranks. */
 import { rangesText, ranksOf } from "./address.js";
 
 export const LABEL_WIDTH = 204, OVERVIEW_HEIGHT = 22, TOP = OVERVIEW_HEIGHT + 26;
@@ -37,7 +37,7 @@ export class View {
     this.window(this.t0 + shift, this.t1 + shift);
   }
 
-  /* Centre the window on a position in the overview. */
+  /* Centre the time window on the x position of a click in the overview. */
   jump(x) {
     const t = ((x - LABEL_WIDTH) / this.width) * this.makespan, half = this.span / 2;
     this.window(t - half, t + half);
@@ -47,7 +47,7 @@ export class View {
 const GROUP_HEIGHT = 18, LANE_HEIGHTS = [22, 36], LEAST_PANEL = 176, LEAST_HEIGHT = 220, GAP = 4;
 export const ORDERS = { finish: "finish_ns", exposed: "exposed_comm_ns", waiting: "waiting_ns" };
 
-/* Return the shown groups of ranks of a source, in order. */
+/* Return the visible groups of equal ranks of a source, in the chosen order. */
 function groupsOf(source, settings) {
   const groups = new Map(), only = ranksOf(settings.ranks), hidden = ranksOf(settings.hidden) || new Set();
   for (const facts of source.ranks) {
@@ -65,8 +65,8 @@ function groupsOf(source, settings) {
   return shown;
 }
 
-/* Return the rows of a group of ranks, one per lane; rows with the same *kin* have the same label and level. With
-   *callsAlone*, the host calls follow the simulated rows, and no other measured rows are shown. */
+/* Return the rows of a group of ranks, one row per lane. Rows with the same *kin* have the same label and level. With
+   *callsAlone*, rows of host calls follow the simulated rows, and other measured rows are left out. */
 function rowsOf(source, group, pinned, callsAlone) {
   const lanes = source.lanesOf.get(group.rank);
   const rows = lanes.map((lane, place) => {
@@ -82,7 +82,8 @@ export class Rows {
     Object.assign(this, { timeline, all: [], scroll: 0, pinnedCount: 0, pinnedHeight: 0, restHeight: 0, laneHeight: LANE_HEIGHTS[0] });
   }
 
-  /* Build all rows: pinned ranks first, which stay visible; the rows of compared runs follow each rank. */
+  /* Build all rows. Rows of pinned ranks come first, as they stay visible. The rows of compared runs follow the rows of the
+     same rank. */
   arrange() {
     const { sources, settings, holder } = this.timeline, callsAlone = settings.measured !== "1";
     const pinned = ranksOf(settings.pinned) || new Set(), listed = sources.map((source) => groupsOf(source, settings));
@@ -108,7 +109,7 @@ export class Rows {
     }
   }
 
-  /* Set the height of the rows to fit the canvas, and pass the height they need to the style sheet. */
+  /* Set the height of the rows to fit the canvas, and pass the total height of the rows to the style sheet. */
   fitHeight() {
     const { holder, panel } = this.timeline, most = Math.max(LEAST_HEIGHT, holder.offsetHeight + panel.element.offsetHeight - LEAST_PANEL);
     const shown = this.all.filter((row) => !this.isFolded(row)), lanes = shown.filter((row) => !row.isGroup).length;
@@ -116,14 +117,14 @@ export class Rows {
     this.laneHeight = LANE_HEIGHTS[0];
     if (lanes) { this.laneHeight = Math.max(LANE_HEIGHTS[0], Math.min(LANE_HEIGHTS[1], Math.floor((most - fixed - GAP * lanes) / lanes))); }
     [this.pinnedHeight, this.restHeight] = [true, false].map((pinned) => this.stack(this.all.filter((row) => row.pinned === pinned)));
-    // There is a gap below the last pinned rank.
+    // A gap separates the last pinned rank from the other ranks.
     if (this.pinnedHeight && this.restHeight) { this.pinnedHeight += GAP; }
     holder.style.setProperty("--rows-height", `${TOP + this.pinnedHeight + this.restHeight + 10}px`);
     this.scroll = Math.max(0, Math.min(this.scroll, this.mostScroll));
   }
 
-  /* Set the top, height and label of *rows*, and their *line*, the number of rows of the same rank above; return the total
-     height. A label that repeats the one above is empty. */
+  /* Set the top, height, label and line number of *rows*, and return the total height of the rows. The line number counts the
+     rows of the same rank above a row. A label that repeats the label of the row above is empty. */
   stack(rows) {
     let at = 0, before = null;
     for (const row of rows) {
@@ -143,7 +144,7 @@ export class Rows {
 
   isFolded(row) { return row.isEmpty && this.timeline.settings.empty !== ""; }
 
-  /* Record which of the visible *lanes* of a source are empty in the window; return whether any changed. */
+  /* Mark the rows of a source's visible *lanes* that are empty in the window; return whether a row has changed. */
   noteEmpty(source, lanes) {
     const { batch, shift } = source, { t0, t1 } = this.timeline.view, busy = new Set(), asked = new Set(lanes);
     for (let i = 0; i < batch.count; i++) {
@@ -154,7 +155,7 @@ export class Rows {
     return changed.length > 0;
   }
 
-  /* The top of the scrolling rows. */
+  /* The y position of the top of the scrolling rows on the canvas. */
   get top() { return TOP + this.pinnedHeight; }
   get mostScroll() { return Math.max(0, this.restHeight + this.top + 8 - this.timeline.view.height); }
 
@@ -163,13 +164,13 @@ export class Rows {
     this.timeline.refresh();
   }
 
-  /* Return the top of a row on the canvas. */
+  /* Return the y position of the top of a row on the canvas. */
   y(row) { return row.pinned ? TOP + row.top : this.top + row.top - this.scroll; }
 
-  /* Return the row of a lane of a source, even if its rank is folded into another one; null without one. */
+  /* Return the row that shows a lane of a source, even if the lane's rank is folded into another rank; null without a row. */
   of(source, lane) { return lane >= 0 && source.rowOf[lane] >= 0 ? this.all[source.rowOf[lane]] : null; }
 
-  /* Return the index of the row at a height of the canvas: -1 above all rows, the number of rows below them. */
+  /* Return the index of the row at the y position of the canvas: -1 above all rows, the number of rows below all rows. */
   placeAt(y) {
     if (y < TOP) { return -1; }
     const fixed = y < this.top, low = fixed ? 0 : this.pinnedCount, high = fixed ? this.pinnedCount : this.all.length;
@@ -180,7 +181,7 @@ export class Rows {
 
   at(y) { return this.all[this.placeAt(y)]; }
 
-  /* Return the lanes of a source with visible rows, or rows at most *margin* rows away. */
+  /* Return the lanes of a source whose rows are visible, or at most *margin* rows away from the visible rows. */
   lanesInSight(source, margin) {
     const room = margin * this.laneHeight, low = this.top - room, high = this.timeline.view.height + room;
     return this.all.filter((row) => row.source === source && (row.pinned || (this.y(row) > low && this.y(row) < high))).map((row) => row.lane);
@@ -189,10 +190,10 @@ export class Rows {
   /* Return all ranks of a source that have a row, including folded ranks. */
   ranksOf(source) { return [...new Set(this.all.filter((row) => row.source === source).flatMap((row) => row.group.ranks))]; }
 
-  /* Return one rank of each group of equal ranks of a source that has a row. */
+  /* Return one rank of each group of equal ranks that has a row in a source. */
   representatives(source) { return [...new Set(this.all.filter((row) => row.source === source).map((row) => row.group.rank))]; }
 
-  /* Pin or hide the ranks of a row, or undo that. */
+  /* Pin or unpin the ranks of a row, or hide or show the ranks. */
   toggle(setting, rank) {
     const ranks = ranksOf(this.timeline.settings[setting]) || new Set();
     if (!ranks.delete(rank)) { ranks.add(rank); }

@@ -1,4 +1,4 @@
-/* The selected slice, and the marked area with a summary of its slices. */
+/* The selected slice, and the marked area with a summary of the slices in the area. */
 import { rangesText } from "./address.js";
 import { element, exportLinks, list, table } from "./dom.js";
 import { LABEL_WIDTH } from "./rows.js";
@@ -10,7 +10,7 @@ const SLIGHT = 0.02;
 export class Selection {
   constructor(timeline) { Object.assign(this, { timeline, node: null, key: "", wanted: null, trail: [] }); }
 
-  /* Select a node on every page, through the address. */
+  /* Select a node on every page by writing the node into the address. */
   choose(rank, node) {
     const query = new URLSearchParams(window.location.search);
     query.set("run", this.timeline.run);
@@ -20,7 +20,7 @@ export class Selection {
     return this.show({ rank, node });
   }
 
-  /* Show the selection of the address, once the run is loaded. */
+  /* Show the selected node of the address once the run is loaded. */
   async show(selection) {
     const { timeline } = this, { dataset } = timeline.holder;
     this.wanted = selection;
@@ -30,7 +30,7 @@ export class Selection {
     if (!key) { this.node = null; this.key = ""; dataset.selected = ""; timeline.draw(); return; }
     const node = await timeline.details(timeline.main, selection.rank, selection.node, true);
     if (!this.wanted || key !== `${this.wanted.rank}:${this.wanted.node}` || !timeline.isShown) { return; }
-    // The rows may have been built again since: the marked area and the window stay.
+    // If the same node is selected again, for example after a reload of the rows, the marked area and the window stay.
     const isNew = key !== this.key;
     if (isNew) { timeline.area = null; }
     this.node = node; this.key = key;
@@ -41,7 +41,7 @@ export class Selection {
     await this.findCounterparts(node);
   }
 
-  /* Scroll to the selected slice; a hidden or filtered rank is shown again. */
+  /* Scroll to the selected slice; if its rank is hidden or filtered out, all ranks are shown again. */
   reveal(node) {
     const { timeline } = this, { rows, view } = timeline;
     if (!rows.of(timeline.main, node.lane) && node.lane >= 0) {
@@ -60,7 +60,7 @@ export class Selection {
     }
   }
 
-  /* Find the counterpart in each compared run or step, and show the difference of its duration. */
+  /* Find the counterpart of *node* in each compared run or step, and show the difference in duration. */
   async findCounterparts(node) {
     const { timeline } = this, { others } = timeline.beside;
     for (const source of others) { source.counterpart = null; }
@@ -76,7 +76,7 @@ export class Selection {
     timeline.draw();
   }
 
-  /* Fit the window to the marked area or selected slice; if it is fitted already, to the whole step. */
+  /* Fit the window to the marked area or to the selected slice; if the window already fits, show the whole step. */
   fit() {
     const { area, view } = this.timeline, { node } = this;
     const chosen = area || (node && node.lane >= 0 ? { t0: node.start_ns, t1: node.end_ns } : null);
@@ -110,7 +110,7 @@ export class Selection {
     return this.choose(node.rank, cause);
   }
 
-  /* Select the next or previous slice of the row; the first slice of the window if none is selected. */
+  /* Select the next or previous slice of the row, or the first slice of the window if no slice is selected. */
   step(direction) {
     const { main, rows, view } = this.timeline, { batch } = main, { node } = this;
     if (!batch) { return undefined; }
@@ -127,7 +127,7 @@ export class Selection {
   }
 }
 
-/* A marked area in time and rows, and the summary of its slices. */
+/* A marked area (a time interval on some rows), and the summary of the slices in the area. */
 const TITLES = {
   operator: "Operator", name: "Name", row: "Row", kind: "Kind", slices: "Slices", total_ns: "Total", mean_ns: "Mean", longest_ns: "Longest",
   measured_ns: "Measured total",
@@ -138,13 +138,13 @@ export class Area {
     Object.assign(this, { timeline, t0, t1, keys: new Set(rows.map((row) => this.key(row, timeline))) });
   }
 
-  /* Return a key of a row that survives new lane numbers, which change while ranks are read. */
+  /* Return a key of a row that stays valid when lane numbers change, which happens while ranks are read. */
   key(row, { sources } = this.timeline) { return `${sources.indexOf(row.source)}:${row.group.rank}:${row.place}`; }
 
-  /* Return the marked rows, even after all rows were built again. */
+  /* Return the marked rows among the current rows of the timeline. */
   rows() { return this.timeline.rows.all.filter((row) => this.keys.has(this.key(row))); }
 
-  /* Return the summary of each run with rows in the area, as elements. */
+  /* Return the summary of the area as elements, with a part for each run that has rows in the area. */
   async measure() {
     const { sources } = this.timeline, parts = [];
     for (const source of sources) {
@@ -162,7 +162,7 @@ export class Area {
   }
 }
 
-/* Return totals, and a table of the largest slices by name with links to the whole table. */
+/* Return the elements of an area's summary: totals, export links, and a table of the largest sums by name. */
 function summary(found, query) {
   const columns = found.columns.filter((column) => column !== "measured_ns" || found.rows.some((row) => row.measured_ns > 0));
   const isTime = (column) => column.endsWith("_ns"), isNumber = (column) => isTime(column) || column === "slices";

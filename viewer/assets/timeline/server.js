@@ -1,11 +1,11 @@
-/* Requests for the lanes of a run and the slices in a window. */
-/* Return the JSON response of *path*, or null if the server refuses. */
+/* Requests to the server for the lanes of a run and the slices in a window. */
+/* Return the JSON response of the API route *path*, or null if the server answers with an error. */
 export async function ask(path, query) {
   const reply = await fetch(`./api/${path}?${query}`);
   return reply.ok ? reply.json() : null;
 }
 
-/* Decode the output of SliceBatch.encode. */
+/* Decode the binary output of SliceBatch.encode in viewer/timeline/_slices.py. */
 function decode(buffer) {
   const count = new DataView(buffer).getUint32(0, true);
   let at = 8;
@@ -22,7 +22,7 @@ export async function askSlices(query) {
   return reply.ok ? decode(await reply.arrayBuffer()) : null;
 }
 
-/* Return the lanes, path and colours of a run as a source of slices; throws an Error with a readable message. */
+/* Return the lanes, critical path and colours of a run as a source of slices; throws an Error with a readable message. */
 export async function askSource(run, query) {
   const reply = await fetch(`./api/lanes?${query}`);
   if (!reply.ok) { throw new Error(`The timeline of ${run} cannot be read: the server answered ${reply.status}. Reload the page, or choose another run.`); }

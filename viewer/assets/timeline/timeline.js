@@ -1,5 +1,5 @@
-/* The timeline: puts its parts together, loads the runs it shows, and fetches the slices in sight. Each part has one
-   concern and reaches the others through this object. */
+/* The timeline: creates its parts, loads the runs to show, and fetches the slices of visible rows. Each part has one concern
+   and reaches the other parts through the timeline object. */
 import { rangesText, readSettings, readWindow, writeAddress } from "./address.js";
 import { Beside } from "./beside.js";
 import { element } from "./dom.js";
@@ -13,7 +13,7 @@ import { ask, askSlices, askSource } from "./server.js";
 import { Search, Tools } from "./tools.js";
 
 const FETCH_DELAY_MS = 90, ADDRESS_DELAY_MS = 150, ROWS_OF_MARGIN = 4;
-// Settings that need new data from the server.
+// Settings whose changes need new data from the server.
 const SERVER_SETTINGS = ["rows", "colour", "beside", "measured"];
 
 class Timeline {
@@ -41,14 +41,15 @@ class Timeline {
   get scheme() { return this.holder.dataset.scheme === "dark" ? "dark" : "light"; }
   get isMeasured() { return this.holder.dataset.measured === "yes"; }
 
-  /* Whether host calls are shown by default, because the traces are small. */
+  /* Whether the timeline shows host calls by default, which it does for small traces. */
   get readsCalls() { return this.holder.dataset.calls === "yes"; }
-  /* Whether requests include measured rows and host calls: as set, or by default once the server has read the calls. */
+  /* Whether requests include measured rows and host calls: the setting decides, or by default whether the server has read
+     the host calls. */
   get showsMeasured() { const { measured } = this.settings; return this.isMeasured && (measured === "1" || (measured === "" && this.callsRead === this.run)); }
 
   query(more) { return new URLSearchParams({ run: this.run, measured: this.showsMeasured ? 1 : 0, nested: this.nested ? 1 : 0, ...more }); }
 
-  /* A compared run has the colours of the run shown. */
+  /* Return the colour settings of a request; a compared run has the same colours as the current run. */
   colouring(run) { return { colour: this.settings.colour, ...(run === this.run ? {} : { like: this.run }) }; }
 
   details(source, rank, node, flows) { return ask("node", this.query({ run: source.run, rank, node, flows: flows ? 1 : 0 })); }
@@ -73,7 +74,7 @@ class Timeline {
     this.readCalls(run);
   }
 
-  /* Read the host calls in the background, and show them once they are there. */
+  /* Make the server read the host calls in the background, and show the host calls once they are read. */
   async readCalls(run) {
     if (!this.readsCalls || !this.nested || this.settings.measured || this.callsAsked === run) { return; }
     this.callsAsked = run;
@@ -87,10 +88,10 @@ class Timeline {
     if (lanes && !this.settings.measured) { this.next(() => this.loadAgain()); }
   }
 
-  /* Whether this page is still shown; a late response must not change another page. */
+  /* Whether the browser still shows the Timeline page; a late response must not change another page. */
   get isShown() { return this.holder.isConnected; }
 
-  /* Request the lanes again, and keep the uppermost rank in place. */
+  /* Request the lanes again, and keep the scroll position of the uppermost visible rank. */
   async loadAgain() {
     const { rows } = this, top = rows.all.find((row) => !row.pinned && rows.y(row) >= rows.top - row.height), y = top && rows.y(top);
     await this.load(this.run);
@@ -98,7 +99,7 @@ class Timeline {
     if (same) { rows.scrollBy(rows.y(same) - y); }
   }
 
-  /* Return the source of a run; an error message is shown in place of the slices. */
+  /* Return the source of slices of a run, or null after an error, whose message is shown in place of the slices. */
   async source(run, nested) {
     try {
       const source = await askSource(run, this.query({ run, nested, ...this.colouring(run) }));
@@ -121,7 +122,7 @@ class Timeline {
     this.panel.showTab();
   }
 
-  /* Change a setting, and request new data if the setting needs it. */
+  /* Change a setting of the timeline, and request new data if the setting needs new data. */
   set(name, value) {
     if (this.settings[name] === value) { return undefined; }
     this.settings[name] = value;
@@ -146,7 +147,7 @@ class Timeline {
     this.writing = setTimeout(() => { if (this.isShown) { writeAddress(this.settings, this.view); } }, ADDRESS_DELAY_MS);
   }
 
-  /* Fetch the slices of the visible rows, with half a window before and after. */
+  /* Fetch the slices of the visible rows, with a margin of half a window before and after the window. */
   async fetch() {
     const sequence = ++this.sequence, { t0, t1, span, width } = this.view;
     const inSight = this.sources.map((source) => this.rows.lanesInSight(source, ROWS_OF_MARGIN));
@@ -158,17 +159,17 @@ class Timeline {
       })) : null;
     }));
     if (sequence !== this.sequence || !this.isShown) { return; }
-    // The number of lanes of a rank of a large run is known once it is read; a new edition has other lanes.
+    // In a large run, the number of a rank's lanes is known only once the rank is read. A new edition has other lanes.
     if (this.sources.some((source, i) => batches[i] && batches[i].edition !== source.edition)) { this.loadAgain(); return; }
     this.sources.forEach((source, i) => { source.batch = batches[i] || source.batch; });
     const isNews = this.sources.filter((source, i) => batches[i] && this.rows.noteEmpty(source, inSight[i])).length > 0;
-    // Folding or unfolding rows changes the height of the others.
+    // Folding or unfolding rows changes the height of the other rows.
     if (isNews && this.settings.empty) { this.rows.fitHeight(); this.refresh(); return; }
     this.draw();
     this.holder.dataset.slices = batches.reduce((sum, batch) => sum + (batch ? batch.count : 0), 0);
   }
 
-  /* Select a slice; for a slice of a compared run, which no other page shows, show its details only. */
+  /* Select a slice. For a slice of a compared run, which other pages do not show, only show the details. */
   async choose(source, rank, node) {
     if (source === this.main) { this.selection.choose(rank, node); return; }
     const found = await this.details(source, rank, node, true);
@@ -185,7 +186,7 @@ class Timeline {
     if (node && node.lane >= 0) { this.mark(node.start_ns, node.end_ns, this.rows.all); this.measure(); }
   }
 
-  /* Show the summary of the marked area. */
+  /* Request the summary of the marked area and show the summary in the panel. */
   async measure() {
     const { area } = this, parts = await area.measure();
     if (area === this.area && this.isShown) { this.panel.showArea(parts); }
@@ -197,12 +198,12 @@ class Timeline {
     else if (this.settings.seek) { this.search.stop(); }
   }
 
-  /* Queue an action, so that fast keys act in order; a failed action does not stop the following ones. */
+  /* Queue an action, so that fast key presses act in order; a failed action does not stop the following actions. */
   next(act) { this.turn = this.turn.then(act).catch(() => undefined); }
 
   focus() { this.canvas.focus({ preventScroll: true }); }
 
-  /* Listen to keys wherever the focus is, except in text fields, until the page is left. */
+  /* Handle key presses anywhere on the page, except in text fields and dialogs, until the user leaves the page. */
   listenWhileShown() {
     const isTyping = (target) => target instanceof Element && target.closest("input, textarea, select, [contenteditable], [role='dialog'], [role='listbox']");
     const ends = new AbortController(), resize = new ResizeObserver(() => { if (this.isLoaded) { this.rows.fitHeight(); this.refresh(); } });
@@ -215,13 +216,13 @@ class Timeline {
   }
 }
 
-/* Return whether the address has a newer selection than this one from the server. */
+/* Return whether the address has a newer selection than *selection*, which comes from the server. */
 function isOld(selection) {
   const query = new URLSearchParams(window.location.search), rank = query.get("rank");
   return Boolean(selection && selection.node >= 0 && rank !== null && (Number(rank) !== selection.rank || Number(query.get("node")) !== selection.node));
 }
 
-/* Show a run and the selection of the page. */
+/* Show a run and the selected node on the Timeline page. */
 export function show(run, selection) {
   const holder = document.getElementById("timeline");
   if (!holder || !run) { return; }

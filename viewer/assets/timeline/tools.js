@@ -1,4 +1,4 @@
-/* The controls above the canvas, the legend of colours, and the search. */
+/* The controls above the canvas, the colour legend, and the search of the timeline. */
 import { rangesText, ranksOf } from "./address.js";
 import { button, element, labelled } from "./dom.js";
 import { ask } from "./server.js";
@@ -27,7 +27,7 @@ export class Tools {
     document.getElementById("timeline-beside").before(...boxes);
   }
 
-  /* Return the checkbox for the host calls of a small capture; they are shown unless the setting *measured* is "0". */
+  /* Return the checkbox for the host calls of a small capture. Host calls are shown unless the setting *measured* is "0". */
   callsBox() {
     const box = element("input", null, "", { id: "timeline-calls", type: "checkbox", onchange: () => this.timeline.set("measured", box.checked ? "" : "0") });
     const label = element("label", null, "timeline-control");
@@ -58,7 +58,7 @@ export class Tools {
     return labelled("Ranks", input);
   }
 
-  /* Return a labelled checkbox; *on* and *off* are the values of its setting. */
+  /* Return a checkbox with a label; *on* and *off* are the values of the checkbox's setting. */
   box(name, id, title, { on, off }) {
     const box = element("input", null, "", { id, type: "checkbox", onchange: () => this.timeline.set(name, box.checked ? on : off) });
     const label = element("label", null, "timeline-control");
@@ -67,7 +67,7 @@ export class Tools {
     return label;
   }
 
-  /* Update the controls to the settings, except for a field with the focus. */
+  /* Update the controls to the current settings, except for a field with the focus. */
   shown() {
     for (const [name, control] of Object.entries(this.controls)) {
       const value = this.timeline.settings[name];
@@ -88,12 +88,12 @@ function legendItem([name, colour]) {
   return item;
 }
 
-/* The search: it marks all matches and steps through them. */
+/* The search of the timeline, which marks all matches and steps through the matches. */
 const FIND_DELAY_MS = 200;
 
 export class Search {
   constructor(timeline) {
-    // *hits* has the number of matches and the current one; null until the server has answered.
+    // *hits* holds the number of matches and the current match; null until the server has answered.
     Object.assign(this, { timeline, hits: null, timer: 0 });
     this.input = element("input", null, "timeline-input", { id: "timeline-find", type: "search", placeholder: "search ( / )", autocomplete: "off", spellcheck: false });
     this.input.setAttribute("aria-label", "Search the timeline");
@@ -117,13 +117,13 @@ export class Search {
 
   focus() { this.input.focus(); this.input.select(); }
 
-  /* Update the field to the search of the address, unless it has the focus. */
+  /* Update the search field to the search text of the address, unless the field has the focus. */
   shown() {
     if (this.input !== document.activeElement) { this.input.value = this.text; }
     if (this.text && !this.hits) { this.seek(this.text); }
   }
 
-  /* Mark all matches of *text*, and show their number. */
+  /* Mark all slices that match *text*, and show the number of matches. */
   async seek(text) {
     const { timeline } = this;
     if (!timeline.isLoaded) { return; }
@@ -140,7 +140,7 @@ export class Search {
     return ask("seek", this.timeline.query({ seek: this.text, ranks: rangesText(rows.representatives(main)), ...where }));
   }
 
-  /* Go to the next or previous match, starting with the first one in the window. */
+  /* Select the next or previous match, starting with the first match in the window. */
   async step(way, text) {
     const { timeline } = this;
     if (text !== undefined && text !== this.text) { await this.seek(text); }
