@@ -158,7 +158,8 @@ class Experiment:
     * *occasion* distinguishes repeated measurements of one experiment, because their results differ.
       Simulations have no occasion.
     * *machine* replaces the machine in a backend's name ``gpu:MACHINE``.
-    * *detail* selects tables of the result. It is not part of the hash, and backends may ignore it.
+    * *detail* selects tables of the result. The detail is not part of the hash, and backends may ignore the
+      detail.
     * *sync* applies to replays. With *sync*, ranks wait for each other as they did during the measurement.
       Without *sync*, every node takes its measured time.
     """

@@ -20,7 +20,7 @@ LEAST_ROWS = 1 << 16
 class RecordedNodes:
     """The nodes of the simulated ranks in the engine's *output*, as a source of a `Table`.
 
-    Its pieces are whole ranks, in ascending order of rank and node. The object owns the output.
+    The pieces of the source are whole ranks, in ascending order of rank and node. The source owns the output.
     """
 
     def __init__(self, output: Any) -> None:

@@ -117,7 +117,7 @@ def _check_ranks(workload: Workload | str | Path, backend: str) -> None:
 def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
-    """Return the network, which for replays and measurements defaults to one of the workload's size."""
+    """Return the network, which defaults to a network of the workload's size for replays and measurements."""
     if about_backend(backend).replays:
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")

@@ -65,7 +65,7 @@ class SyncPoints:
     def awaited_by(self, rank: int, node_ids: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the places of the *node_ids* (ascending) that certainly waited, and the awaited nodes.
 
-        The second array has the rank of the last arrival, and the third array has its node.
+        The second and third arrays have the rank and the node of the last arrival.
         """
         own = np.flatnonzero((self.rank == rank) & (self.wait_ns > self.spread_ns))
         places, own = _places(node_ids, self.node_id[own], own)

@@ -36,7 +36,7 @@ class Traits:
     ignores: str = ""
     variant: str = ""
     network: bool = True
-    """Whether messages take the network's time; otherwise every node takes its recorded time."""
+    """Whether messages take the network's time, as opposed to the recorded time of every node."""
     replays: bool = False
     """Whether the answer is the measured step."""
     measures: bool = False

@@ -35,8 +35,9 @@ def class_of(operator: str) -> str:
 def operator_table(workload: Workload) -> pd.DataFrame:
     """Return a row per captured operator with a cost: ``rank, node_id``, operator, class, ops, bytes, ns.
 
-    The column ``work`` determines an operator's time. It has the operations of matmuls and attention, and the
-    bytes of other operators. The function raises `ConfigError` for a workload without measurements.
+    The column ``work`` determines an operator's time. For matmuls and attention, ``work`` is the number of
+    operations, and for other operators the bytes. The function raises `ConfigError` for a workload without
+    measurements.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(

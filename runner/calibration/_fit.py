@@ -103,7 +103,10 @@ class Rows:
 
 
 def _workload(ranks: int, call: Call, late_ns: int) -> Workload:
-    """Return a workload with only *call*, with a late last rank if requested; a message is a round trip."""
+    """Return a workload with only *call*, for which the last rank arrives *late_ns* after the others.
+
+    A message becomes a round trip.
+    """
     size = max(1, call.size_bytes)
     if late_ns:
         return _with_last(ranks, call, late_ns)

@@ -119,7 +119,7 @@ def _transfer(calls: list[pd.DataFrame], members: tuple[int, ...]) -> Transfer:
 _MARK = b'{"library"'
 _OPERATIONS = (*(kind.name.lower() for kind in (*MUTUAL, *ROOTED)), MESSAGE, EXCHANGE)
 # As in gloo's source, an all-gather posts half of its sends and receives, and later the other half. An
-# all-to-all posts all of them. An all-reduce of gloo sends requests before data.
+# all-to-all posts all its sends and receives. An all-reduce of gloo sends requests before data.
 _SENDS_FIRST = {"all_gather": 2, "all_to_all": 1}
 # Substitutes that PyTorch may run on gloo. An all-reduce moves twice the data of a reduce-scatter.
 _STAND_INS = {"reduce_scatter": "all_reduce"}

@@ -41,7 +41,8 @@ class Host:
 class Fit:
     """The measurements behind fitted costs, and the errors of the fit.
 
-    * *data* names the measurements. *rows* and *families* (sizes of a model, or recipes) count them.
+    * *data* names the measurements. *rows* and *families* (sizes of a model, or recipes) count the
+      measurements.
     * Errors are relative to the measurement. *mean*, *median* and *worst* are the errors of the fitted rows.
       *unseen_mean* and *unseen_median* are the errors of families that were left out of the fit in turn.
     * Nine of ten rows of every such family took *low* to *high* times the prediction. *inside* is the

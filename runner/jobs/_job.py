@@ -23,8 +23,8 @@ class Job:
     """The state of a background job.
 
     * *state* is queued, running, done, failed or cancelled. *kind* is simulation, sweep, check or import.
-    * *experiment* is the content hash of the job's request. For a finished simulation, it is the id of the
-      run.
+    * *experiment* is the content hash of the job's request. For a finished simulation, *experiment* is the id
+      of the run.
     * *attempts* counts the job's processes.
     * The progress is *done* of *total*, in points of a sweep, or in ranks for other kinds of jobs.
     * *simulated_ns* is the simulated time.

@@ -334,7 +334,7 @@ class JobStore:
         return text.decode("utf-8", "replace")
 
     def cancel(self, identity: int) -> Job:
-        """Cancel a job, and return it.
+        """Cancel the job *identity*, and return its state.
 
         A queued job ends at once. A running job has five seconds to stop. After this time, `resume` or
         another `cancel` kills the job.

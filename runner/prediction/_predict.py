@@ -104,7 +104,10 @@ class Prediction:
 
     @cached_property
     def remedies(self) -> list[Remedy]:
-        """The changes that make the plan fit, cheapest first; empty if it fits or no two changes suffice."""
+        """The changes that make the plan fit, cheapest first.
+
+        The list is empty if the plan fits, or if no two changes suffice.
+        """
         return [] if self.fits else remedies(self.setting)
 
     @property
@@ -281,9 +284,9 @@ def _experts_leave_node(setting: Setting) -> bool:
 def uncertainty(setting: Setting) -> tuple[float, float]:
     """Return the factors on the step time that bound its 90 % interval.
 
-    The interval combines independent errors. They are the errors of families left out of the fit, and
-    additions for few families, for another chip, and for each feature without a measured step. Layers smaller
-    than measured layers widen the interval further, by the logarithm of the ratio of sizes.
+    The interval combines independent errors. The first error is that of families left out of the fit. Further
+    errors are added for few families, for another chip, and for each feature without a measured step. Layers
+    smaller than measured layers widen the interval further, by the logarithm of the ratio of sizes.
     """
     fit = setting.costs.fit
     beyond = unmeasured(setting)

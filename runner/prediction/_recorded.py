@@ -169,7 +169,7 @@ def predict_recorded(
 
 
 def _precisions_on(chip: Chip, chosen: str | None) -> dict[str, str]:
-    """Return the precision on *chip* of each recorded precision (``""``: unknown), or the *chosen* one."""
+    """Return the precision on *chip* for each recorded precision (``""``: unknown), or the *chosen* one."""
     peaks = chip.peak_flops
     half = next((name for name in (chip.precision, "bf16", "fp16") if name in {"bf16", "fp16"}), "")
     half = half if half in peaks else chip.precision

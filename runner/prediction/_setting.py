@@ -29,7 +29,7 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        """The costs of operators; a convolution starts fewer kernels than a transformer's layer."""
+        """The costs of operators, with fewer kernel launches per layer for convolutional networks."""
         result = costs_on(self.network, self.chip.costs_of(self.software))
         if self.plan.cuda_graphs:
             result = replace(result, host_ns=0.0)

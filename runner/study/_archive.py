@@ -34,7 +34,7 @@ _WITHOUT_WORKLOAD = (
 
 
 def experiment_archive(experiment: Experiment, command: str) -> bytes:
-    """Return a zip with the files of *experiment* and a README with the command that runs them.
+    """Return a zip with the files of *experiment* and a README with the command that starts ASTRA-sim.
 
     *command* is the equivalent Chakrascope command. Graphs of more than 128 MiB in total are left out.
     Missing files of the experiment raise `ConfigError`.

@@ -48,7 +48,7 @@ def add_timeline_note(
 ) -> TimelineNote:
     """Store *text* on *span_ns* of a run's timeline, or on a *node* (rank, node id), and return the note.
 
-    A missing run, an empty or too long text, and more than 1,000 notes raise `StudyError`.
+    A missing run, an empty text, a text above the length limit, and more than 1,000 notes raise `StudyError`.
     """
     checked = checked_note(text)
     if not checked:

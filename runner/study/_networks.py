@@ -35,8 +35,8 @@ def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
 def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
     """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML), and return its saved name.
 
-    The network is saved as YAML, an InfraGraph with explicit links. The content must not refer to another
-    file, because it may come from a browser. If another network has the name, the network is saved as
+    The network is saved as YAML, in which an InfraGraph has explicit links. The content must not refer to
+    another file, because it may come from a browser. If another network has the name, the network is saved as
     ``NAME-2``. An invalid network raises `ConfigError`, and a failed write raises `StudyError`.
     """
     if not _is_name(name):

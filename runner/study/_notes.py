@@ -83,7 +83,7 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 
 def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable[str] | None = None) -> None:
-    """Replace *label*, *note* and *tags* of *folder*; None keeps a text, an empty text removes it.
+    """Replace *label*, *note* and *tags* of *folder*, where None keeps and an empty text removes a value.
 
     Readers see either the old texts or the new texts. A folder that was removed meanwhile raises
     `StudyError`.

@@ -242,7 +242,7 @@ class Study(StudyLayout):
     def run_info(self, run_id: str | None = None) -> RunInfo:
         """Return the run with the id *run_id*, or the only run with an id that starts with *run_id*.
 
-        By default, the run is that of `default_run`.
+        The default is the run that `default_run` returns.
         """
         if run_id is not None and run_id in [folder.name for folder in self.run_dirs()]:
             return self._info(self.run_dir(run_id))
@@ -414,7 +414,7 @@ class Study(StudyLayout):
         """Set the *label*, *note* and *tags* of the run *run_id*, and return its description.
 
         None keeps a text, and an empty label restores the original label. The result itself never changes. A
-        missing run or a too long text raises `StudyError`.
+        missing run, or a text above the length limit, raises `StudyError`.
         """
         folder = self._run_folder(run_id)
         write_note(folder, label, note, tags)
@@ -464,7 +464,7 @@ class Study(StudyLayout):
             try:
                 yield self._info(folder)
             except StudyError:  # noqa: PERF203 - a study has few runs
-                if self.run_file(folder.name).exists():  # otherwise the run was deleted meanwhile
+                if self.run_file(folder.name).exists():  # without the file, the run was deleted meanwhile
                     raise
 
 

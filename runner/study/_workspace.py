@@ -128,7 +128,7 @@ class Workspace:
 def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str] | None = None) -> None:
     """Set the *note* and the *tags* of *study*, where None leaves a value unchanged.
 
-    Too long texts raise `StudyError`.
+    A text above the length limit raises `StudyError`.
     """
     write_note(study.path.resolve(), None, note, tags)
 

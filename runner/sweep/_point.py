@@ -22,7 +22,8 @@ from ._settings import Base, Builder
 MEASURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
 """The figures of a result in the table, in ns.
 
-They are the makespan, the largest exposed communication of a rank, and the means over ranks of the others.
+The figures are the makespan, the largest exposed communication of a rank, and the means of the other figures
+over ranks.
 """
 
 Answer = Mapping[str, Any]

@@ -105,8 +105,8 @@ def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
     """Parse an axis ``KEY=VALUE,VALUE,...``, in which brackets mark a list.
 
     A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text. ``KEY=25..400`` is a range
-    for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``. They are
-    returned in the unit of the file that has the key. Invalid text raises `ConfigError`.
+    for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``. The
+    returned value has the unit of the file that has the key. Invalid text raises `ConfigError`.
     """
     key, equals, values = text.partition("=")
     items = [item for item in _split(values, text) if item]

@@ -193,7 +193,7 @@ class _Run:
         self._failed = 0
 
     def run(self, table: PointTable, places: Places, progress: SweepProgress) -> None:
-        """Compute a result for every point; the table keeps the results of an interrupted run."""
+        """Compute a result for every point, with finished results kept in the table if interrupted."""
         tasks = self._tasks(table)
         with closing(
             places.answers(self.study.path.resolve(), tasks, table.path.with_name("log.txt"))

@@ -104,8 +104,8 @@ def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
 def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[float, float, float]:
     """Return the `_Fixed.ends`, `gathered` and `buffers` of sharded weights, in bytes.
 
-    *ends* are the parameters of the embedding and the output, and *layer* those of the largest layer.
-    *sharded* is the size of a rank's gradients in bytes.
+    *ends* are the parameters of the embedding and the output, and *layer* is the number of parameters of the
+    largest layer. *sharded* is the size of a rank's gradients in bytes.
 
     The model follows `torch.distributed.fsdp.fully_shard`. An all-gather has a buffer on a separate stream,
     which is released when the next buffer is read. The ends and the last layer are whole at the loss. A
@@ -314,8 +314,8 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     """Return the bytes of *layer* that a chip stores per micro-batch for the backward pass, by *recompute*.
 
     The count follows Korthikanti et al., who count 34 + 5 a s / h bytes per token and hidden unit of a GPT in
-    half precision, 10 of them whole on every tensor-parallel rank. It is extended to other feed-forward parts
-    and heads.
+    half precision, 10 of them whole on every tensor-parallel rank. The count is extended to other
+    feed-forward parts and heads.
 
     * Eager frameworks that shard weights also keep the single-precision results of norms, the gate separate
       from its activation, and inputs that sequence parallelism gathered.
@@ -406,7 +406,7 @@ def _output_bytes(model: Transformer, plan: Plan) -> float:
     """Return the bytes of the logits at the end of the model, one copy in half precision and two in fp32.
 
     Eager frameworks have buffers for logits in half precision and in fp32, and for the softmax and its
-    gradient. They have two more buffers for a softmax over tensor-parallel ranks.
+    gradient. A softmax over tensor-parallel ranks needs two more buffers.
     """
     if model.classes:
         return plan.micro_batch * model.classes * 10

@@ -48,7 +48,7 @@ class Routing(NamedTuple):
 
 
 def spread(members: tuple[int, ...], node_size: int) -> Spread:
-    """Return the placement of *members* in nodes of *node_size* ranks, or one per node if it is uneven."""
+    """Return the placement of *members* in nodes of *node_size* ranks, or one member per node if uneven."""
     counts: dict[int, int] = defaultdict(int)
     for rank in members:
         counts[rank // node_size] += 1
@@ -117,7 +117,7 @@ _BACKWARD = {
 }
 # Kernels of a pass, estimated from Megatron-LM's layers: for a dense layer, for a layer of experts (router,
 # token dispatcher and permutations), and for each local expert. An expert's two matmuls are launched one by
-# one. In a low precision, they follow the maximum and the cast of their inputs.
+# one. In a low precision, kernels for the maximum and the cast of the inputs precede each matmul.
 USUAL_HEAD = 128
 """The columns of the usual attention heads. Wider heads do not compute faster."""
 DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 2, 4

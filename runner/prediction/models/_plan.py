@@ -277,8 +277,8 @@ class Plan:
     def ends_count(self, layers: int) -> bool:
         """Return whether the embedding and the loss count as one layer each in the pipeline.
 
-        As in Megatron, they count as layers if the layers cannot be divided evenly otherwise. Every stage has
-        at least one layer.
+        As in Megatron, the embedding and the loss count as layers if the layers cannot be divided evenly
+        otherwise. Every stage has at least one layer.
         """
         parts = self.pp * self.chunks
         return layers % parts != 0 and (layers + 2) % parts == 0 and layers + 2 > self.pp

@@ -119,8 +119,8 @@ def with_stages(
     """Return *workload* with other numbers of pipeline stages, micro-batches of the same size, and layers.
 
     Layers are equal modules with a number in their path. The schedule is unchanged (1F1B or GPipe). A job
-    without a pipeline gets 1F1B. Its layers pass on *activation_bytes* per micro-batch, unless the capture
-    shows the size. Stages that do not divide the layers raise `UsageError`. The function raises
+    without a pipeline gets 1F1B. The layers of such a job pass on *activation_bytes* per micro-batch, unless
+    the capture shows the size. Stages that do not divide the layers raise `UsageError`. The function raises
     `WorkloadError` if passes, schedule, groups or gradients do not determine the work of other stages.
     """
     layout = Layout.of(workload)
