@@ -35,7 +35,7 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
     At the first call, the median step of the traces is converted and replayed as measured. The study is
     cached by the content of the traces. The study of a table of operations has no run. *progress* is called
     with the number of converted ranks and the number of all ranks. The function raises `StudyError` if
-    *paths* hold no importable item or several items. The errors of `import_item` pass through.
+    *paths* hold no importable item or several items. The function also raises the errors of `import_item`.
     """
     if len(paths) == 1 and is_operation_table(paths[0]):
         return _study_of_table(paths[0])

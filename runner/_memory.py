@@ -23,9 +23,9 @@ _START_BYTES = 150_000_000
 _PROGRAM_NODE_BYTES = 20
 _RECORD_BYTES = 18
 _TABLE_ROW_BYTES = 420
-_ENCODED_BYTES = 100  # of a node in a file without node tables
-_OPERATION_BYTES = 330  # of a timed operation in memory, with the data of what-if analyses
-_CSV_OPERATION_BYTES = 60  # of an operation's row in a CSV file
+_ENCODED_BYTES = 100  # bytes of a node in a file without node tables
+_OPERATION_BYTES = 330  # bytes of a timed operation in memory, with the data of what-if analyses
+_CSV_OPERATION_BYTES = 60  # bytes of an operation's row in a CSV file
 
 
 def memory_limit() -> int:

@@ -114,7 +114,7 @@ def _of_calls(calls: Columns) -> Columns:
 
 
 def _messages(result: Result, workload: Workload) -> list[Columns]:
-    """Return the sends and receives of *result* as members, where k-th send and k-th receive match."""
+    """Return the sends and receives of *result* as members, where the k-th send matches the k-th receive."""
     chosen = {
         rank: rows
         for rank, program in enumerate(np.asarray(workload.program_of_rank).tolist())

@@ -200,8 +200,8 @@ def measure_network(
     """Send messages of up to *largest_bytes* over the network of *place*, and return the measurements.
 
     *place* is a hosts file, ``namespaces=2,link=100Mbit`` or ``loopback``, as for the backend ``emulation:``.
-    Collectives use the algorithms of *system*. A single rank raises `ConfigError`. The errors of an emulation
-    pass through.
+    Collectives use the algorithms of *system*. A single rank raises `ConfigError`. The function also raises
+    the errors of an emulation.
     """
     setup = read_setup(place)
     count = _num_ranks(setup)

@@ -319,7 +319,7 @@ def records_of_study(study: Study, workload: str | None = None) -> Records:
     """Return the transfers of *study*: from its newest trace set with all steps, or its newest workload.
 
     *workload* selects a workload instead, with only its step. A study without trace sets and workloads raises
-    `ConfigError`. The errors of reading pass through.
+    `ConfigError`. The function also raises the errors of reading the study.
     """
     if workload is None and study.trace_sets():
         folder = study.latest_trace_set()

@@ -180,8 +180,8 @@ def predict(
     """Generate and simulate the step of *setting*, with one rank of each kind or with *every_rank*.
 
     With a *variation* of kernels and ranks, the step is simulated again in replays. An impossible setting
-    raises `UsageError`. The errors of the *backend* pass through. All backends but ``analytical-unaware``
-    need every rank. On a network with message costs, every rank is always simulated.
+    raises `UsageError`. The function also raises the errors of the *backend*. All backends but
+    ``analytical-unaware`` need every rank. On a network with message costs, every rank is always simulated.
     """
     setting.check()
     experiment = experiment_of(setting, backend=backend, every_rank=every_rank)

@@ -62,7 +62,7 @@ class Links:
             rounds = 2 if step.kind is CollectiveType.ALL_REDUCE else 1
             part = step.size_bytes / (1 if step.kind is CollectiveType.ALL_GATHER else members)
             return rounds * part / speed, rounds * latency
-        if step.kind is CollectiveType.ALL_TO_ALL:  # one message after another
+        if step.kind is CollectiveType.ALL_TO_ALL:  # a rank sends one message after another
             return (members - 1) * step.size_bytes / members / speed, (members - 1) * latency
         steps = (members - 1) * (2 if step.kind is CollectiveType.ALL_REDUCE else 1)
         part = step.size_bytes if step.kind is CollectiveType.ALL_GATHER else step.size_bytes / members

@@ -29,7 +29,7 @@ from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_netw
 from .models import USUAL_HEAD, Operator
 
 _ASSUMED = (0.65, 1.5)  # interval factors of costs without a fit
-_WIDER = 1.5  # no measured row was recorded from its script
+_WIDER = 1.5  # factor on the interval, because no measured row was recorded from a script
 _USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
 _LEAST_SHARE = 0.1  # least share of operations in FP32 for which a hint at TF32 is worthwhile
@@ -149,7 +149,7 @@ def predict_recorded(
     """Simulate *workload*, recorded from a script, with the costs of *chip* on *network*.
 
     The operands of a matmul determine its precision, unless a *precision* is given for all matmuls. A network
-    with another number of ranks raises `UsageError`. The errors of the *backend* pass through.
+    with another number of ranks raises `UsageError`. The function also raises the errors of the *backend*.
     """
     if workload.num_ranks != network.num_ranks:
         raise UsageError(

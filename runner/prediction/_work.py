@@ -391,8 +391,8 @@ class Batch:
         # A message delays the next turn unless the receiving stage is late anyway.
         typical = (every - slowest) / np.maximum(self._count - 1, 1)
         turn = np.where(self._count > 1, np.maximum(slowest, typical + message), slowest)
-        # The first micro-batch passes all stages. With several chunks, the first micro-batch
-        # needs only a part of the other stages' time.
+        # The first micro-batch passes all stages. With several chunks, the first micro-batch needs only a
+        # part of the other stages' time.
         others = (every - slowest) / self._chunks
         others = np.where(self._bubble_free, others * 2 / 3, others)
         first = slowest + others + (self._count - 1) * message

@@ -48,8 +48,8 @@ def named_entry(folder: Path, name: str, what: str) -> Path:
     return folder / name
 
 
-MARKS_FILE = "timeline-notes.json"  # in the folder of a run
-NOTE_FILE = "note.json"  # in the folder of a run, or of a study
+MARKS_FILE = "timeline-notes.json"  # file in the folder of a run with its timeline notes
+NOTE_FILE = "note.json"  # file in the folder of a run or study with its label, note and tags
 RUN_FILE = "run.json"  # the last file of a run to be written
 _HEAD = "study.json"
 _CURRENT = "current.json"

@@ -190,7 +190,7 @@ def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: i
     """Simulate the *tasks* on the *cluster*, with *jobs* as the number of jobs of a batch system.
 
     The workers need the study's folder at the same path. When a worker dies, Dask moves its tasks to another
-    worker. The errors of `connected` pass through.
+    worker. The function also raises the errors of `connected`.
     """
     with (
         connected(cluster, jobs, "sweep") as place,

@@ -90,7 +90,7 @@ Settings = Mapping[str, Any]
 """The changes of one point, as keys such as ``network.bandwidth`` with JSON values."""
 
 # Conversions from a value with a unit to the unit of its file.
-_GIB_PER_S = Fraction(2**30, 10**9)  # in bytes/ns
+_GIB_PER_S = Fraction(2**30, 10**9)  # one GiB/s in bytes/ns
 _QUANTITIES: Mapping[str, Callable[[str], Fraction]] = {
     "network.bandwidth": lambda text: parse_bandwidth(text, bare="GiB/s") / _GIB_PER_S,
     "network.latency": parse_duration,

@@ -71,7 +71,7 @@ def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
     cuts = {phase: layers.cuts(phase) for phase in ("forward", "backward")}
     forward = _periods(graph, cuts["forward"], name_of, "forward")
     share = _share(graph, forward)
-    if not cuts["backward"]:  # inference
+    if not cuts["backward"]:  # an inference job has no backward pass
         return repeated(_scaled(graph, cuts["forward"][-1], 1 + times * share), forward, times)
     backward = _periods(graph, cuts["backward"], name_of, "backward")
     if replicas:

@@ -14,8 +14,8 @@ from ....converter.chakra import Column, Graph, NodeType
 from ....errors import WorkloadError
 
 Label = tuple[object, ...]
-# Idle gaps, and an operator's time between its callees, become nodes if the gap is long enough. Equal
-# periods may differ in these nodes.
+# Idle gaps, and an operator's time between its callees, become nodes if the gap is long enough. Equal periods
+# may differ in these nodes.
 _BETWEEN = "between"
 
 

@@ -117,7 +117,7 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         names, links = [], []
         try:
             entries = sorted(os.scandir(folder / place), key=lambda entry: entry.name)
-        except OSError:  # no permission to read
+        except OSError:  # without permission to read, the folder is skipped
             continue
         for entry in entries:
             seen += 1
