@@ -68,7 +68,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 _KINDS = "iub"  # NumPy kinds: signed integers, unsigned integers and booleans
 _NS_BEYOND = 1 << 63
 MANY_NODES = 1 << 18
-"""The number of nodes (50 bytes each) from which a node table is not copied until it is requested."""
+"""The number of nodes (50 bytes each) from which the node table is read only on request."""
 _MOST_NOTES = 4
 # Columns that results of version 0.2 lack. The ranks of these results count copies as computation.
 _SINCE_0_3 = ("copy_ns", "exposed_copy_ns")

@@ -165,8 +165,8 @@ def calibrate_records(
     """Return the network that explains *records* when simulated with *system*.
 
     *wire* is the payload per byte on the wire. A given *bandwidth* (of the link, including headers) or
-    *latency* is not fitted. Time that a given figure does not explain becomes overhead of the collectives.
-    The function raises `ConfigError` if the records do not determine a bandwidth.
+    *latency* is used without a fit. Time that a given figure does not explain becomes overhead of the
+    collectives. The function raises `ConfigError` if the records do not determine a bandwidth.
     """
     message_cost, unsure = _message_cost(records)
     handshake, remarks = handshake_of(records)

@@ -59,8 +59,8 @@ class Records:
       location.
     * *left_out* has sentences on unusable measurements.
     * *message_costs_ns* has measured times for which a message keeps its sender from sending the next one.
-    * *sends_first* maps operations whose ranks send before the request to the number of concurrent pieces. A
-      transfer of these operations is timed on a rank that arrived long after all other ranks.
+    * *sends_first* has the operations in which ranks send before the request, with the number of concurrent
+      pieces. A transfer of these operations is timed on a rank that arrived long after all other ranks.
     * *substitutes* maps an operation to the operation that the library runs in its place.
     """
 

@@ -45,7 +45,7 @@ class Fit:
       measurements.
     * Errors are relative to the measurement. *mean*, *median* and *worst* are the errors of the fitted rows.
       *unseen_mean* and *unseen_median* are the errors of families that were left out of the fit in turn.
-    * Nine of ten rows of every such family took *low* to *high* times the prediction. *inside* is the
+    * Nine of ten rows of every left-out family took *low* to *high* times the prediction. *inside* is the
       coverage of these intervals, each fitted without the row's family.
     * *utilisation* is the median share of the peak, by the operations that the model requires.
     * No row had more ranks than *most_ranks*, or a layer with fewer forward operations per rank and
@@ -143,8 +143,8 @@ class Chip:
       offload.
     * *products* are the shares of the peaks that large matmuls reach when measured in isolation, by
       precision.
-    * *like* names a shipped chip by software. A chip without measured steps has the costs of this chip, with
-      the shares of matmuls scaled by the shares measured in isolation.
+    * *like* names a shipped chip by software. A chip without measured steps has the costs of the chip in
+      *like*, with the shares of matmuls scaled by the shares measured in isolation.
     """
 
     name: str

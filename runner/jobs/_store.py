@@ -352,7 +352,7 @@ class JobStore:
     def resume(self) -> list[Job]:
         """Detect processes that died, start queued jobs, and return the jobs that have not ended.
 
-        A job whose process died is queued again. After three such deaths, the job fails.
+        A job whose process died is queued again. After three deaths of its process, a job fails.
         """
         for job in self.database.jobs("state = 'running'"):
             self._notice(job)

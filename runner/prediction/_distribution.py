@@ -73,10 +73,11 @@ def step_distribution(
 ) -> StepDistribution:
     """Simulate *experiment*, a step of *plan*, repeatedly with varied times of kernels and ranks.
 
-    A rank that represents other ranks is as slow as the slowest represented rank. Its kernels between two
-    collectives are as slow as those of the slowest participant. Waiting time that a ring hides is not
-    subtracted. If every rank has a graph, the times of each graph are drawn separately. In this case, sharded
-    weights raise `UsageError`, because the order of their collectives would depend on the times.
+    A rank that represents other ranks is as slow as the slowest represented rank. Between two collectives,
+    kernels of a representing rank are as slow as those of the slowest participant. Waiting time that a ring
+    hides is not subtracted. If every rank has a graph, the times of each graph are drawn separately. With a
+    graph for every rank, sharded weights raise `UsageError`, because the order of their collectives would
+    depend on the times.
     """
     workload = experiment.workload.model
     if workload.representative_of_rank is None and plan.zero >= _SHARDED and plan.world > 1:
@@ -146,8 +147,8 @@ def _meeting(plan: Plan) -> Mapping[int, int]:
 class _Segments:
     """The *kernels* of a graph (rows), and the segment between two collectives that each kernel belongs to.
 
-    *variation* has the relative standard deviation of each segment, *meeting* the number of ranks that
-    synchronise at its end.
+    *variation* has the relative standard deviation of each segment, and *meeting* has the number of ranks
+    that synchronise at the end of the segment.
     """
 
     kernels: npt.NDArray[np.int64]

@@ -189,10 +189,10 @@ def flash_prices(chip: Chip, costs: Costs, precision: str) -> tuple[float, float
     """Return the ns per operation of fused attention, and the ns per score of its softmax.
 
     The share of the peak in *costs* holds for heads of the usual size. Smaller heads are slower on chips
-    whose throughput of exponentials limits attention. The time is the root of the sum of squares of both
-    times. Heads of 64 have 0.62 of the speed on B200, 0.80 on H100 and 0.97 on A100. Separately measured
-    kernels have 0.60 to 0.69 on B200, B300, GB200 and GB300, and 0.76 to 0.82 on H100
-    (ai-dynamo/aiconfigurator 095f58a).
+    whose throughput of exponentials limits attention. The time of attention is the root of the sum of squares
+    of the times for operations and for exponentials. Heads of 64 reach 0.62 of the speed on B200, 0.80 on
+    H100 and 0.97 on A100. Separately measured kernels reach 0.60 to 0.69 on B200, B300, GB200 and GB300, and
+    0.76 to 0.82 on H100 (ai-dynamo/aiconfigurator 095f58a).
     """
     scarce = chip.peak(chip.precision) / (4 * USUAL_HEAD * _EXPONENTIALS_PER_S)
     softmax = 2 * math.hypot(0.5, scarce) / math.hypot(1, scarce) - 1

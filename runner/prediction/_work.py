@@ -1,4 +1,4 @@
-"""The amounts of work in a step, and the closed form that converts them to a step time by costs."""
+"""The amounts of work in a step, and the closed form of the step time that costs give for the work."""
 
 from __future__ import annotations
 

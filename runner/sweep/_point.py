@@ -74,7 +74,7 @@ class Solver:
     def solve(self, work: Work, progress: Progress | None = None) -> Answer:
         """Return the result's columns for *work*, in which an error is also a result.
 
-        The only exception that passes through is `Cancelled`.
+        The only exception that the method raises is `Cancelled`.
         """
         return _guarded(lambda: work.answer(self, progress))
 

@@ -217,7 +217,7 @@ def _spelled(part: str, name: str) -> str:
 def _entries(key: str, value: Any, dimensions: int) -> int:
     """Return the number of entries that a scalar becomes in the system's *key*, or 0 for a scalar key."""
     name = key.partition("[")[0]
-    # An algorithm with a name that starts with one... spans all dimensions.
+    # An algorithm with the prefix "one" spans all dimensions.
     if name in _CUSTOMS or (name in _ALGORITHMS and str(value).startswith(WHOLE_ALGORITHMS)):
         return 1
     return dimensions if name in _ALGORITHMS else 0

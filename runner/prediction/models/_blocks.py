@@ -55,7 +55,7 @@ class Block:
     * *early* has the nodes that wait for the node *late* of the previous block.
     * *open* has the nodes that the end of the step waits for.
     * *exchanged* is the last exchange of experts during computation. The end of the next block, of another
-      micro-batch, waits for this exchange.
+      micro-batch, waits for the exchange.
     * *stored* has the layers' copies to the host.
     """
 

@@ -54,8 +54,8 @@ _NEXT = "Next: predict its script with `chakrascope predict --script`."
 def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, str], file: Path) -> None:
     """Raise `UsageError` for a model with layers other than attention and a feed-forward part.
 
-    The message names the key that shows the unsupported layer. *misread* maps model types with sizes that
-    would be read wrongly to the reason.
+    The message names the key that shows the unsupported layer. *misread* has the model types with sizes that
+    would be read wrongly, and the reason for each type.
     """
     reason = _reason(data)
     if not reason and kind in misread and not (kind == _HYBRID and _has_attention_only(data)):

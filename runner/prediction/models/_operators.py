@@ -380,8 +380,8 @@ def _feed_forward(
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     """Yield a layer of experts with balanced routing, in which each rank receives as many tokens as it sends.
 
-    The ranks that share an expert gather the tokens that they keep. Each of these ranks sends its share of
-    the tokens.
+    The ranks that share an expert gather the tokens that they keep. Each rank of an expert sends a share of
+    the gathered tokens.
     """
     model, plan = sizes.model, sizes.plan
     split, axis = plan.expert_split, plan.expert_axis
@@ -467,7 +467,7 @@ _OPPOSITE = {
 
 
 def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return the backward pass of *forward*, in which a collective after a part comes before its gradient."""
+    """Return the backward pass of *forward*, with operators and collectives in reverse order."""
     items: list[Item] = []
     for item in reversed(forward):
         name = f"{item.name} gradient"

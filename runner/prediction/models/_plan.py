@@ -74,8 +74,8 @@ class Plan:
     """A plan to train a model on ``tp * cp * dp * pp`` ranks.
 
     * *ep* ranks along ``cp`` and ``dp`` share the experts of a layer, neighbours first.
-    * *zero* 1 to 3 shards the optimizer, the gradients and the weights over data parallelism. 3 is FSDP. Like
-      PyTorch, FSDP with several pipeline stages keeps weights and gradients whole during a step.
+    * *zero* 1 to 3 shards the optimizer, the gradients and the weights over data parallelism. Stage 3 is
+      FSDP. Like PyTorch, FSDP with several pipeline stages keeps weights and gradients whole during a step.
     * *chunks* is the number of parts of the model per pipeline stage (schedule ``interleaved``).
     * *placement* lists the axes, innermost first.
     * With *overlap*, gradients are reduced during the backward pass.
@@ -94,8 +94,8 @@ class Plan:
     * With *expert_overlap*, the exchange of tokens runs during the computation of another micro-batch.
     * *cuda_graphs* replay the launches of kernels, which take the host no time.
     * With *offload_optimizer*, the host keeps the optimizer's state and computes its step.
-    * *eager* frameworks run PyTorch's own operators. These operators keep more activations. Selective
-      recomputation of these frameworks (torchtitan) computes every second matmul again.
+    * *eager* frameworks run PyTorch's own operators. PyTorch's own operators keep more activations. Selective
+      recomputation of eager frameworks (torchtitan) computes every second matmul again.
     """
 
     tp: int = 1

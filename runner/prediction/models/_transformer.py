@@ -66,8 +66,8 @@ class Transformer:
     * Heads have *head_size* columns (by default hidden / heads). *kv_heads* is the number of heads of keys
       and values.
     * A *gated* feed-forward part has three matrices instead of two.
-    * With *experts*, layers after the first *dense_layers* have this number of feed-forward parts of width
-      *expert_ffn*. Of these layers, only the last of each *expert_every* has experts.
+    * With *experts* above 0, layers after the first *dense_layers* have *experts* feed-forward parts of width
+      *expert_ffn*. Only the last of every *expert_every* layers has experts.
     * Each token uses *top_k* experts in addition to *shared_experts*, all in *top_groups* of *expert_groups*
       equal groups. Outputs of experts may have biases (*expert_bias*).
     * With *kv_rank*, attention is latent (DeepSeek). Keys and values are computed from *kv_rank* numbers per

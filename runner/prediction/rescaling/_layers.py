@@ -181,8 +181,9 @@ _MOST_RANKS = 65_536
 def with_data_parallelism(workload: Workload, degree: int) -> Workload:
     """Return *workload* with *degree* data-parallel replicas, a multiple of the captured number.
 
-    The computation of a replica is unchanged. Collectives keep their sizes, in larger groups. Another degree
-    raises `UsageError`. A workload that shows no exchange between replicas raises `WorkloadError`.
+    The computation of a replica is unchanged. Collectives keep their sizes, in larger groups. A degree that
+    is no multiple raises `UsageError`. A workload that shows no exchange between replicas raises
+    `WorkloadError`.
     """
     parallelism = recognise(workload.graphs, workload.program_of_rank, workload.groups)
     if parallelism.why_not:
@@ -215,10 +216,10 @@ _ENDS = ((NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src"))
 def with_micro_batches(workload: Workload, count: int) -> Workload:
     """Return the pipeline *workload* with *count* micro-batches of the captured size.
 
-    In the steady phase of an alternating schedule (1F1B), each stage repeats one period. For more
-    micro-batches, this period is repeated more often. For fewer micro-batches or another schedule,
-    `with_stages` assembles the passes. The function raises `WorkloadError` for graphs that allow neither
-    method.
+    In the steady phase of an alternating schedule (1F1B), each stage repeats one period. More micro-batches
+    repeat the period more often. For fewer micro-batches or another schedule, `with_stages` assembles the
+    passes. The function raises `WorkloadError` if a graph allows neither a repetition of the period nor an
+    assembly of passes.
     """
     now = {_micro_batches(graph) for graph in workload.graphs}
     if now == {0}:

@@ -162,7 +162,7 @@ class NewStage:
         columns["stream"], columns["comm_src"], columns["comm_dst"] = streams, source, target
 
     def _chains(self, columns: dict[str, Column], sources: Sequence[Graph]) -> Iterator[tuple[int, int, int]]:
-        """Yield the edges that order each stream, for streams with such edges in the captured graphs."""
+        """Yield the edges that order the nodes of each stream, for node types ordered in captured graphs."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"])
         chained = _chained(sources)
         latest: dict[int, int] = {}

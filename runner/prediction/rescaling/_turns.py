@@ -71,7 +71,7 @@ def regrouped(
     """Return the groups of the *new* layout, and for each new stage the new number of each old group.
 
     A group within one stage becomes a group of each new stage. A group of whole pipelines spans the new
-    pipelines. Other groups in use raise `WorkloadError`.
+    pipelines. A used group of only some stages raises `WorkloadError`.
     """
     used = {int(key) for graph in workload.graphs for key in np.unique(_groups_used(graph)).tolist()}
     members: dict[tuple[int, int], tuple[int, ...]] = {}  # by (old group, new stage)

@@ -148,8 +148,8 @@ def import_item(
 
     A trace set is first copied into the study. The workload is called *name*, or *name*-2 and so on if the
     name is in use. *step* selects the step of traces. *capture_trace* is the trace, or the folder of traces,
-    of the capture of CUDA or HIP graphs (None: those next to the traces). Ranks of large traces in the cache
-    *finished* are not converted again.
+    of the capture of CUDA or HIP graphs (None: the captures next to the traces). Ranks of large traces in the
+    cache *finished* are not converted again.
 
     An invalid name, and a *step* or *capture_trace* for an item without them, raise `StudyError`. An item
     that cannot be converted raises `TraceError`, `UsageError` or `WorkloadError`. After an error, the study

@@ -74,8 +74,8 @@ def find_items(folder: Path, only: Collection[str] | None = None) -> list[Import
     """Return the items in *folder*, at most four folders deep, sorted by place.
 
     With *only*, the search covers these files and the captures of graphs next to them. Links are not
-    followed. An item with files outside of *folder* is listed with this problem. A missing or unreadable
-    folder raises `StudyError`.
+    followed. An item with files outside of *folder* is listed with a problem. A missing or unreadable folder
+    raises `StudyError`.
     """
     if not folder.is_dir():
         if folder.exists():
@@ -228,7 +228,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
 
 
 def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield the host traces at *place* without device traces, which are listed with this problem."""
+    """Yield the host traces at *place* if there are no device traces, with the lack as their problem."""
     beside = [other for other in names_at if _parent(other) == _parent(place)]
     if any(_side(folder, other, names_at[other], "device") for other in beside):
         return
