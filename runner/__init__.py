@@ -1,4 +1,4 @@
-"""Simulate Chakra workloads: configurations, backends, results, and analyses of what bounds a step."""
+"""Simulate Chakra workloads: configurations, backends, results, and analyses of bottlenecks."""
 
 from typing import TYPE_CHECKING
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-COMPUTED_FOR = "computed_for"  # in a workload's metadata: the chip for which its compute times were predicted
+COMPUTED_FOR = "computed_for"  # metadata key of the chip for which compute times were predicted
 
 
 def has_lanes(metadata: Mapping[str, object]) -> bool:
-    """Return whether the streams of a workload are lanes, as those of a capture are."""
+    """Return whether the streams of a workload are lanes, as in a captured workload."""
     return is_captured(metadata) or metadata.get("lanes") == "streams"
 
 

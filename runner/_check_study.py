@@ -1,4 +1,4 @@
-"""Check everything in a study."""
+"""Check all trace sets, workloads, runs, sweeps and jobs of a study."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .sweep import read_sweep, sweep_names
 
 
 def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None = None) -> list[Finding]:
-    """Return the problems of everything in *study*, worst first; [] if there are none.
+    """Return the problems of everything in *study*, worst first, or [] if there are none.
 
-    *jobs* and *progress* are those of `convert`, which each trace set goes through. Never raises for a
-    problem in the study.
+    *jobs* and *progress* are the options of `convert`, which converts each trace set for the check. A problem
+    in the study never raises an error.
     """
     sets = sorted(study.trace_set_dirs())
     findings = []
@@ -39,7 +39,7 @@ def check_study(study: Study, *, jobs: int | None = 1, progress: Progress | None
 
 
 def _workloads(study: Study) -> Iterator[Finding]:
-    """Yield the workloads whose files changed, and the problems of the graphs of the others."""
+    """Yield workloads with changed files, and the problems of the graphs of unchanged workloads."""
     graphs = {prefix.parent: prefix for prefix in study.graph_prefixes()}
     without = []
     for folder in _folders(study.workloads_dir):
@@ -51,7 +51,7 @@ def _workloads(study: Study) -> Iterator[Finding]:
 
 
 def _runs(study: Study) -> Iterator[Finding]:
-    """Yield the problems of the runs: files that changed, contradictory results, lost notes."""
+    """Yield the problems of the runs: changed files, contradictory results, and damaged notes."""
     without = []
     for folder in sorted(study.run_dirs()):
         place = f"{study.path}, run {folder.name}"
@@ -78,7 +78,7 @@ def _note(folder: Path, place: str) -> Iterator[Finding]:
 
 
 def _sweeps(study: Study) -> Iterator[Finding]:
-    """Yield the sweeps whose files changed; those without checksums are read."""
+    """Yield sweeps with changed files, and unreadable sweeps without checksums."""
     names = sweep_names(study)
     for folder in _folders(study.sweeps_dir):
         place = f"{study.path}, sweep {folder.name}"

@@ -15,7 +15,7 @@ _HEX_DIGITS = 64
 
 
 def write_checksums(folder: Path) -> None:
-    """Write the checksums of all files in *folder* to a file in it, which `sha256sum -c` can check."""
+    """Write the checksums of all files in *folder* to a file that `sha256sum -c` can check."""
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != CHECKSUMS_FILE)
     lines = [f"{_digest(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
     with new_file(folder / CHECKSUMS_FILE) as temporary:
@@ -23,9 +23,9 @@ def write_checksums(folder: Path) -> None:
 
 
 def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> None:
-    """Raise `StudyError` if a file of *folder* was changed: any file, or those named in *wanted*.
+    """Raise `StudyError` if a file of *folder* was changed, among all files or the *wanted* files.
 
-    Results of version 0.2 and earlier have no checksums, and pass.
+    Results of version 0.2 and earlier have no checksums, and pass the check.
     """
     problem = _problem(folder, wanted)
     if problem:
@@ -35,7 +35,7 @@ def refuse_damaged(folder: Path, wanted: Callable[[str], bool] = lambda _: True)
 
 
 def _problem(folder: Path, wanted: Callable[[str], bool]) -> tuple[str, str] | None:
-    """Return the first damaged file with its damage; None if there is none."""
+    """Return the first damaged file with its damage, or None if no file is damaged."""
     try:
         text = (folder / CHECKSUMS_FILE).read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:

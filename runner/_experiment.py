@@ -36,17 +36,17 @@ from .engine import FIELDS
 from .gpu import Machine, machine_of_backend
 from .programs import Choice, Demand, Lowered, choose_programs, lower
 
-# What a machine of the GPU model says about itself, which decides no result.
+# Descriptive fields of a machine of the GPU model, which do not affect results.
 _WORDS = {"name", "sources", "title"}
-# The same for messages that programs become: version 1 knew no rounds.
+# The version of the conversion from programs to messages. Version 1 had no rounds.
 _LOWERING_VERSION = 2
 
 
 class Detail(enum.Enum):
     """The requested detail of a result: everything, or the totals for a table of many runs.
 
-    `TOTALS` are the makespan, the ranks and the provenance. The other tables take several times as long as
-    a small simulation. A backend may return more than requested.
+    `TOTALS` are the makespan, the ranks and the provenance. The other tables take several times as long as a
+    small simulation. A backend may return more detail than requested.
     """
 
     EVERYTHING = "everything"
@@ -57,9 +57,8 @@ class Detail(enum.Enum):
 class WorkloadSource:
     """The programs of a workload, in memory or as ``PREFIX.<rank>.et`` files on disk.
 
-    *programs* are the distinct programs, each the bytes of an .et file or the path of one, and
-    *program_of_rank* (int32) says which of them each rank runs. *digests* are the known SHA-256 hashes of
-    files.
+    *programs* are the distinct programs, each as the bytes or the path of an .et file. *program_of_rank*
+    (int32) has the index of each rank's program. *digests* are the known SHA-256 hashes of files.
     """
 
     programs: tuple[bytes | str, ...]
@@ -72,7 +71,7 @@ class WorkloadSource:
 
     @classmethod
     def of_model(cls, workload: Workload) -> WorkloadSource:
-        """Return the source of a loaded workload, each distinct graph encoded once."""
+        """Return the source of a loaded workload, with each distinct graph encoded once."""
         programs = tuple(encode_graph(graph) for graph in workload.graphs)
         ranks = np.asarray(workload.program_of_rank, dtype=np.int32)
         return cls(
@@ -88,7 +87,7 @@ class WorkloadSource:
         """Return the source of the files ``PREFIX.0.et`` to ``PREFIX.<num_ranks - 1>.et``.
 
         Files with the same content become one program. Files of further ranks are reported as an assumption
-        in the metadata. Raises `WorkloadError` if one is missing.
+        in the metadata. A missing file raises `WorkloadError`.
         """
         paths = (f"{prefix}.{rank}.et" for rank in range(num_ranks))
         missing = next((path for path in paths if not os.path.isfile(path)), None)
@@ -103,7 +102,7 @@ class WorkloadSource:
         unchanged = unchanged_files(Path(prefix), range(num_ranks))
         for rank in range(num_ranks):
             path = f"{prefix}.{rank}.et"
-            digest = unchanged.get(rank)  # of a file that we wrote, which is not compressed
+            digest = unchanged.get(rank)  # known for files written by chakrascope, which are not compressed
             packed = digest is None and _is_gzip(path)
             digest = digest or _digest_file(path)
             if digest not in index:
@@ -135,7 +134,7 @@ class WorkloadSource:
 
     @functools.cached_property
     def content_hash(self) -> str:
-        """The hash of every rank's program."""
+        """The hash of the programs of all ranks."""
         digests = [
             hashlib.sha256(program).hexdigest()
             if isinstance(program, bytes)
@@ -150,15 +149,19 @@ class WorkloadSource:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """The input of a simulation; experiments with the same `content_hash` have the same result.
+    """The input of a simulation, where experiments with the same `content_hash` have the same result.
 
-    *groups* maps an id above 0 to global ranks. *semantics* is ``astra-sim`` (three slots per rank, durations
-    in microseconds) or ``trace`` (one slot a captured lane, durations in ns). *assumptions* are sentences for
-    the result's provenance, such as those of a scaled-out workload. *occasion* distinguishes repeated
-    measurements of one experiment, as their results differ; simulations have none. *machine* replaces the
-    machine in a backend's name ``gpu:MACHINE``. *detail* is not part of the hash: it selects tables of the
-    result, and backends may ignore it. In a replay with *sync*, ranks wait for each other where they did when
-    they were measured; without, every node takes its measured time.
+    * *groups* maps an id above 0 to global ranks.
+    * *semantics* is ``astra-sim`` (three slots per rank, durations in microseconds) or ``trace`` (one slot
+      per captured lane, durations in ns).
+    * *assumptions* are sentences for the result's provenance, such as those of a scaled-out workload.
+    * *occasion* distinguishes repeated measurements of one experiment, because their results differ.
+      Simulations have no occasion.
+    * *machine* replaces the machine in a backend's name ``gpu:MACHINE``.
+    * *detail* selects tables of the result. The detail is not part of the hash, and backends may ignore the
+      detail.
+    * *sync* applies to replays. With *sync*, ranks wait for each other as they did during the measurement.
+      Without *sync*, every node takes its measured time.
     """
 
     workload: WorkloadSource
@@ -203,14 +206,14 @@ class Experiment:
 
     @functools.cached_property
     def fabric(self) -> Fabric:
-        """The fabric of the network, for backends that use one; raises `ConfigError` as `fabric_of`."""
+        """The fabric of the network for backends that need one, or `ConfigError` as in `fabric_of`."""
         return fabric_of(self.network)
 
     @functools.cached_property
     def content_hash(self) -> str:
-        """The hash of everything that determines the result: 16 hexadecimal digits."""
+        """The hash of everything that determines the result, as 16 hexadecimal digits."""
         algorithms = digests(self.system)
-        # What algorithms hold decides the result, and not where they are or what they are called.
+        # The content of algorithms determines the result. Their paths and names do not.
         system = {
             key: value
             for key, value in self.system.to_dict().items()
@@ -229,19 +232,19 @@ class Experiment:
 
     @functools.cached_property
     def programs(self) -> Choice:
-        """The collective program of each size that has one; raises `ConfigError` if none fits."""
+        """The collective program of each size that has one, or `ConfigError` if no program fits."""
         files = program_files(self.system)
         return choose_programs(files, self._demands()) if files else Choice({})
 
     @functools.cached_property
     def program_messages(self) -> dict[Demand, Lowered]:
-        """The messages of the programs that `programs` holds."""
+        """The messages of the programs in `programs`."""
         return {
             demand: lower(program, demand.size_bytes) for demand, program in self.programs.programs.items()
         }
 
     def _demands(self) -> set[Demand]:
-        """Return the collectives of the workload: kind, number of ranks and bytes."""
+        """Return the collectives of the workload as kind, number of ranks and bytes."""
         demands: set[Demand] = set()
         if not self.workload.programs:
             return demands
@@ -257,7 +260,7 @@ class Experiment:
 
     @functools.cached_property
     def gpu_machine(self) -> Machine | None:
-        """The machine of the GPU model, None for other backends; raises `ConfigError` if there is none."""
+        """The machine of the GPU model (`ConfigError` if it is missing), or None for other backends."""
         if about_backend(self.backend).variant != "machine":
             return None
         return self.machine or machine_of_backend(self.backend)
@@ -286,7 +289,7 @@ class Experiment:
         }
 
     def options(self) -> dict[str, Any]:
-        """Return ASTRA-sim's command-line options, the semantics, and machine and occasion if given."""
+        """Return ASTRA-sim's command-line options, the semantics, and the machine and occasion if given."""
         options: dict[str, Any] = {
             "num_queues_per_dim": self.num_queues_per_dim,
             "injection_scale": self.injection_scale,

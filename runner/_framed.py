@@ -1,4 +1,4 @@
-"""Sums and rows of columns without pandas, because its import is slow."""
+"""Sums and rows of columns without pandas, because the import of pandas is slow."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy.typing as npt
 from ..support.table import CodedColumns, Columns, TextColumn, first_rows
 
 _MOST_SPREAD = 4
-"""Integers are sorted only if they spread over more than this many values per row."""
+"""Integers are sorted only if their range exceeds this number of values per row."""
 
 
 def changed_rows(key: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
-    """Return the rows whose *key* differs from the previous row's, and the first row."""
+    """Return a mask of the first row and of rows with another *key* than the previous row."""
     changed = np.ones(len(key[0]), dtype=bool)
     changed[1:] = np.any([values[1:] != values[:-1] for values in key], axis=0)
     return changed
@@ -38,7 +38,7 @@ Key = npt.NDArray[Any] | TextColumn
 def coded(*keys: Key) -> tuple[npt.NDArray[np.int64], list[Any]]:
     """Return the index of each row's key, and the distinct keys in order of first appearance.
 
-    With several columns, a key is the tuple of their values.
+    With several columns, a key is the tuple of the columns' values.
     """
     coded_keys = [*map(_values_coded, keys)]
     if len(keys) == 1 and coded_keys[0][1] is not None:
@@ -52,16 +52,16 @@ def coded(*keys: Key) -> tuple[npt.NDArray[np.int64], list[Any]]:
 
 
 def _values_coded(key: Key) -> tuple[npt.NDArray[Any], list[Any] | None]:
-    """Return integers as they are and None; else indices, and the distinct values by first appearance."""
+    """Return integers unchanged with None, and other keys as indices with their distinct values."""
     if not isinstance(key, TextColumn) and key.dtype.kind in "iu":
         return key, None
-    # By Arrow's dictionaries it would be faster, but `pa.array` imports pandas.
+    # Arrow's dictionaries would be faster, but `pa.array` imports pandas.
     column = key.compact() if isinstance(key, TextColumn) else TextColumn.of(key.tolist())
     return column.numbers, column.texts
 
 
 def rows_coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the index of each row of integer *keys*, in order of first appearance, and their first rows."""
+    """Return the index of each row's integer *keys* by first appearance, and the first row of each index."""
     numbers, count = _dense(keys[0])
     for key in keys[1:]:
         codes, size = _dense(key)
@@ -73,7 +73,7 @@ def rows_coded(*keys: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], npt.NDAr
 
 
 def _dense(key: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], int]:
-    """Return equal numbers for equal values of *key*, below a bound that depends on its length."""
+    """Return codes that are equal for equal values of *key*, and a bound of the codes."""
     least, most = (int(key.min()), int(key.max())) if len(key) else (0, 0)
     if most - least < _MOST_SPREAD * len(key):
         return key.astype(np.int64) - key.min().astype(np.int64), most - least + 1

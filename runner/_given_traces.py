@@ -1,4 +1,4 @@
-"""Convert traces that are given in place of a study, and cache their study by content."""
+"""Convert traces that are given in place of a study, and cache the resulting study by content."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ._simulate import prepare
 from .backends import get_backend
 from .study import ImportItem, Study, find_items, import_found, proposed_name, safe_name
 
-_MOST_BYTES = 4 << 30  # of all kept studies; the least recently used go first
-_MOST_READ_BYTES = 1 << 30  # what is larger is known by size and time instead of content
+_MOST_BYTES = 4 << 30  # limit of all cached studies, beyond which the least recently used are removed
+_MOST_READ_BYTES = 1 << 30  # larger traces are identified by size and time instead of content
 _NAMED = 4
 _BLOCK = 1 << 20
 
@@ -32,10 +32,10 @@ def traces_folder() -> Path:
 def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _of: None) -> Study:
     """Return the study of the traces at *paths*: files of one folder, one folder, or one archive.
 
-    The first time, their median step is converted and replayed as it was measured; the study is cached by
-    their content. The study of a table of operations has no run. *progress* is called with the number of
-    converted ranks, and of all. Raises `StudyError` if *paths* hold nothing that can be imported, or
-    several things, and the errors of `import_item`.
+    At the first call, the median step of the traces is converted and replayed as measured. The study is
+    cached by the content of the traces. The study of a table of operations has no run. *progress* is called
+    with the number of converted ranks and the number of all ranks. The function raises `StudyError` if
+    *paths* hold no importable item or several items. The function also raises the errors of `import_item`.
     """
     if len(paths) == 1 and is_operation_table(paths[0]):
         return _study_of_table(paths[0])
@@ -51,7 +51,7 @@ def study_of_traces(paths: Sequence[Path], progress: Progress = lambda _done, _o
 
 
 def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
-    """Return the study at *cached*, created and filled at the first call."""
+    """Return the study at *cached*, which is created and filled at the first call."""
     try:
         if not Study.is_study(cached):
             cached.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def _cached_study(cached: Path, fill: Callable[[Study], object]) -> Study:
 
 
 def _study_of_table(path: Path) -> Study:
-    """Return the cached study of the table of operations at *path*, which is read to check it."""
+    """Return the cached study of the table of operations at *path*, after reading the table as a check."""
     check_operations(path)
     read_operation_table(path)
     digest = hashlib.blake2b(package_version().encode() + path.read_bytes(), digest_size=12)
@@ -77,7 +77,7 @@ def _study_of_table(path: Path) -> Study:
 
 
 def kept_traces() -> list[tuple[Path, int]]:
-    """Return the cached studies, the most recently used first, each with its size in bytes."""
+    """Return the cached studies with their size in bytes, most recently used first."""
     folder = traces_folder()
     keys = [path for path in folder.iterdir() if not is_temporary(path.name)] if folder.is_dir() else []
     studies = [study for key in sorted(keys, key=_used_ns, reverse=True) for study in key.iterdir()]
@@ -85,14 +85,14 @@ def kept_traces() -> list[tuple[Path, int]]:
 
 
 def clear_kept_traces() -> int:
-    """Delete all cached studies; return their size in bytes."""
+    """Delete all cached studies, and return their total size in bytes."""
     size_bytes = sum(size for _, size in kept_traces())
     shutil.rmtree(traces_folder(), ignore_errors=True)
     return size_bytes
 
 
 def _the_item(paths: Sequence[Path]) -> tuple[Path, ImportItem]:
-    """Return the folder of *paths* and the only item in it that can be imported; raises `StudyError`."""
+    """Return the folder of *paths* and its only importable item, or raise `StudyError`."""
     if len(paths) == 1 and paths[0].is_dir():
         folder, items, named = paths[0], find_items(paths[0]), str(paths[0])
     else:
@@ -138,7 +138,7 @@ def _key(folder: Path, item: ImportItem) -> str:
 
 
 def _remove_oldest(latest: Path) -> None:
-    """Delete the least recently used studies beyond the bound, never *latest*."""
+    """Delete the least recently used studies beyond the size limit, but never *latest*."""
     total = 0
     for study, size_bytes in kept_traces():
         total += size_bytes

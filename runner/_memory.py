@@ -1,4 +1,4 @@
-"""Estimate the memory of a simulation or a table, and refuse what exceeds the limit."""
+"""Estimate the memory of a simulation or a table, and refuse a size above the memory limit."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from ._experiment import WorkloadSource
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
-# Measured on a hundred million nodes: what a process has before it begins, a node of a program, what is
-# recorded of a node that runs, and a row of the table of all that is known of it.
+# Bytes measured on a hundred million nodes: of a process at its start, of a node of a program, of the records
+# of a node that runs, and of a row of the full table of nodes.
 _START_BYTES = 150_000_000
 _PROGRAM_NODE_BYTES = 20
 _RECORD_BYTES = 18
 _TABLE_ROW_BYTES = 420
-_ENCODED_BYTES = 100  # of a node in a file that has no node tables
-_OPERATION_BYTES = 330  # of a timed operation in memory, with what the what-ifs need
-_CSV_OPERATION_BYTES = 60  # of its row in a CSV file
+_ENCODED_BYTES = 100  # bytes of a node in a file without node tables
+_OPERATION_BYTES = 330  # bytes of a timed operation in memory, with the data of what-if analyses
+_CSV_OPERATION_BYTES = 60  # bytes of an operation's row in a CSV file
 
 
 def memory_limit() -> int:
     """Return the memory limit in bytes: ``CHAKRASCOPE_MEMORY``, such as 4GB, or else the machine's memory.
 
-    Raises `ConfigError` for a value that is not a size.
+    A value that is not a size raises `ConfigError`.
     """
     text = os.environ.get(_VARIABLE, "").strip()
     if not text:
@@ -88,9 +88,10 @@ def check_table(rows: int) -> None:
 
 
 def check_operations(path: Path) -> None:
-    """Raise `TraceError` if reading and replaying the table of operations at *path* exceeds the memory limit.
+    """Raise `TraceError` if the table of operations at *path* would exceed the memory limit.
 
-    A damaged table passes: its reader names the damage.
+    The limit applies to reading and replaying the table. A damaged table passes, because its reader reports
+    the damage.
     """
     try:
         rows = ParquetFile(path).num_rows
@@ -105,7 +106,7 @@ def check_operations(path: Path) -> None:
 
 
 def _program_nodes(source: WorkloadSource) -> int:
-    """Return the total number of nodes of the programs of *source*, an estimate for files."""
+    """Return the total number of nodes of the programs of *source*, estimated for files."""
     if source.loaded is not None:
         return sum(graph.num_nodes for graph in source.loaded.graphs)
     saved = saved_node_count(source.prefix) if source.prefix is not None else None

@@ -1,4 +1,4 @@
-"""Sources of tables of nodes: the engine's records, saved files, and ranks that equal others."""
+"""Sources of node tables: the engine's records, saved files, and ranks that equal other ranks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy.typing as npt
 from ..errors import StudyError
 from ..support.table import Columns, Memory, ParquetFile, ParquetWriter, Table
 
-# Ranks share a piece up to so many rows: pieces of a few rows would cost more than they spare.
+# Ranks share a piece of up to this many rows, because very small pieces cost more than they save.
 LEAST_ROWS = 1 << 16
 
 
 class RecordedNodes:
     """The nodes of the simulated ranks in the engine's *output*, as a source of a `Table`.
 
-    Its pieces are whole ranks, in ascending order of rank and node. It owns the output.
+    The pieces of the source are whole ranks, in ascending order of rank and node. The source owns the output.
     """
 
     def __init__(self, output: Any) -> None:
@@ -37,11 +37,11 @@ class RecordedNodes:
         self.rows: Sequence[int] = tuple(pieces)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return None: the engine records no bounds."""
+        """Return None, because the engine records no bounds of columns."""
         return None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns of some pieces, or of all."""
+        """Return columns of the given pieces, or of all pieces."""
         spans = [*pairwise(self._ends)]
         parts = [self._read(0, self._ends[-1])] if groups is None else [self._read(*spans[i]) for i in groups]
         if len(parts) > 1:
@@ -58,7 +58,7 @@ class RecordedNodes:
 
 
 def write_table(table: Table, path: Path) -> None:
-    """Write *table* to *path*: a row group is a piece, or some whole ranks of a piece in memory."""
+    """Write *table* to *path*, with a row group per piece, or per some whole ranks of a table in memory."""
     pieces = _pieces(table)
     first = next(pieces)
     with ParquetWriter(path, {name: column.dtype.name for name, column in first.items()}) as writer:
@@ -85,10 +85,10 @@ def _pieces(table: Table) -> Iterator[Columns]:
 
 
 class SavedNodes(ParquetFile):
-    """The file of a result's nodes. Opening raises the errors of `ParquetFile`, reading `StudyError`."""
+    """The file of a result's nodes, which raises `StudyError` if it cannot be read."""
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns of some pieces, or of all."""
+        """Return columns of the given row groups, or of all row groups."""
         try:
             return super().read(names, groups)
         except (OSError, ValueError) as error:
@@ -102,7 +102,7 @@ _ORIGIN = ("rank", "node_id", "origin_rank", "origin_node")
 
 
 def nodes_of_all(distinct: Table, representatives: Ranks, counts: Ranks | None = None) -> Table:
-    """Return the nodes of all ranks; *distinct* has those of the *representatives*, which are given per rank.
+    """Return the nodes of all ranks, from the nodes of the *representatives* of each rank in *distinct*.
 
     *counts* are the rows of each rank, if they are known without reading *distinct*.
     """
@@ -110,12 +110,12 @@ def nodes_of_all(distinct: Table, representatives: Ranks, counts: Ranks | None =
 
 
 def calls_of_all(distinct: Table, representatives: Ranks) -> Table:
-    """Return the collectives of all ranks; *distinct* has those of the *representatives*."""
+    """Return the collectives of all ranks, from those of the *representatives* in *distinct*."""
     return Table(_Calls(distinct, representatives), distinct)
 
 
 class _Nodes:
-    """The nodes of all ranks in ascending order, whose pieces are ranks: a source of a `Table`."""
+    """The nodes of all ranks in ascending order, as a source of a `Table` with one piece per rank."""
 
     def __init__(self, distinct: Table, representatives: Ranks, counts: Ranks | None) -> None:
         self._distinct = distinct
@@ -126,11 +126,11 @@ class _Nodes:
         self.rows: Sequence[int] = tuple(counts.tolist())
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return the rank of each piece; None for any other column."""
+        """Return the rank of each piece as bounds of the column ``rank``, or None for other columns."""
         return [(rank, rank) for rank in range(len(self.rows))] if name == "rank" else None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns of some ranks, or of all."""
+        """Return columns of the given ranks, or of all ranks."""
         ranks = np.arange(len(self.rows)) if groups is None else np.array(groups, np.int64)
         columns, ends = self._of(np.unique(self._representatives[ranks]), names)
         spans = [ends[rank] for rank in self._representatives[ranks].tolist()]
@@ -147,7 +147,7 @@ class _Nodes:
     def _of(
         self, representatives: Ranks, names: Sequence[str] | None
     ) -> tuple[Columns, dict[int, tuple[int, int]]]:
-        """Return the columns of *representatives*, and the first and last row of each of them."""
+        """Return the columns of *representatives*, and the first and the end row of each representative."""
         needed = names
         if names is not None:
             needed = [*dict.fromkeys([*names, *(_ORIGIN if "origin_rank" in names else ("rank",))])]
@@ -164,7 +164,7 @@ class _Nodes:
 
 
 class _Calls:
-    """The collectives of all ranks, in order of collective and rank: a source of a `Table` of one piece."""
+    """The collectives of all ranks by collective and rank, as a source of a `Table` of one piece."""
 
     def __init__(self, distinct: Table, representatives: Ranks) -> None:
         self._distinct = distinct
@@ -173,11 +173,11 @@ class _Calls:
         self.rows: Sequence[int] = (int(self._sizes[distinct.read(["rank"])["rank"]].sum()),)
 
     def bounds(self, name: str) -> list[tuple[int, int]] | None:
-        """Return None: the bounds of columns are unknown before they are computed."""
+        """Return None, because the bounds of columns are unknown before the columns are computed."""
         return None
 
     def read(self, names: Sequence[str] | None = None, groups: Sequence[int] | None = None) -> Columns:
-        """Return columns of all ranks, or of none."""
+        """Return columns of all ranks, or of no rank for empty *groups*."""
         needed = None if names is None else [*dict.fromkeys([*names, "rank", "collective"])]
         distinct = self._distinct.read(needed, groups)
         counts = self._sizes[distinct["rank"]]

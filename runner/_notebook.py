@@ -36,7 +36,7 @@ _LABELS, _BARS, _ROW, _TEXTS = 300, 420, 22, 110
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a figure: from *start* to *end*, in any unit, followed by *text*."""
+    """One bar of a figure from *start* to *end*, in any unit, followed by *text*."""
 
     label: str
     start: float
@@ -47,7 +47,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG picture, which a notebook shows and :meth:`save` writes."""
+    """An SVG picture, which a notebook shows and :meth:`save` writes to a file."""
 
     svg: str
 
@@ -67,7 +67,7 @@ def block(title: str, *parts: str, notes: Sequence[str] = ()) -> str:
 
 
 def html_table(table: pd.DataFrame, title: str = "", *, most: int = 10) -> str:
-    """Return the first rows of *table*, with each column in the unit that ends its name."""
+    """Return the first rows of *table* as HTML, with each column in the unit that ends its name."""
     shown = table.head(most)
     numeric = [dtype.kind in "iuf" for dtype in shown.dtypes]
     sides = ["right;white-space:nowrap" if number else "left" for number in numeric]
@@ -124,7 +124,7 @@ def _head(name: str) -> str:
 
 
 def _cell(name: str, value: Any) -> str:
-    import pandas as pd  # noqa: PLC0415 - for who has tables of pandas
+    import pandas as pd  # noqa: PLC0415 - needed only for pandas tables
 
     if not isinstance(value, str) and pd.isna(value):
         return ""

@@ -1,4 +1,4 @@
-"""The result of a simulation: columns of integer nanoseconds, the same for every backend."""
+"""The result of a simulation: columns of integer nanoseconds in the same format for every backend."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ COLUMNS: dict[str, dict[str, str]] = {
     "flows": {"src": "int32", "dst": "int32", "bytes": "int64", "start_ns": "int64", "end_ns": "int64"},
     "link_use": {"src": "int32", "dst": "int32", "start_ns": "int64", "end_ns": "int64", "bytes": "int64"},
 }
-_KINDS = "iub"  # of numpy: signed and unsigned integers, and truth values
+_KINDS = "iub"  # NumPy kinds: signed integers, unsigned integers and booleans
 _NS_BEYOND = 1 << 63
 MANY_NODES = 1 << 18
-"""So many nodes, of 50 bytes each, stay where they are until a table of all is asked for."""
+"""The number of nodes (50 bytes each) from which the node table is read only on request."""
 _MOST_NOTES = 4
-# Columns that results of version 0.2 lack: their ranks count copies as computation.
+# Columns that results of version 0.2 lack. The ranks of these results count copies as computation.
 _SINCE_0_3 = ("copy_ns", "exposed_copy_ns")
-# Tables that only some backends fill; empty ones are not written.
+# Tables that only some backends fill. Empty optional tables are not written.
 _OPTIONAL = ("flows", "link_use")
 
 
@@ -88,16 +88,20 @@ def empty_table(name: str) -> pd.DataFrame:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """The result of one backend for one experiment. Times are ns from the start of the simulation.
+    """The result of one backend for one experiment, with times in ns from the start of the simulation.
 
-    *ranks*: a row per rank; *finish_ns* is -1 for a rank that did not finish; *exposed_comm_ns* is
-    communication without concurrent compute, *exposed_copy_ns* copying without any other work. With a
-    roofline, four more columns give the shares of the peaks that compute reached. *nodes*: a row per
-    executed node; *cause_node* is the node of the same rank whose end let it start (-1: time 0),
-    *origin_rank* and *origin_node* the node whose start began the chain of events up to its end.
-    *collectives*: a row per collective and rank. *links*: a row per directed link. *provenance*: plain
-    JSON. Backends with shared links also fill *link_use*: the bytes that each directed link sent in each
-    time interval. Packet and fluid backends fill *flows*: a row per message.
+    * *ranks* has a row per rank. *finish_ns* is -1 for a rank that did not finish. *exposed_comm_ns* is
+      communication without concurrent compute. *exposed_copy_ns* is copying without any other work. With a
+      roofline, four more columns give the shares of the peaks that compute reached.
+    * *nodes* has a row per executed node. *cause_node* is the node of the same rank whose end let the node
+      start (-1: time 0). *origin_rank* and *origin_node* are the node whose start began the chain of events
+      up to the node's end.
+    * *collectives* has a row per collective and rank.
+    * *links* has a row per directed link.
+    * *link_use* has the bytes that each directed link sent in each time interval, for backends with shared
+      links.
+    * *flows* has a row per message, for packet and fluid backends.
+    * *provenance* is plain JSON.
     """
 
     backend: str
@@ -111,7 +115,7 @@ class Result:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def table(self, name: str) -> Table:
-        """Return the table *name*; columns are read on request."""
+        """Return the table *name*, which reads its columns on request."""
         table: Table = vars(self)[name]
         return table
 
@@ -120,9 +124,9 @@ class Result:
         return self.table(name).columns()
 
     def with_columns(self, *, provenance: dict[str, Any] | None = None, **tables: Columns | Table) -> Result:
-        """Return this result with other *tables*, by name, and another *provenance* if given.
+        """Return a copy of the result with other *tables* by name, and another *provenance* if given.
 
-        Unlike `dataclasses.replace`, it reads no table.
+        Unlike `dataclasses.replace`, the method reads no table.
         """
         if provenance is None:
             provenance = self.provenance
@@ -154,7 +158,8 @@ class Result:
     def save(self, folder: str | Path) -> None:
         """Write the result to the new *folder*, atomically.
 
-        Raises `StudyError` if the folder exists, as a result is never modified, or cannot be written.
+        An existing folder raises `StudyError`, because a result is never modified. A failed write also raises
+        `StudyError`.
         """
         target = Path(folder)
         if target.exists():
@@ -181,7 +186,7 @@ class Result:
 
     @staticmethod
     def num_ranks(folder: str | Path) -> int:
-        """Return the number of ranks of a saved result, without reading them; raises like `load`."""
+        """Return the number of ranks of a saved result without reading them, or raise as `load` does."""
         path = Path(folder) / "ranks.parquet"
         refuse_damaged(path.parent, lambda name: name == path.name)
         try:
@@ -193,9 +198,9 @@ class Result:
 
     @classmethod
     def load(cls, folder: str | Path) -> Result:
-        """Read a saved result; its nodes are read on request.
+        """Read a saved result, whose nodes are read on request.
 
-        Raises `StudyError` if a file is missing or damaged.
+        A missing or damaged file raises `StudyError`.
         """
         source = Path(folder)
         refuse_damaged(source)
@@ -219,7 +224,7 @@ class Result:
 
 
 def _of_all_ranks(tables: Mapping[str, Columns | Table]) -> dict[str, Table]:
-    """Return the nodes and collectives of all ranks; *tables* has one rank of each class of equal ranks."""
+    """Return the nodes and collectives of all ranks, from *tables* with one rank per class of equal ranks."""
     representatives = Table.of(tables["ranks"]).read(["representative"])["representative"].astype(np.int32)
     if ((representatives < 0) | (representatives >= len(representatives))).any():
         raise ValueError("a rank is marked as equal to a missing rank")
@@ -246,7 +251,7 @@ def _makespan_ns(stored: Any) -> int:
 
 
 def _saved_nodes(source: Path) -> SavedNodes:
-    """Return the nodes saved in *source*; raises `ValueError` if the columns differ from those of nodes."""
+    """Return the nodes saved in *source*, or raise `ValueError` for missing or non-integer columns."""
     saved = SavedNodes(source / "nodes.parquet")
     for column in COLUMNS["nodes"]:
         kind = saved.kinds.get(column, "other")

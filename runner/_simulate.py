@@ -1,4 +1,4 @@
-"""Simulate a workload on a cluster; each part is a path, the name of a preset, or a model."""
+"""Simulate a workload on a cluster, with each input given as a path, a preset's name, or a model."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def simulate(  # noqa: PLR0917 - the order of ASTRA-sim's files
 ) -> Result:
     """Simulate *workload* on the cluster and return its result, in integer nanoseconds.
 
-    *workload* is a model or the ``PREFIX`` of ``PREFIX.<rank>.et``; the configurations are models, paths of
+    *workload* is a model or the ``PREFIX`` of ``PREFIX.<rank>.et``. The configurations are models, paths of
     ASTRA-sim's files, or names of presets. A captured workload with fewer ranks than the network is scaled
     out data-parallel. *algorithms* are programs (MSCCL XML, MSCCL++ plans) or built-in algorithms by
-    collective, such as ``{"all-reduce": ["plan.json"]}``. Raises `ConfigError`, `WorkloadError` and
-    `BackendError`, which name the next step.
+    collective, such as ``{"all-reduce": ["plan.json"]}``. The function raises `ConfigError`, `WorkloadError`
+    and `BackendError`, with messages that name the next step.
     """
     experiment = prepare(
         workload,
@@ -79,8 +79,8 @@ def prepare(  # noqa: PLR0917 - as simulate
     semantics: str | None = None,
     algorithms: Mapping[str, Sequence[str]] | None = None,
 ) -> Experiment:
-    """Return the experiment that `simulate` would run with the same arguments, everything loaded."""
-    get_backend(backend)  # before anything is read
+    """Return the experiment that `simulate` would run with the same arguments, with all inputs loaded."""
+    get_backend(backend)  # an unknown backend is an error before any file is read
     _check_ranks(workload, backend)
     loaded_network = load_network(workload, network, backend)
     source, in_lanes = load_source(workload, loaded_network.num_ranks)
@@ -104,7 +104,7 @@ def prepare(  # noqa: PLR0917 - as simulate
 
 
 def _check_ranks(workload: Workload | str | Path, backend: str) -> None:
-    """Raise `WorkloadError` for a simulation of measured ranks whose peers are not in *workload*."""
+    """Raise `WorkloadError` for a simulation of measured ranks if *workload* lacks their peers."""
     job = measured_world_size(workload.metadata if isinstance(workload, Workload) else _metadata(workload))
     if job and not about_backend(backend).replays:
         raise WorkloadError(
@@ -117,12 +117,12 @@ def _check_ranks(workload: Workload | str | Path, backend: str) -> None:
 def load_network(
     workload: Workload | str | Path, network: NetworkConfig | str | Path | None, backend: str
 ) -> NetworkConfig:
-    """Return the network; without one, replays and measurements get one of the workload's size."""
+    """Return the network, which defaults to a network of the workload's size for replays and measurements."""
     if about_backend(backend).replays:
         ranks = workload.num_ranks if isinstance(workload, Workload) else _count_files(workload)
         return NetworkConfig(("Switch",), (max(ranks, 1),), (1.0,), (0.0,), name="measured")
     if network is None:
-        from .backends import EmulationBackend  # noqa: PLC0415 - a simulation does without
+        from .backends import EmulationBackend  # noqa: PLC0415 - needed for emulations only
 
         chosen = get_backend(backend)
         if isinstance(chosen, EmulationBackend):
@@ -135,13 +135,13 @@ def load_network(
 
 
 def _is_preset(kind: str, name: str | Path) -> bool:
-    """Return whether *name* is that of a preset: a bare word that is not a file."""
+    """Return whether *name* is the name of a preset: a bare word that is not a file."""
     path = Path(name)
     return isinstance(name, str) and path.name == name and not path.suffix and not path.is_file()
 
 
 def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemConfig:
-    """Return the system with this name or path, for a network with that number of *dimensions*."""
+    """Return the system with this name or path, for a network with the given number of *dimensions*."""
     if isinstance(system, SystemConfig):
         return system
     if _is_preset("system", system):
@@ -150,7 +150,7 @@ def load_system(system: SystemConfig | str | Path, dimensions: int) -> SystemCon
 
 
 def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
-    """Return the memory configuration with this name or path; without one there is no remote memory."""
+    """Return the memory configuration with this name or path (default: no remote memory)."""
     if memory is None or isinstance(memory, MemoryConfig):
         return memory or MemoryConfig()
     return MemoryConfig.preset(str(memory)) if _is_preset("memory", memory) else MemoryConfig.load(memory)
@@ -159,7 +159,7 @@ def load_memory(memory: MemoryConfig | str | Path | None) -> MemoryConfig:
 def choose_groups(
     groups: Mapping[int, tuple[int, ...]] | str | Path | None, source: WorkloadSource
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given groups, or else those of the workload or of its groups file."""
+    """Return the given groups, or else the groups of the workload or of its groups file."""
     if isinstance(groups, (str, Path)):
         return load_groups(groups)
     if groups is not None:
@@ -184,7 +184,7 @@ def load_source(workload: Workload | str | Path, num_ranks: int) -> tuple[Worklo
             f"The workload {workload} has {expected} ranks, but {workload}.{available}.et is missing; "
             "convert the traces again."
         )
-    # ASTRA-sim ignores files of further ranks; a captured job is never cut without a word.
+    # ASTRA-sim ignores files of further ranks, but dropping ranks of a captured job is an error.
     if 0 < available != num_ranks and is_captured(metadata):
         return _scaled(Workload.load(workload), num_ranks), True
     return WorkloadSource.of_prefix(workload, num_ranks), has_lanes(metadata)

@@ -1,4 +1,4 @@
-"""Put the ranks of a measured run on one clock, and find where they waited for each other."""
+"""Put the ranks of a measured run on one clock, and find the waits between ranks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ _MESSAGE = ("comm_src", "comm_dst", "comm_tag", "comm_size_bytes", "group")
 
 @dataclass(frozen=True, eq=False)
 class SyncPoints:
-    """The members of the collectives and messages of a measured run, one a row.
+    """The members of the collectives and messages of a measured run, one member per row.
 
-    The members of one *point* are the nodes *node_id* of some *rank*. Each waited for *wait_ns*, from its own
-    arrival to that of the member in row *last*, or -1 if it left before, as who sends into a buffer does.
-    Ends that differ by *spread_ns* make shorter waits uncertain. *begin_ns* is when each rank began, on one
-    clock, and *finish_ns* how long it took.
+    The members of one *point* are the nodes *node_id* of some *rank*. *wait_ns* is the time from a member's
+    arrival to the arrival of the member in row *last*. A member that left before the last arrival, such as
+    the sender of a buffered message, has -1. Waits shorter than *spread_ns*, by which the ends of members
+    differ, are uncertain. *begin_ns* is the start of each rank on one clock, and *finish_ns* is the duration
+    of each rank.
     """
 
     rank: Ints
@@ -43,7 +44,7 @@ class SyncPoints:
 
     @classmethod
     def of(cls, result: Result, workload: Workload) -> SyncPoints:
-        """Return those of *result*, in which every node takes its measured time from *workload*."""
+        """Return the synchronisation points of *result*, a replay of the measured times of *workload*."""
         finish_ns = result.columns("ranks")["finish_ns"].astype(np.int64)
         members = _joined([_of_calls(result.columns("collectives")), *_messages(result, workload)])
         members = _as_recorded(members, result, workload)
@@ -54,7 +55,7 @@ class SyncPoints:
         return cls(rank, node_id, point, wait_ns, last, spread_ns, begin_ns, finish_ns)
 
     def waits_of(self, rank: int, node_ids: Ints) -> Ints:
-        """Return how long each of *node_ids* (ascending) of *rank* waited, 0 for those that are no member."""
+        """Return how long each of *node_ids* (ascending) of *rank* waited in ns, or 0 for other nodes."""
         waits = np.zeros(len(node_ids), np.int64)
         own = np.flatnonzero(self.rank == rank)
         places, own = _places(node_ids, self.node_id[own], own)
@@ -62,9 +63,9 @@ class SyncPoints:
         return waits
 
     def awaited_by(self, rank: int, node_ids: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return which of *node_ids* (ascending) of *rank* certainly waited: their places, for whom, where.
+        """Return the places of the *node_ids* (ascending) that certainly waited, and the awaited nodes.
 
-        The second is the rank of the last arrival, the third its node.
+        The second and third arrays have the rank and the node of the last arrival.
         """
         own = np.flatnonzero((self.rank == rank) & (self.wait_ns > self.spread_ns))
         places, own = _places(node_ids, self.node_id[own], own)
@@ -72,7 +73,7 @@ class SyncPoints:
 
 
 def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return the places of the *chosen* among ascending *node_ids*, and the *rows* of those found."""
+    """Return the places of *chosen* ids among ascending *node_ids*, and the *rows* of the ids found."""
     if not len(node_ids):
         return node_ids, rows[:0]
     places = np.minimum(np.searchsorted(node_ids, chosen), len(node_ids) - 1)
@@ -81,20 +82,20 @@ def _places(node_ids: Ints, chosen: Ints, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def arrivals_on_one_clock(calls: Columns) -> Ints:
-    """Return when each of *calls*, the measured collectives of all ranks, started, on one clock."""
+    """Return when each of the measured collectives *calls* started, on one clock for all ranks."""
     members = _of_calls(calls)
     return members["start_ns"] - _ahead(members)[members["rank"]]
 
 
 def with_measured_waits(calls: Columns) -> Columns:
-    """Return *calls* with the time from a rank's arrival to the last one's as wait, not as transfer."""
+    """Return *calls* with the time until the last rank's arrival counted as wait instead of transfer."""
     members = _of_calls(calls)
     wait_ns = np.maximum(_waits(members, _ahead(members))[0], 0)
     return calls | {"wait_ns": wait_ns, "transfer_ns": calls["end_ns"] - calls["start_ns"] - wait_ns}
 
 
 def _waits(members: Columns, ahead: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return how long each member waited, the row of the last arrival, and how much the ends differ."""
+    """Return each member's wait in ns, the row of the last arrival, and the spread of the ends in ns."""
     ranks, points = members["rank"], members["point"]
     arrivals, leaves = members["start_ns"] - ahead[ranks], members["end_ns"] - ahead[ranks]
     last = _last_of(arrivals, ranks, points)[points]
@@ -113,7 +114,7 @@ def _of_calls(calls: Columns) -> Columns:
 
 
 def _messages(result: Result, workload: Workload) -> list[Columns]:
-    """Return the sends and receives of *result* as members; the k-th of a kind match each other."""
+    """Return the sends and receives of *result* as members, where the k-th send matches the k-th receive."""
     chosen = {
         rank: rows
         for rank, program in enumerate(np.asarray(workload.program_of_rank).tolist())
@@ -143,7 +144,7 @@ def _sends_and_receives(graph: Graph) -> Ints:
 
 
 def _matched(ends: Columns) -> Columns:
-    """Return the members of messages whose two *ends* are both there."""
+    """Return the members of messages that have both a send and a receive in *ends*."""
     order = np.lexsort((ends["node_id"], ends["start_ns"], ends["type"]))
     ends = {name: column[order] for name, column in ends.items()}
     kinds, _ = rows_coded(ends["type"], *(ends[name] for name in _MESSAGE))
@@ -159,7 +160,7 @@ def _matched(ends: Columns) -> Columns:
 
 
 def _turns(kinds: Ints) -> Ints:
-    """Return for each row the number of earlier rows of its kind."""
+    """Return, for each row, the number of earlier rows of its kind."""
     order = np.argsort(kinds, kind="stable")
     counts = np.bincount(kinds)
     turns = np.empty(len(kinds), np.int64)
@@ -168,7 +169,7 @@ def _turns(kinds: Ints) -> Ints:
 
 
 def _as_recorded(members: Columns, result: Result, workload: Workload) -> Columns:
-    """Return *members* at their times in the traces, as ranks differ in the cost of recording, taken out."""
+    """Return *members* at their times in the traces, before the cost of recording was removed."""
     figures: Any = workload.metadata.get("accounting")
 
     def is_shortened(rank: int) -> bool:
@@ -188,7 +189,7 @@ def _as_recorded(members: Columns, result: Result, workload: Workload) -> Column
         last = np.searchsorted(starts[in_time], members["start_ns"][own], side="right") - 1
         later = (recorded[rows] - starts)[in_time]
         shifts[own] = np.where(last >= 0, later[last], 0) if len(later) else 0
-        # The host may run far ahead of a device, whose communications have their own times in the trace.
+        # The host may run far ahead of a device. Communications on a device have separate times in the trace.
         places, own = _places(np.asarray(nodes["node_id"]), members["node_id"][own], own)
         on_device = (np.asarray(nodes["stream"])[places] >= DEVICE_LANE) & (recorded[places] >= 0)
         places, own = places[on_device], own[on_device]
@@ -197,7 +198,7 @@ def _as_recorded(members: Columns, result: Result, workload: Workload) -> Column
 
 
 def _joined(parts: list[Columns]) -> Columns:
-    """Return the members of all *parts*, with points that differ."""
+    """Return the members of all *parts*, with distinct point numbers."""
     first = 0
     numbered = []
     for part in parts:
@@ -207,7 +208,7 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def _began(workload: Workload, ranks: int) -> Ints:
-    """Return when each rank began by its own clock, relative to rank 0; zeros if that is unknown."""
+    """Return when each rank began by its own clock, relative to rank 0, or zeros if it is unknown."""
     stated: Any = workload.metadata.get("began_ns")
     own = [stated.get(str(rank)) if isinstance(stated, dict) else None for rank in range(ranks)]
     if not all(type(ns) is int and abs(ns) < _LATEST_NS for ns in own):
@@ -218,17 +219,17 @@ def _began(workload: Workload, ranks: int) -> Ints:
 
 
 def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
-    """Return how far each rank's own time is ahead of one clock (ns).
+    """Return how far each rank's own time is ahead of one common clock, in ns.
 
-    All ranks leave a collective together, so a rank is ahead by the median delay of its collectives' ends
-    relative to the median rank. Ranks without a common collective began at *began_ns*, unless a
-    message between them would be received before it was sent.
+    All ranks leave a collective together. A rank is therefore ahead by the median delay of its collectives'
+    ends relative to the median rank. Ranks without a common collective began at *began_ns*, unless a message
+    between them would be received before it was sent.
     """
     ahead = np.zeros(int(members["rank"].max(initial=-1)) + 1, np.int64) if began_ns is None else -began_ns
     together = np.flatnonzero(~members["is_message"])
     ranks, points = members["rank"][together], members["point"][together]
     ends = members["end_ns"][together]
-    for _ in range(_ROUNDS):  # one would do, were all collectives of all ranks
+    for _ in range(_ROUNDS):  # one round is enough if all collectives have all ranks
         left = ends - ahead[ranks]
         change = _medians(left - _medians(left, points)[points], ranks, len(ahead))
         ahead += change
@@ -238,7 +239,7 @@ def _ahead(members: Columns, began_ns: Ints | None = None) -> Ints:
 
 
 def _classes(ranks: Ints, points: Ints, count: int) -> Ints:
-    """Return for each of *count* ranks the lowest that collectives, of *points*, put on the same clock."""
+    """Return, for each rank, the lowest rank that common collectives put on the same clock."""
     lowest = np.arange(count)
     while len(points):
         of_points = np.full(int(points.max()) + 1, count)
@@ -251,11 +252,11 @@ def _classes(ranks: Ints, points: Ints, count: int) -> Ints:
 
 
 def _too_early(members: Columns, ahead: Ints, classes: Ints) -> Ints:
-    """Return how much later each rank was, by the messages that were received before they were sent (ns)."""
+    """Return how many ns later each rank ran, by messages that were received before they were sent."""
     later = np.zeros(len(ahead), np.int64)
     rows = np.flatnonzero(members["is_message"])
     rows = rows[np.lexsort((members["may_leave"][rows], members["point"][rows]))]
-    received, sent = rows[::2], rows[1::2]  # of a message, only who sends may leave before the other comes
+    received, sent = rows[::2], rows[1::2]  # only senders may leave before the last arrival
     sender, receiver = members["rank"][sent], members["rank"][received]
     took = members["end_ns"][received] - ahead[receiver] - members["start_ns"][sent] + ahead[sender]
     for _ in range(_ROUNDS):
@@ -269,15 +270,15 @@ def _too_early(members: Columns, ahead: Ints, classes: Ints) -> Ints:
 
 
 def _last_of(arrivals: Ints, ranks: Ints, points: Ints) -> Ints:
-    """Return the row of the last arrival at each point; of several the lowest rank's."""
+    """Return the row of the last arrival at each point, or of the lowest rank among equal arrivals."""
     order = np.lexsort((-ranks, arrivals))
     last = np.zeros(int(points.max(initial=-1)) + 1, np.int64)
-    last[points[order]] = order  # of a point the row written last
+    last[points[order]] = order  # the row written last remains for each point
     return last
 
 
 def _spreads(values: Ints, points: Ints) -> Ints:
-    """Return for each row how far the *values* of its point are apart."""
+    """Return, for each row, the range of the *values* of its point."""
     most = np.full(int(points.max(initial=-1)) + 1, np.iinfo(np.int64).min)
     least = np.full(len(most), np.iinfo(np.int64).max)
     np.maximum.at(most, points, values)
@@ -287,7 +288,7 @@ def _spreads(values: Ints, points: Ints) -> Ints:
 
 
 def _medians(values: Ints, keys: Ints, count: int | None = None) -> Ints:
-    """Return the (lower) median of the values of each key, which count from 0; 0 without values."""
+    """Return the lower median of the values of each key, with keys counted from 0, and 0 without values."""
     order = np.lexsort((values, keys))
     counts = np.bincount(keys, minlength=count or 0)
     firsts = np.cumsum(counts) - counts

@@ -1,7 +1,7 @@
-"""Traits of backends as data: what each models, measures, ignores and needs.
+"""Traits of backends as data: the effects that each backend models, measures, ignores and needs.
 
-`SHIPPED` is the list of all built-in backends, a row each; the last field is where the backend is created.
-Names with ``SCHEME://`` belong to plug-ins.
+`SHIPPED` is the list of all built-in backends, one row per backend. The last field names the function that
+creates the backend. Names with ``SCHEME://`` belong to plug-ins.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ DEFAULT_BACKEND = "analytical-unaware"
 AWARE = "analytical-aware"
 PACKET = "packet"
 REPLAY = "replay"
-EMULATION = "emulation:"  # and where the ranks run
+EMULATION = "emulation:"  # followed by the place of the ranks
 
 
 @dataclass(frozen=True)
 class Traits:
     """The properties of a backend.
 
-    *what* describes it in a few words and *details* in some sentences; *charges* lists the costs of a
-    message, as a phrase after the backend's name. Backends that are not *offered* are for tests and appear
-    in no list. *ignores* is a sentence for every result. *variant* is what follows a colon in the name: a
-    machine, an error, a place, an address.
+    *what* describes the backend in a few words, and *details* in some sentences. *charges* lists the costs of
+    a message, as a phrase after the backend's name. Backends that are not *offered* are for tests and appear
+    in no list. *ignores* is a sentence for every result. *variant* is the kind of text after a colon in the
+    name: a machine, an error, a place or an address.
     """
 
     what: str = "registered by a program"
@@ -36,43 +36,43 @@ class Traits:
     ignores: str = ""
     variant: str = ""
     network: bool = True
-    """Messages take the network's time; else every node takes what its workload records."""
+    """Whether messages take the network's time, as opposed to the recorded time of every node."""
     replays: bool = False
-    """The answer is the measured step."""
+    """Whether the answer is the measured step."""
     measures: bool = False
-    """It measures instead of computing: no two results are the same."""
+    """Whether the backend measures instead of computing, so that no two results are the same."""
     folds: bool = False
-    """Ranks that behave alike are simulated once, and phases of collectives as a whole."""
+    """Whether ranks that behave alike are simulated once, and phases of collectives as a whole."""
     quick: bool = False
-    """It needs nothing but the engine, and its time grows with events alone."""
+    """Whether the backend needs only the engine, and its run time grows with events alone."""
     hops: int = 0
-    """On a switch, for how many of the two links a message's bytes are charged one after the other."""
+    """On a switch, the number of links (of two) for which a message's bytes are charged in sequence."""
     dimensions_only: bool = False
-    """It sees no links and no failures."""
+    """Whether the backend ignores explicit links and failures."""
     links: bool = False
-    """It sees single links."""
+    """Whether the backend models single links."""
     fabric: bool = False
-    """Its links are those of a packet-level fabric."""
+    """Whether the backend's links are those of a packet-level fabric."""
     changes_links: bool = False
-    """Links may change in the middle of a simulation."""
+    """Whether links may change in the middle of a simulation."""
     packets: bool = False
-    """Its time grows with packets."""
+    """Whether the backend's run time grows with packets."""
     buffers: bool = False
-    """It simulates the buffers of switches."""
+    """Whether the backend simulates the buffers of switches."""
     tcp: bool = False
-    """It heeds the network's ``tcp`` part."""
+    """Whether the backend uses the network's ``tcp`` part."""
     efficiency: Literal["all", "all but wire", "what is sent", "none"] = "all"
     """The keys of the network's ``efficiency`` that have an effect."""
     version: int = 1
-    """Increases with every change of simulated times, so that earlier answers are other runs."""
+    """The version of the model, which increases with every change of simulated times, to separate runs."""
     version_1: str = ""
-    """The backend that now gives the answers of its version 1, if it is another one."""
+    """The backend that now gives the answers of version 1, if it is another backend."""
     train_version: int = 0
-    """Added to *version* if packets travel in trains."""
+    """The number added to *version* if packets travel in trains."""
     trace_version: int = 0
-    """Added to *version* with semantics ``trace`` on networks of several dimensions."""
+    """The number added to *version* with semantics ``trace`` on networks of several dimensions."""
     make: str = ""
-    """``module:function``, which takes the name and returns the backend."""
+    """The ``module:function`` that takes the name and returns the backend."""
 
     @property
     def needs_network(self) -> bool:
@@ -82,10 +82,10 @@ class Traits:
 
 @dataclass(frozen=True)
 class BackendPlugin:
-    """The backends of a plug-in: all names that begin with ``SCHEME://``.
+    """The backends of a plug-in, with names that begin with ``SCHEME://``.
 
-    *make* takes the whole name and returns the backend. *names* are the names to list, and *report* has a
-    row for each with ``backend``, ``usable``, ``what`` and ``found``.
+    *make* takes the whole name and returns the backend. *names* returns the names to list. *report* returns
+    one row per name with ``backend``, ``usable``, ``what`` and ``found``.
     """
 
     traits: Traits
@@ -223,7 +223,7 @@ _REGISTERED: dict[str, Traits] = {}
 
 
 def about_backend(name: str) -> Traits:
-    """Return the traits of the backend *name*; empty traits for an unknown one."""
+    """Return the traits of the backend *name*, or empty traits for an unknown backend."""
     entry = _REGISTERED.get(name) or SHIPPED.get(name)
     if entry is not None:
         return entry
@@ -239,7 +239,7 @@ def backend_plugins() -> list[BackendPlugin]:
 
 
 def plugin_of(name: str) -> BackendPlugin | None:
-    """Return the plug-in of a name such as ``SCHEME://HOST``, None for other names and unknown schemes."""
+    """Return the plug-in of a name such as ``SCHEME://HOST``, or None for other names and schemes."""
     scheme, mark, _ = name.partition("://")
     if not mark or scheme not in plugin_names("backends"):
         return None
@@ -253,7 +253,7 @@ def remember_traits(name: str, traits: Traits) -> None:
 
 
 def backends_that(trait: str, conjunction: str = "or", value: object = True) -> str:
-    """Return the engine's backends with *value* as their *trait*, as text: ``'flow' or 'packet'``."""
+    """Return the engine's backends with *value* as their *trait*, as text such as ``'flow' or 'packet'``."""
     names = [
         f"'{name}'" for name, traits in SHIPPED.items() if ":" not in name and getattr(traits, trait) == value
     ]

@@ -1,4 +1,4 @@
-"""Fit a network to records: figures with intervals, the library's overheads and handshake."""
+"""Fit a network to measurements: link figures with intervals, library overheads and handshake."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ._levels import Level, levels_of, without_faster_pairs
 from ._records import EXCHANGE, MESSAGE, Call, Records
 
 _NONE, _IN_ORDER = HANDSHAKES
-_BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # the ratio of an exchange's time to that of its messages
-_FASTER = 0.25  # disturbances only add time, to messages and to exchanges: the faster measurements count
-_LARGE = 16  # sizes down to this fraction of the largest count: for smaller ones latency dominates
+_BOTH_AT_ONCE, _IN_TURN = 1.25, 1.75  # the ratio of an exchange's time to the time of one message
+_FASTER = 0.25  # quantile of the compared durations, because disturbances only add time
+_LARGE = 16  # the smallest used fraction of the largest size, because latency dominates smaller sizes
 
 
 class Remarks(NamedTuple):
-    """Sentences on assumptions (*assumed*) and on *undetermined* quantities."""
+    """Sentences on assumptions (*assumed*) and on *undetermined* quantities of a calibration."""
 
     assumed: tuple[str, ...] = ()
     undetermined: tuple[str, ...] = ()
 
 
 def handshake_of(records: Records) -> tuple[str, Remarks]:
-    """Return the ``handshake`` of sends and receives from exchanges in *records*, and sentences on it.
+    """Return the ``handshake`` of sends and receives that exchanges in *records* show, with remarks.
 
-    If simultaneous messages in both directions take as long as sequential ones, the second waited for the
-    first.
+    If simultaneous messages in both directions take as long as sequential messages, the second message waited
+    for the first message.
     """
     times: dict[tuple[str, int], list[int]] = defaultdict(list)
     for transfer in records.transfers:
@@ -69,18 +69,18 @@ def handshake_of(records: Records) -> tuple[str, Remarks]:
     )
 
 
-_SURE = 1.5  # the largest ratio of an interval's ends for a figure to dominate
-_DETERMINED = 20.0  # and for a figure to be reported at all
-_REPORTED = 3.0  # and for the cost of a message to be written
-_OVER = 0.1  # sizes that take this much less time than in the model are reported
-_WORTH = 0.02  # the least overhead of a collective to be reported
+_SURE = 1.5  # the largest ratio of an interval's ends for a figure to decide the fit
+_DETERMINED = 20.0  # the largest ratio of an interval's ends for a bandwidth to count as determined
+_REPORTED = 3.0  # the largest ratio of an interval's ends for a message cost to be written
+_OVER = 0.1  # the relative error above which sizes that are faster than in the model are reported
+_WORTH = 0.02  # the least relative overhead of a collective to be reported
 
 
 @dataclass(frozen=True)
 class Point:
-    """One collective at one size: its measurement, and the model's time with and without the library.
+    """One collective at one size: its measured time, and the model's time with and without the library.
 
-    *cost_ns* is the library's overhead; *wire_ns* is the time of the messages.
+    *cost_ns* is the library's overhead, and *wire_ns* is the time of the messages.
     """
 
     dimension: str
@@ -95,23 +95,23 @@ class Point:
 
     @property
     def model_ns(self) -> float:
-        """The simulated time of the collective alone."""
+        """The simulated time of the collective alone, in ns."""
         return self.wire_ns + self.cost_ns
 
     @property
     def error(self) -> float:
-        """The model's relative error."""
+        """The relative error of the model's time."""
         return self.model_ns / self.measured_ns - 1
 
     @property
     def efficiency(self) -> float:
-        """The share of messages in its time."""
+        """The share of the model's time that the messages take."""
         return min(1.0, self.wire_ns / self.model_ns) if self.model_ns else 1.0
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension of the network, with its link; *fitted_on* counts the transfers it was fitted to."""
+    """A network dimension with its link, where *fitted_on* counts the transfers used in the fit."""
 
     name: str
     count: int
@@ -121,12 +121,14 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted network: dimensions, the innermost first, every measured point, and known gaps.
+    """The fitted network: dimensions from the innermost, every measured point, and known gaps.
 
-    *costs* has, by operation, the library's overhead at each size; *message_cost_ns* is how long a message
-    keeps its sender from the next one, if measured; *handshake* is the event for which messages wait;
-    *sends_first* lists the collectives whose messages wait for it too; *substitutes* maps operations to those
-    that the library runs in their place. *undetermined* and *assumptions* are sentences.
+    * *costs* has the library's overhead at each size, by operation.
+    * *message_cost_ns* is the time for which a message keeps its sender from sending the next, if measured.
+    * *handshake* is the event for which messages wait.
+    * *sends_first* lists the collectives whose messages also wait for this event.
+    * *substitutes* maps an operation to the operation that the library runs in its place.
+    * *undetermined* and *assumptions* are sentences.
     """
 
     records: Records
@@ -162,9 +164,9 @@ def calibrate_records(
 ) -> Calibration:
     """Return the network that explains *records* when simulated with *system*.
 
-    *wire* is payload per byte on the wire. A given *bandwidth* (of the link, including headers) or *latency*
-    is not fitted: time that it does not explain becomes the collectives' overhead. Raises `ConfigError` where
-    the records do not determine a bandwidth.
+    *wire* is the payload per byte on the wire. A given *bandwidth* (of the link, including headers) or
+    *latency* is used without a fit. Time that a given figure does not explain becomes overhead of the
+    collectives. The function raises `ConfigError` if the records do not determine a bandwidth.
     """
     message_cost, unsure = _message_cost(records)
     handshake, remarks = handshake_of(records)
@@ -219,7 +221,7 @@ def calibrate_records(
 
 
 def _message_cost(records: Records) -> tuple[Figure | None, list[str]]:
-    """Return the cost of a message for its sender, None if unknown, and the reason."""
+    """Return the cost of a message for its sender, or None if it is unknown, with the reason."""
     if not records.message_costs_ns:
         return None, []
     figure = figure_of(records.message_costs_ns)
@@ -241,7 +243,7 @@ def _nothing(records: Records) -> str:
 
 
 def _usable_levels(records: Records, levels: list[Level]) -> tuple[list[tuple[Level, list[int]]], list[str]]:
-    """Return the levels with the indices of their transfers; one level if they cannot be distinguished."""
+    """Return the levels with the indices of their transfers, or one level if levels are indistinguishable."""
     places: list[list[int]] = [[] for _ in levels]
     mixed = 0
     for place, transfer in enumerate(records.transfers):
@@ -299,7 +301,7 @@ def _kind(ranks: int, calls: Sequence[Call]) -> str:
 def _level_fit(
     name: str, groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
 ) -> LinkFit:
-    """Return the link of the level, on which the fastest operations agree."""
+    """Return the link of a level, fitted to the operations that use the link best."""
     lead = _leading(groups, latency_ns, ns_per_byte)
     cells = [group.cell for group in lead]
     fit = fit_link(cells, latency_ns, ns_per_byte)
@@ -320,7 +322,7 @@ def _rate(ns_per_byte: float) -> str:
 def _leading(
     groups: Sequence[_Group], latency_ns: float | None, ns_per_byte: float | None
 ) -> Sequence[_Group]:
-    """Return the transfers of the operations that use most of the link, within their intervals."""
+    """Return the transfers of the operations with the highest bandwidth, within their intervals."""
     if ns_per_byte is not None:
         return groups
     by_operation: dict[str, list[_Group]] = defaultdict(list)
@@ -343,7 +345,7 @@ def _leading(
 
 
 def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str]:
-    """Return sentences on the unknown parts of *fit*."""
+    """Return sentences on the figures of *fit* that the measurements do not determine."""
     sentences = []
     latency, pace = fit.latency_ns, fit.ns_per_byte
     sizes = sorted({call.size_bytes for group in groups for call in group.calls})
@@ -368,14 +370,14 @@ def _undetermined(name: str, fit: LinkFit, groups: Sequence[_Group]) -> list[str
 
 
 def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
-    """Return the points of the single collectives, with their overheads."""
+    """Return the points of the transfers with one collective, with the library's overheads."""
     points = []
     for group in groups:
         if len(group.calls) != 1:
             continue
         cell = group.cell
         wire_ns = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value)
-        # A step has many collectives, whose times add up.
+        # A step has many collectives, so the typical time of a collective counts, not the median.
         beyond = cell.usual_ns - wire_ns
         worth = cell.repeated and beyond > max(2 * cell.error_ns, _WORTH * cell.usual_ns)
         points.append(
@@ -395,7 +397,7 @@ def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
 
 
 def _faster(points: Sequence[Point]) -> list[str]:
-    """Return a sentence if often-measured sizes take much less time than in the network file."""
+    """Return a sentence if sizes with enough repetitions take much less time than in the model."""
     over = [point for point in points if point.count >= REPEATED and point.error > _OVER]
     if not over:
         return []
@@ -410,9 +412,9 @@ def _faster(points: Sequence[Point]) -> list[str]:
 
 
 def _costs(points: Sequence[Point]) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return each operation's overhead at the sizes that were measured often enough.
+    """Return each operation's overhead by size, from the sizes with enough repetitions.
 
-    An operation without overhead has no curve.
+    An operation without overhead has no entry.
     """
     points_by_size: dict[str, dict[int, list[Point]]] = defaultdict(lambda: defaultdict(list))
     for point in points:

@@ -1,4 +1,4 @@
-"""Fit the costs of classes of operators to captured workloads, and transfer a capture to another chip."""
+"""Fit the costs of operator classes to captured workloads, and transfer a capture to another chip."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = ["operator", "num_ops", "tensor_size_bytes", "duration_ns"]
 
 
 def class_of(operator: str) -> str:
-    """Return the class of *operator*, such as ``aten::addmm``: one of `CLASSES`."""
+    """Return the class of *operator* (such as ``aten::addmm``), which is an element of `CLASSES`."""
     name = operator.rpartition("::")[2]
     if any(part in name for part in _ATTENTION):
         return "attention"
@@ -35,8 +35,9 @@ def class_of(operator: str) -> str:
 def operator_table(workload: Workload) -> pd.DataFrame:
     """Return a row per captured operator with a cost: ``rank, node_id``, operator, class, ops, bytes, ns.
 
-    ``work`` determines its time: operations for matmuls and attention, else bytes. Raises
-    `ConfigError` for a workload that does not come from a measurement.
+    The column ``work`` determines an operator's time. For matmuls and attention, ``work`` is the number of
+    operations, and for other operators the bytes. The function raises `ConfigError` for a workload without
+    measurements.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
@@ -46,7 +47,7 @@ def operator_table(workload: Workload) -> pd.DataFrame:
     tables = []
     for place, graph in enumerate(workload.graphs):
         nodes = graph.nodes
-        # A cost of 1 stands for an operator without a known cost.
+        # A cost of 1 marks an operator without a known cost.
         chosen = (nodes["type"] == NodeType.COMP) & (nodes["kind"] == "compute") & (nodes["duration_ns"] > 1)
         chosen &= nodes["tensor_size_bytes"] > 1
         tables.append(nodes.loc[chosen, ["node_id", *_COLUMNS]].assign(program=place))
@@ -65,9 +66,10 @@ _WIDEST = 4.0  # the largest ratio of the ends of a speed's interval
 
 @dataclass(frozen=True)
 class ClassFit:
-    """A class of operators: each takes *fit*'s latency to start, and a fixed time per operation or byte.
+    """A class of operators with a start-up latency and a fixed time per operation or byte, both in *fit*.
 
-    *errors* are the relative errors of its *sizes* different operators, each the median of its repetitions.
+    *errors* are the relative errors of the *sizes* distinct operators, each for the median of its
+    repetitions.
     """
 
     name: str
@@ -77,12 +79,12 @@ class ClassFit:
     errors: tuple[float, ...]
 
     def time_ns(self, work: float) -> float:
-        """Return the duration of an operator with this *work*."""
+        """Return the duration in ns of an operator with the given *work*."""
         return self.fit.latency_ns.value + work * self.fit.ns_per_byte.value
 
 
 def compute_fits(table: pd.DataFrame) -> dict[str, ClassFit]:
-    """Return the fit of each class of *table*, an `operator_table`, that has three sizes or more."""
+    """Return a fit for each class of operators in *table* (an `operator_table`) with at least three sizes."""
     fits = {}
     for name in CLASSES:
         own = table[table["class"] == name]
@@ -105,9 +107,9 @@ def compute_fits(table: pd.DataFrame) -> dict[str, ClassFit]:
 def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tuple[Chip, list[str]]:
     """Return *chip* with the costs in *fits*, as the software ``measured``, and sentences on the gaps.
 
-    A class whose operators are too small to show its speed, or with too few sizes, keeps the chip's costs.
-    Raises `ConfigError` if no class shows a speed, or if operators exceed the peaks of *chip*, and so
-    ran on another chip.
+    A class keeps the chip's costs if its operators are too small to show a speed, or have too few sizes. The
+    function raises `ConfigError` if no class shows a speed. Operators that exceed the peaks of *chip* also
+    raise `ConfigError`, because they ran on another chip.
     """
     measured = {name: fit for name, fit in fits.items() if fit.fit.ns_per_byte.spread <= _WIDEST}
     if not measured:
@@ -151,17 +153,18 @@ def calibrated_chip(chip: Chip, fits: Mapping[str, ClassFit], source: str) -> tu
 
 
 def _share(chip: Chip, fit: ClassFit) -> float:
-    """Return the fraction of the chip's peak, or memory bandwidth, that the class reaches."""
+    """Return the fraction of the chip's peak or memory bandwidth that the operator class reaches."""
     peak = chip.memory_bytes_per_s if fit.name == "pointwise" else chip.peak(chip.precision)
     return 1e9 / fit.fit.ns_per_byte.value / peak
 
 
 def rescaled(workload: Workload, other: Workload, name: str) -> tuple[Workload, str]:
-    """Return *workload* with operators as fast as in the capture *other*, and the error of that.
+    """Return *workload* with operators as fast as in the capture *other*, and the error of the conversion.
 
-    An operator that *other* has, with the same operations and bytes, takes its median there; the time of all
-    others changes by the factor of its class. The error is the one that conversion by class has on the
-    operators that both have. Raises `ConfigError` if the two have no class in common.
+    An operator with the same operations and bytes in *other* gets its median time in *other*. The time of
+    every other operator is scaled by the factor of its class. The error is measured on operators in both
+    captures, for which the scaled time is compared with the measured time. The function raises `ConfigError`
+    if the captures have no class in common.
     """
     own, there = operator_table(workload), operator_table(other)
     mine, theirs = compute_fits(own), compute_fits(there)

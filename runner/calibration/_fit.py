@@ -1,9 +1,9 @@
-"""Fit a link's latency and bandwidth to transfers: robustly, and with an interval for each.
+"""Fit a link's latency and bandwidth to transfers, robustly and with confidence intervals.
 
-A transfer takes ``fixed + latencies * latency + bytes * ns_per_byte``; the two figures are not negative.
-Outliers have little weight (Huber), errors are relative, as times span decades, and intervals come from
-resampling both sizes and repetitions (bootstrap). The engine tells how many latencies and bytes a collective
-has, so that the fit uses the model of the simulation for any collective algorithm.
+A transfer takes ``fixed + latencies * latency + bytes * ns_per_byte``, and neither figure is negative.
+Outliers have little weight (Huber loss). Errors are relative, because times span decades. Intervals come from
+resampling both sizes and repetitions (bootstrap). The engine determines how many latencies and bytes a
+collective has, so the fit uses the simulation's model of any collective algorithm.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ TOPOLOGY = "Switch"
 _ROOTED = {kind.name.lower(): kind for kind in ROOTED}
 _LATENCY_NS = 1e6
 _LATE_NS = 10_000_000
-# Bandwidths so low that a byte takes 10 and 20 us: times are whole ns, and a message may be a byte.
+# At these low bandwidths a byte takes 10 and 20 us, because times are whole ns and a message may be one byte.
 _SLOW_NS_PER_BYTE = (10_000.0, 20_000.0)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A collective takes *fixed_ns*, plus *latencies* link latencies, plus *bytes* at its bandwidth."""
+    """The time of a collective: *fixed_ns*, plus link *latencies*, plus *bytes* at the link's bandwidth."""
 
     fixed_ns: float
     latencies: float
     bytes: float
 
     def time_ns(self, latency_ns: float, ns_per_byte: float) -> float:
-        """Return its duration."""
+        """Return the duration of the collective in ns."""
         return self.fixed_ns + self.latencies * latency_ns + self.bytes * ns_per_byte
 
 
 @dataclass
 class Rows:
-    """Simulates each collective once, with the algorithms of *system* (of one dimension).
+    """Simulates each collective once, with the algorithms of *system* on one dimension.
 
     Each message keeps its sender busy for *message_cost_ns*. For operations in *sends_first* (see
-    `EfficiencyPart`), the row is that of a rank that arrives long after all others, and for those in
-    *substitutes* that of the other operation.
+    `EfficiencyPart`), the row holds for a rank that arrives long after all other ranks. An operation in
+    *substitutes* has the row of its substitute.
     """
 
     system: SystemConfig
@@ -58,9 +58,9 @@ class Rows:
     _known: dict[tuple[int, Call], Row] = field(default_factory=dict)
 
     def of(self, ranks: int, calls: Sequence[Call]) -> Row:
-        """Return the row of consecutive *calls* of *ranks* ranks, without pauses.
+        """Return the row of consecutive *calls* of *ranks* ranks without pauses between the calls.
 
-        Only one latency counts: the others overlap with data transfer.
+        Only one latency counts, because the other latencies overlap with data transfer.
         """
         rows = [self._row(ranks, call) for call in calls]
         return Row(
@@ -103,7 +103,10 @@ class Rows:
 
 
 def _workload(ranks: int, call: Call, late_ns: int) -> Workload:
-    """Return *call* alone, with a late last rank; a message as a round trip."""
+    """Return a workload with only *call*, for which the last rank arrives *late_ns* after the others.
+
+    A message becomes a round trip.
+    """
     size = max(1, call.size_bytes)
     if late_ns:
         return _with_last(ranks, call, late_ns)
@@ -146,20 +149,20 @@ _SEED = 14
 _INTERVAL = (0.025, 0.975)
 _HUBER = 1.345
 _ROUNDS = 12
-_LEAST_ERROR = 0.02  # relative, per size: errors that repetitions do not show, such as the machine's state
-_FINEST = 1e-3  # the narrowest interval: times are whole ns, and shares of them are rounded
-_LEAST_NS = 0.5  # the least error of a time, its rounding
+_LEAST_ERROR = 0.02  # relative error per size that repetitions do not show, such as the machine's state
+_FINEST = 1e-3  # relative half-width of the narrowest interval, because times are rounded
+_LEAST_NS = 0.5  # the least error of a time, due to rounding
 REPEATED = 3
-_UNREPEATED = 0.1  # the relative error of a size that was measured less often
-_SEPARABLE = 4.0  # from smallest to largest, bytes per latency must differ by this factor to separate them
+_UNREPEATED = 0.1  # the relative error of a size with fewer repetitions
+_SEPARABLE = 4.0  # bytes per latency must differ by this factor to separate bandwidth from latency
 _FEW_SIZES = 4
-_BENDS = 0.05  # if often-measured sizes are further off, a line does not fit
-_LARGE = 16  # then sizes of at least this fraction of the largest count
+_BENDS = 0.05  # relative error of a size with enough repetitions from which a line does not fit
+_LARGE = 16  # the smallest used fraction of the largest size, if a line does not fit
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Repetitions of the same collectives among the same number of ranks: their row and their times.
+    """Repetitions of equal collectives among the same number of ranks, with their row and their times.
 
     Cells of one *kind* differ only in size.
     """
@@ -170,23 +173,23 @@ class Cell:
 
     @property
     def median_ns(self) -> float:
-        """The median time."""
+        """The median time in ns."""
         return float(np.median(self.times_ns))
 
     @property
     def usual_ns(self) -> float:
-        """The mean of the middle half: the typical time, even with two usual durations."""
+        """The mean of the middle half in ns, a typical time even for a bimodal distribution."""
         outer = len(self.times_ns) // 4
         return float(np.mean(np.sort(self.times_ns)[outer : len(self.times_ns) - outer]))
 
     @property
     def repeated(self) -> bool:
-        """Whether there are enough repetitions for an error estimate: two are not enough."""
+        """Whether there are enough repetitions (three) for an error estimate."""
         return len(self.times_ns) >= REPEATED
 
     @property
     def error_ns(self) -> float:
-        """The standard error of the median, from the median deviation."""
+        """The standard error of the median in ns, from the median absolute deviation."""
         if not self.repeated:
             return _UNREPEATED * self.median_ns
         deviation = float(np.median(np.abs(self.times_ns - self.median_ns)))
@@ -195,7 +198,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Figure:
-    """A fitted figure and its 95 % interval; *known* says whether it was fitted or given."""
+    """A figure with its 95 % interval, where *known* states whether it was fitted, given or unknown."""
 
     value: float
     low: float
@@ -204,13 +207,13 @@ class Figure:
 
     @property
     def spread(self) -> float:
-        """The ratio of the ends of the interval."""
+        """The ratio of the upper to the lower end of the interval."""
         return self.high / self.low if self.low > 0 else float("inf")
 
 
 @dataclass(frozen=True)
 class LinkFit:
-    """The *latency_ns* of a link and its *ns_per_byte*; ``known`` is ``fitted``, ``given`` or ``unknown``."""
+    """The latency and the time per byte of a link, each either fitted, given or unknown."""
 
     latency_ns: Figure
     ns_per_byte: Figure
@@ -219,10 +222,10 @@ class LinkFit:
 def fit_link(
     cells: Sequence[Cell], latency_ns: float | None = None, ns_per_byte: float | None = None
 ) -> LinkFit:
-    """Return the link that explains *cells*; given figures are not fitted.
+    """Return the link that explains *cells*, without fitting given figures.
 
-    If the sizes are too similar to separate latency from bandwidth, the latency is unknown and 0. If one line
-    does not fit all sizes, the bandwidth is the marginal cost of a byte at the largest sizes.
+    If the sizes are too similar to separate latency from bandwidth, the latency is unknown and 0. If no
+    single line fits all sizes, the bandwidth is the marginal cost of a byte at the largest sizes.
     """
     line = _fit_line(cells, latency_ns, ns_per_byte)
     if ns_per_byte is not None or not any(_is_off(cell, line) for cell in cells):
@@ -234,9 +237,10 @@ def fit_link(
 
 
 def _slope(cells: Sequence[Cell]) -> Figure | None:
-    """Return the marginal cost per byte of the largest *cells*; None unless a kind has two such sizes.
+    """Return the marginal cost per byte of the largest *cells*, or None unless a kind has two large sizes.
 
-    It is the median over all kinds of the slope between the smallest and the largest of these sizes.
+    The cost is the median over all kinds of the slope between the smallest and the largest of the large
+    sizes.
     """
     most = max(cell.row.bytes for cell in cells)
     kinds: dict[str, list[Cell]] = {}
@@ -278,7 +282,7 @@ def _table(cells: Sequence[Cell]) -> _Floats:
 
 
 def _fit_line(cells: Sequence[Cell], latency_ns: float | None, ns_per_byte: float | None) -> LinkFit:
-    """Return the one line that fits *cells*."""
+    """Return the latency and the time per byte of a single line through *cells*."""
     rows = _table(cells)
     fixed = np.array([cell.row.fixed_ns for cell in cells])
     medians = np.array([cell.median_ns for cell in cells])
@@ -301,7 +305,7 @@ def _fit_line(cells: Sequence[Cell], latency_ns: float | None, ns_per_byte: floa
 
 
 def figure_of(values: Sequence[float]) -> Figure:
-    """Return the median of *values*, not below 0, with its interval."""
+    """Return the median of *values* (at least 0) with its interval."""
     random = np.random.default_rng(_SEED)
     medians = np.median(random.choice(np.array(values), (_DRAWS, len(values))), axis=1)
     return _figure(max(0.0, float(np.median(values))), medians)
@@ -314,7 +318,7 @@ def can_tell_apart(rows: _Floats) -> bool:
 
 
 def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) -> _Floats:
-    """Return the given figures, NaN for those that are fitted."""
+    """Return the fixed values of latency and ns per byte, with NaN for a figure to fit."""
     held = np.array([np.nan if given is None else given for given in (latency_ns, ns_per_byte)], dtype=float)
     if np.isnan(held).all() and not can_tell_apart(rows):
         held[0] = 0.0
@@ -323,7 +327,7 @@ def _held(rows: _Floats, latency_ns: float | None, ns_per_byte: float | None) ->
 
 @dataclass(frozen=True)
 class _Columns:
-    """The data of the fit, by size, or by draw and size; *shares* are the relative errors."""
+    """The data of the fit by size, or by draw and size, where *shares* are the relative errors."""
 
     rows: _Floats
     times: _Floats
@@ -336,10 +340,10 @@ class _Columns:
 
 
 def _solve(columns: _Columns, held: _Floats) -> _Floats:
-    """Return (latency, ns per byte) of each draw; *held* are the given figures, NaN for fitted ones.
+    """Return (latency, ns per byte) of each draw, where *held* has given figures and NaN for fitted figures.
 
-    Iteratively reweighted least squares. Errors are relative to the line, not to the measurement, as
-    otherwise short times would have more weight.
+    The method is iteratively reweighted least squares. Errors are relative to the line instead of the
+    measurement, because otherwise short times would have more weight.
     """
     weights, predicted = np.ones_like(columns.times), columns.times
     solution = np.zeros((len(columns.times), 2))
@@ -349,7 +353,7 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
         solution = _least_squares(columns.rows, columns.times, weights / errors**2, held)
         predicted = (columns.rows * solution[:, None, :]).sum(axis=2)
         left = (columns.times - predicted) / errors
-        # If times are further off than repetitions explain, all are: then errors are that large.
+        # If the residuals exceed the scatter of the repetitions, the error of every time is scaled up.
         usual = np.median(np.abs(left), axis=1, keepdims=True) * 1.4826
         usual = np.ones_like(usual) if few else np.maximum(1.0, usual)
         weights = np.minimum(1.0, _HUBER * usual / np.maximum(np.abs(left), 1e-12))
@@ -357,7 +361,7 @@ def _solve(columns: _Columns, held: _Floats) -> _Floats:
 
 
 def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Floats) -> _Floats:
-    """Return the weighted least-squares solution of each draw, with no figure below 0."""
+    """Return the weighted least-squares solution of each draw, with both figures at least 0."""
     free = np.isnan(held)
     base = np.where(free, 0.0, held)
     rest = times - rows @ base
@@ -366,7 +370,7 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
     units = rows / scale[:, None, :]
     seen = (weights * rest)[:, :, None] * units
     wanted = seen.sum(axis=1)
-    alone = np.maximum(wanted, 0.0)  # either figure by itself: the columns have length 1
+    alone = np.maximum(wanted, 0.0)  # each figure without the other, because the columns have length 1
     alone_first, alone_second = (np.where([True, False], alone, 0.0), np.where([False, True], alone, 0.0))
     if free.all():
         both = (weights * units[:, :, 0] * units[:, :, 1]).sum(axis=1)
@@ -374,7 +378,7 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
         first = (wanted[:, 0] - both * wanted[:, 1]) / room
         second = (wanted[:, 1] - both * wanted[:, 0]) / room
         inside = ((first >= 0) & (second >= 0))[:, None]
-        better = (alone[:, 0] >= alone[:, 1])[:, None]  # it explains more
+        better = (alone[:, 0] >= alone[:, 1])[:, None]  # the first figure explains more of the times
         edge = np.where(better, alone_first, alone_second)
         solution = np.where(inside, np.stack([first, second], axis=1), edge)
     else:
@@ -384,15 +388,15 @@ def _least_squares(rows: _Floats, times: _Floats, weights: _Floats, held: _Float
 
 
 def _misfit(columns: _Columns, best: _Floats) -> float:
-    """Return the root mean square deviation of the sizes from the line, as a logarithm."""
+    """Return the root mean square of the logarithmic deviations of the sizes from the line."""
     predicted = np.maximum(columns.rows @ best, 1.0)
     return float(np.sqrt(np.mean(np.log(np.maximum(columns.times, 1.0) / predicted) ** 2)))
 
 
 def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floats, off: float) -> _Floats:
-    """Return the solutions for resampled measurements; sizes are resampled too if there are enough.
+    """Return the solutions for resampled repetitions, and for resampled sizes if there are enough.
 
-    Sizes without repetitions get the scatter *off*, the deviation of all sizes from the line.
+    Sizes without repetitions get the scatter *off*, which is the deviation of all sizes from the line.
     """
     random = np.random.default_rng(_SEED)
     medians = [
@@ -411,7 +415,7 @@ def _draws(cells: Sequence[Cell], columns: _Columns, fixed: _Floats, held: _Floa
 def _drawn_sizes(rows: _Floats, random: np.random.Generator) -> npt.NDArray[np.intp]:
     """Return indices of *rows* for each draw, stratified by small and large sizes.
 
-    A draw that lacks one of the two could not separate latency from bandwidth.
+    A draw without small sizes, or without large sizes, could not separate latency from bandwidth.
     """
     ratios = np.log(np.maximum(rows[:, 1], 1e-9) / np.maximum(rows[:, 0], 1e-9))
     large = ratios > (ratios.min() + ratios.max()) / 2

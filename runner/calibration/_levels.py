@@ -1,4 +1,4 @@
-"""The levels of a network that a calibration can distinguish, and pairs of ranks faster than their level."""
+"""Levels of a network that a calibration can distinguish, and rank pairs faster than their level."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _OTHER_HOST, _ALL = "other host", "all ranks"
 
 @dataclass(frozen=True)
 class Level:
-    """A dimension: *count* units below each switch, and the *unit* of each rank.
+    """A network dimension with *count* units below each switch.
 
-    *units* gives for each rank its unit at this level, and *above* the group of units that this level joins.
+    *units* gives each rank's unit at this level. *above* gives the group of units that the level joins.
     """
 
     name: str
@@ -28,16 +28,16 @@ class Level:
     above: tuple[int, ...]
 
     def joins(self, members: Sequence[int]) -> bool:
-        """Return whether *members* differ at this level alone: each in another unit, below one switch."""
+        """Return whether *members* differ only at this level: each in another unit, below one switch."""
         below = [self.units[rank] for rank in members]
         return len({self.above[rank] for rank in members}) == 1 and len(set(below)) == len(below)
 
 
 def levels_of(records: Records) -> tuple[list[Level], str]:
-    """Return the levels of the ranks, innermost first, and why there are no more ("" if complete).
+    """Return the levels of the ranks from the innermost, and the reason for missing levels ("" if none).
 
-    As in dimensions, levels require the same number of consecutive ranks on each host, and of hosts below
-    each leaf.
+    Like network dimensions, levels require the same number of consecutive ranks on each host, and the same
+    number of consecutive hosts below each leaf switch.
     """
     ranks = range(records.num_ranks)
     everyone = (0,) * records.num_ranks
@@ -64,7 +64,7 @@ def levels_of(records: Records) -> tuple[list[Level], str]:
 
 
 def _units(named: Mapping[int, str], ranks: range) -> tuple[int, ...] | None:
-    """Return the number of each rank's unit in order of appearance; None if one has no name."""
+    """Return the number of each rank's unit in order of appearance, or None if a rank has no unit name."""
     if any(rank not in named for rank in ranks):
         return None
     numbers: dict[str, int] = {}
@@ -72,7 +72,7 @@ def _units(named: Mapping[int, str], ranks: range) -> tuple[int, ...] | None:
 
 
 def _even(below: Sequence[int], above: Sequence[int]) -> int | None:
-    """Return the number of units *below* in each one *above*; None unless equal and consecutive."""
+    """Return the number of units *below* per unit *above*, or None unless equal and consecutive."""
     if list(below) != sorted(below) or list(above) != sorted(above):
         return None
     inside: dict[int, set[int]] = {}
@@ -83,13 +83,13 @@ def _even(below: Sequence[int], above: Sequence[int]) -> int | None:
     return sizes.pop() if len(sizes) == 1 and len(ranks) == 1 else None
 
 
-_ALIKE = 1.25  # the factor by which rates may differ and still count as equal
+_ALIKE = 1.25  # the factor by which equal rates may differ
 _MOST_NAMED = 6
 _Pair = tuple[int, ...]
 
 
 def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records, list[str]]:
-    """Return *records* without messages of pairs faster than the rest of their level, and a sentence on them.
+    """Return *records* without messages of rank pairs faster than their level, and sentences on these pairs.
 
     A dimension has one bandwidth, and collectives of all ranks wait for the slowest pair.
     """
@@ -123,7 +123,7 @@ def without_faster_pairs(records: Records, levels: list[Level]) -> tuple[Records
 
 
 def _paces(records: Records) -> dict[_Pair, float]:
-    """Return the marginal time of a byte between two ranks, for pairs with messages of two sizes."""
+    """Return the marginal ns per byte between two ranks, for pairs with messages of two sizes."""
     times: dict[_Pair, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for transfer in records.transfers:
         if len(transfer.calls) == 1 and transfer.calls[0].operation == MESSAGE:

@@ -47,7 +47,7 @@ def calibrated_network(calibration: Calibration, name: str = "network", when: st
 
 
 def calibration_facts(calibration: Calibration) -> dict[str, Any]:
-    """Return the basis of *calibration* as plain data: figures with intervals, errors, gaps."""
+    """Return the basis of *calibration* as plain data: figures with intervals, errors and gaps."""
     worst = max((abs(point.error) for point in calibration.points), default=0.0)
     return {
         "fitted-on": calibration.records.source,
@@ -106,7 +106,7 @@ def _maybe(value: float | None) -> float | None:
 
 
 def _rounded(value: float) -> float:
-    """Return *value* rounded to the digits of a measurement."""
+    """Return *value* rounded to six significant digits."""
     return float(f"{value:.{_DIGITS}g}")
 
 
@@ -122,9 +122,9 @@ _Scale = Callable[[float], float]
 
 
 def picture(calibration: Calibration) -> str:
-    """Return an SVG with logarithmic axes: dots are measured medians, lines the fitted network.
+    """Return an SVG with logarithmic axes, with dots for measured medians and lines for the fitted network.
 
-    Dashed lines are the messages alone, without the library's overhead.
+    Dashed lines show the messages alone, without the library's overhead.
     """
     points = [point for point in calibration.points if point.measured_ns > 0]
     series: dict[str, list[Point]] = defaultdict(list)
@@ -175,7 +175,7 @@ def _axes(points: Iterable[Point], times: Sequence[float], across: _Scale, up: _
 
 
 def _ticks(values: Sequence[float], base: int, step: int) -> list[int]:
-    """Return the powers of *base* within *values*, every *step*-th of them."""
+    """Return the powers of *base* within *values*, in steps of *step* exponents, thinned to about eight."""
     if not values:
         return []
     low, high = (math.log(edge, base) for edge in (min(values), max(values)))

@@ -24,14 +24,14 @@ from ._records import MESSAGE, MUTUAL, Call, Records, Transfer, result_records
 LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64
 _REPEATS = 4
-_BURST = 32  # sequential messages, of which only the first has to wait for the latency
-_MOST_PAIRS = 64  # pairs whose messages show whether their links are equal
+_BURST = 32  # number of consecutive messages, of which only the first waits for the latency
+_MOST_PAIRS = 64  # maximum number of pairs per level that are checked for equal links
 _BARRIER = Call("all_reduce", _SMALLEST_BYTES)
 _RECEIVE_LANE = MESSAGE_LANE + 100
 
 
 class Exchange(NamedTuple):
-    """Messages to a peer and an answer: nodes of *rank*, the first send and the final receive."""
+    """Messages of *rank* to *peer* and one answer, with the nodes of the first send and the final receive."""
 
     rank: int
     peer: int
@@ -43,7 +43,7 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class Probes:
-    """The probe workload, and the positions of its round trips."""
+    """The probe workload, and the node numbers of its round trips."""
 
     workload: Workload
     exchanges: tuple[Exchange, ...]
@@ -74,9 +74,9 @@ def probes(
     largest_bytes: int = LARGEST_BYTES,
     repeats: int = _REPEATS,
 ) -> Probes:
-    """Return the probe workload for *num_ranks*: for each level messages, bursts and collectives.
+    """Return the probe workload for *num_ranks*, with messages, bursts and collectives at each level.
 
-    Measurements do not overlap: all ranks meet before each of them.
+    Measurements do not overlap, because a barrier of all ranks precedes each measurement.
     """
     levels, _ = levels_of(Records((), num_ranks, "", hosts, leaves))
     members = {number: _members(level) for number, level in enumerate(levels, start=1)}
@@ -104,7 +104,7 @@ def _sizes(largest_bytes: int) -> list[int]:
 
 
 def _members(level: Level) -> tuple[int, ...]:
-    """Return ranks that differ only at *level*: the first of each unit below rank 0's switch."""
+    """Return ranks that differ only at *level*: the first rank of each unit below rank 0's switch."""
     first: dict[int, int] = {}
     for rank, unit in enumerate(level.units):
         if level.above[rank] == level.above[0]:
@@ -113,7 +113,7 @@ def _members(level: Level) -> tuple[int, ...]:
 
 
 def _pairs(among: Sequence[int]) -> list[tuple[int, int]]:
-    """Return disjoint pairs of neighbours among these ranks; of many pairs, the first ones."""
+    """Return pairs of neighbours among the given ranks, up to a maximum number."""
     return list(itertools.pairwise(among))[:_MOST_PAIRS]
 
 
@@ -136,7 +136,7 @@ def _collective(ranks: Sequence[_Rank], call: Call, group: int, members: Sequenc
 
 
 def _exchange(ranks: Sequence[_Rank], source: int, target: int, size: int, messages: int) -> Exchange:
-    """Let *source* send *messages* messages to *target*, which answers with one of the same size."""
+    """Add *messages* messages from *source* to *target*, and one answer of the same size."""
     _meet(ranks)
     there, back = ranks[source], ranks[target]
     sends = [_send(there, target, size, tag) for tag in range(messages)]
@@ -162,7 +162,7 @@ def probe_records(
 ) -> Records:
     """Return the measurements in *result*, from the probe workload *made*.
 
-    A message takes half of a round trip, so that one clock measures it.
+    The time of a message is half of a round trip, so one clock measures it.
     """
     records = result_records(result, made.workload, source, hosts)
     nodes = result.nodes.set_index(["rank", "node_id"])
@@ -199,9 +199,9 @@ def measure_network(
 ) -> Records:
     """Send messages of up to *largest_bytes* over the network of *place*, and return the measurements.
 
-    *place* is a hosts file, or ``namespaces=2,link=100Mbit`` or ``loopback`` of this machine, as for the
-    backend ``emulation:``. Collectives are those of *system*. Raises `ConfigError` for a single rank, and the
-    errors of an emulation.
+    *place* is a hosts file, ``namespaces=2,link=100Mbit`` or ``loopback``, as for the backend ``emulation:``.
+    Collectives use the algorithms of *system*. A single rank raises `ConfigError`. The function also raises
+    the errors of an emulation.
     """
     setup = read_setup(place)
     count = _num_ranks(setup)

@@ -1,4 +1,4 @@
-"""The input of a calibration: durations of collectives after their last rank arrived, also from gloo."""
+"""The input of a calibration: transfer times of collectives after the last arrival, also from gloo."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from ...converter import CollectiveType, Workload
 from ...errors import ConfigError, did_you_mean
 from .._result import Result
 
-# Collectives that end on no rank before all have arrived: the shortest duration has no waiting.
+# These collectives end on no rank before all ranks have arrived, so the shortest duration has no waiting.
 MUTUAL = (
     CollectiveType.ALL_REDUCE,
     CollectiveType.ALL_GATHER,
     CollectiveType.REDUCE_SCATTER,
     CollectiveType.ALL_TO_ALL,
 )
-# In these, one rank may leave before another has arrived, so a common clock, or a common end, is needed.
+# In these collectives, a rank may leave before another arrives, so a common clock or common end is needed.
 ROOTED = tuple(kind for kind in CollectiveType if kind.is_rooted)
 MESSAGE = "message"
 """The operation of a message from one rank to another."""
 EXCHANGE = "exchange"
-"""The operation of two messages, one in each direction: each rank sends, and then receives."""
+"""The operation of two messages in opposite directions: each rank sends, and then receives."""
 
 
 class Call(NamedTuple):
-    """A collective or message: its operation, such as ``all_reduce``, and the bytes of each rank."""
+    """A collective or message: its operation (such as ``all_reduce``), and its bytes per rank."""
 
     operation: str
     size_bytes: int
 
 
 class Transfer(NamedTuple):
-    """Collectives of the global ranks *members* that moved their data without a pause, and the duration.
+    """Collectives of the global ranks *members* that moved their data without a pause, with the duration.
 
-    It is one collective, or several if each was requested before the previous one had ended. *transfer_ns*
-    begins at the arrival of the last rank; *wait_ns* is the additional time of the first rank.
+    A transfer has several collectives if each was requested before the previous one had ended. *transfer_ns*
+    begins at the arrival of the last rank, and *wait_ns* is the additional time of the first rank.
     """
 
     members: tuple[int, ...]
@@ -53,13 +53,15 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """The measurements of one job; *source* describes their origin in a few words.
+    """The measurements of one job, with a short description of their origin as *source*.
 
-    *hosts* and *leaves* give the host of a rank, and the switch above it; the location of missing ranks is
-    unknown. *left_out* are sentences on unusable measurements. *message_costs_ns* are measurements of how
-    long a message keeps its sender from sending the next. *sends_first* has the operations whose ranks send
-    before the request, with the number of concurrent pieces; their transfers are those of a rank that arrived
-    long after all others. *substitutes* maps operations to those that the library runs in their place.
+    * *hosts* and *leaves* map a rank to its host and to its leaf switch. A missing rank has an unknown
+      location.
+    * *left_out* has sentences on unusable measurements.
+    * *message_costs_ns* has measured times for which a message keeps its sender from sending the next one.
+    * *sends_first* has the operations in which ranks send before the request, with the number of concurrent
+      pieces. A transfer of these operations is timed on a rank that arrived long after all other ranks.
+    * *substitutes* maps an operation to the operation that the library runs in its place.
     """
 
     transfers: tuple[Transfer, ...]
@@ -76,9 +78,9 @@ class Records:
 def result_records(
     result: Result, workload: Workload, source: str, hosts: Mapping[int, str] | None = None
 ) -> Records:
-    """Return the transfers of *result*: the duration of each collective on the last rank to arrive.
+    """Return the transfers of *result*, each timed on the last rank to arrive at the collective.
 
-    That rank has the shortest duration, so no common clock is needed. Collectives of a group count as one
+    The last rank has the shortest duration, so no common clock is needed. Collectives of a group count as one
     transfer if, on each rank, each begins before the previous one has ended.
     """
     calls = result.collectives[result.collectives["comm_type"].isin(MUTUAL)]
@@ -116,10 +118,10 @@ def _transfer(calls: list[pd.DataFrame], members: tuple[int, ...]) -> Transfer:
 
 _MARK = b'{"library"'
 _OPERATIONS = (*(kind.name.lower() for kind in (*MUTUAL, *ROOTED)), MESSAGE, EXCHANGE)
-# From gloo's source: an all-gather posts half of its sends and receives, and then the other half; an
-# all-to-all posts all of them. Its all-reduce sends requests before data.
+# As in gloo's source, an all-gather posts half of its sends and receives, and later the other half. An
+# all-to-all posts all its sends and receives. An all-reduce of gloo sends requests before data.
 _SENDS_FIRST = {"all_gather": 2, "all_to_all": 1}
-# Replacements that PyTorch may run on gloo: an all-reduce moves twice the data of a reduce-scatter.
+# Substitutes that PyTorch may run on gloo. An all-reduce moves twice the data of a reduce-scatter.
 _STAND_INS = {"reduce_scatter": "all_reduce"}
 _TAKES_AS_LONG = 0.75
 _MOST_RANKS = 1 << 16
@@ -141,7 +143,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def are_gloo_records(path: str | Path) -> bool:
-    """Return whether *path* is a file of gloo measurements, by its first bytes."""
+    """Return whether the first bytes of *path* mark a file of gloo measurements."""
     file = Path(path)
     if file.suffix != ".json" or not file.is_file():
         return False
@@ -150,11 +152,10 @@ def are_gloo_records(path: str | Path) -> bool:
 
 
 def gloo_records(path: str | Path) -> Records:
-    """Return the transfers in the file at *path*; raises `ConfigError` for errors in it.
+    """Return the transfers in the file at *path*, or raise `ConfigError` for an invalid file.
 
-    The duration of a transfer is that of the last rank to arrive. If the file does not name that rank, it is
-    the one with the shortest duration. A message takes half of the round trip that the first rank
-    timed.
+    A transfer is timed on the last rank to arrive. If the file does not name the last rank, the rank with the
+    shortest duration is used. The time of a message is half of the round trip on the first rank.
     """
     file = Path(path)
     try:
@@ -184,7 +185,7 @@ def gloo_records(path: str | Path) -> Records:
 
 
 def _substitutes(transfers: Sequence[Transfer]) -> dict[str, str]:
-    """Return the operations that take as long as another one with twice the data, at the largest size."""
+    """Return operations that take as long as a substitute with twice the data, at the largest size."""
     times: dict[tuple[tuple[int, ...], str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for transfer in transfers:
         ((operation, size_bytes),) = transfer.calls

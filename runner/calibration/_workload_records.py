@@ -1,4 +1,4 @@
-"""The measurements for a calibration in captured workloads, studies and logs."""
+"""The measurements for a calibration from captured workloads, studies and logs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ..study import Study
 from ._records import MESSAGE, MUTUAL, ROOTED, Call, Records, Transfer
 
 DEVICE_LANES = 1000
-"""Lanes from here on are device streams, on which each operation has its measured interval."""
-_LEAST = 3  # messages per direction, of which the fastest did not wait
+"""The first lane of device streams, on which each operation has its measured interval."""
+_LEAST = 3  # messages needed per direction, so that the fastest message did not wait
 _COLUMNS = [
     "comm_src",
     "comm_dst",
@@ -34,11 +34,11 @@ _KEY = ["source", "target", "comm_tag", "comm_size_bytes", "group"]
 
 
 def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Transfer], list[str]]:
-    """Return the transfers of messages between the first *captured_ranks*, and sentences on omitted ones.
+    """Return the transfers of messages between the *captured_ranks*, and sentences on omitted messages.
 
-    On a device, the side of a message with the shorter duration came last and did not wait. On hosts, a
-    receive lasts from its request. The fastest messages of one size in each direction between two ranks
-    have not waited, and clock offsets cancel in the average of both directions.
+    On a device, the side of a message with the shorter duration came last and did not wait. On a host, the
+    duration of a receive starts at the request. The fastest messages of one size in each direction between
+    two ranks did not wait. Clock offsets cancel in the average of both directions.
     """
     messages = _messages(workload, captured_ranks)
     on_device = (messages["stream_sent"] >= DEVICE_LANES) & (messages["stream_received"] >= DEVICE_LANES)
@@ -62,7 +62,7 @@ def message_transfers(workload: Workload, captured_ranks: int) -> tuple[list[Tra
 
 
 def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
-    """Return every message with both ends: the k-th send of a kind matches the k-th receive."""
+    """Return every message with both ends, where the k-th send of a kind matches the k-th receive."""
     tables: dict[NodeType, list[pd.DataFrame]] = {NodeType.COMM_SEND: [], NodeType.COMM_RECV: []}
     for rank in range(ranks):
         nodes = workload.graphs[int(workload.program_of_rank[rank])].nodes
@@ -80,7 +80,7 @@ def _messages(workload: Workload, ranks: int) -> pd.DataFrame:
 
 
 def _there_and_back(messages: pd.DataFrame) -> Iterator[tuple[Transfer, int]]:
-    """Yield a transfer for each pair of ranks and size, with its number of messages."""
+    """Yield a transfer for each pair of ranks and message size, with its number of messages."""
     apart = messages.assign(
         took=messages["measured_start_ns_received"]
         + messages["duration_ns_received"]
@@ -102,14 +102,15 @@ def _transfer(source: int, target: int, size: int, took: int, wait: int) -> Tran
     return Transfer((source, target), (Call(MESSAGE, size),), took, wait)
 
 
-_FEWEST = 3  # collectives without a root of the same ranks, whose ends give the clock offsets
+_FEWEST = 3  # least number of collectives without a root, from which clock offsets are estimated
 _CLEAR = 4  # the least ratio of a transfer to the clock error
-# Chakra's files store these as other types; the operator names the collective of gloo or NCCL.
+# Chakra's files store these collectives under other types, and the operator names gloo's or NCCL's
+# collective.
 _WRITTEN_AS_OTHERS = {"c10d::gather_": CollectiveType.GATHER, "c10d::scatter_": CollectiveType.SCATTER}
 
 
 def rooted_calls(calls: pd.DataFrame) -> pd.Series[bool]:
-    """Return which of *calls* have a root, so that one rank may leave before another has arrived."""
+    """Return a mask of *calls* with a root, in which a rank may leave before another has arrived."""
     rooted: pd.Series[bool] = calls["comm_type"].isin(ROOTED) | calls["operator"].isin(_WRITTEN_AS_OTHERS)
     return rooted
 
@@ -120,11 +121,11 @@ def rooted_transfers(
     groups: Mapping[int, Sequence[int]],
     everyone: tuple[int, ...],
 ) -> tuple[list[Transfer], list[str]]:
-    """Return the transfers of the *rooted* ones of *calls*, and sentences on omitted ones.
+    """Return the transfers of the *rooted* collectives among *calls*, and sentences on omitted collectives.
 
-    A transfer begins when the last rank has arrived and ends when the last one leaves. The clock offset
-    between ranks is the median difference of the ends of other collectives, which end everywhere at about the
-    same time.
+    A transfer begins at the arrival of the last rank and ends when the last rank leaves. The clock offset
+    between ranks is the median difference of the ends of other collectives, because these collectives end on
+    all ranks at about the same time.
     """
     calls = calls.assign(
         end=calls["measured_start_ns"] + calls["duration_ns"],
@@ -159,9 +160,9 @@ def rooted_transfers(
 
 
 def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray, float] | None:
-    """Return each member's clock offset to the first member, and its error, in ns.
+    """Return each member's clock offset to the first member, and the error of the offsets, in ns.
 
-    A difference within its own spread counts as 0: one clock may serve all members.
+    An offset within its interquartile range counts as 0, because the members may share one clock.
     """
     tables = _tables(mutual, members)
     if len(tables) < _FEWEST:
@@ -175,7 +176,7 @@ def _clocks(mutual: pd.DataFrame, members: tuple[int, ...]) -> tuple[np.ndarray,
 
 
 def _tables(calls: pd.DataFrame, members: tuple[int, ...]) -> list[tuple[Call, pd.DataFrame]]:
-    """Return each collective that all *members* have, with their rows in order of rank."""
+    """Return each collective that all *members* have, with its rows in order of the members."""
     tables = []
     for (_, kind, _), table in calls.groupby(["operator", "comm_type", "turn"], sort=True):
         if tuple(sorted(table["rank"])) != tuple(sorted(members)) or table["comm_size_bytes"].nunique() != 1:
@@ -210,8 +211,8 @@ def workload_records(workload: Workload, source: str, hosts: Mapping[int, str] |
 
     The rank with the shortest duration of a collective came last and did not wait, so no clocks are needed.
     Collectives of one lane count as one transfer if each was requested before the previous one had ended on
-    some rank. Collectives with a root need clocks, which other collectives correct. Raises `ConfigError` for
-    a workload that was not captured.
+    some rank. Collectives with a root need synchronised clocks, and other collectives provide the clock
+    offsets. A workload that was not captured raises `ConfigError`.
     """
     if not is_captured(workload.metadata):
         raise ConfigError(
@@ -243,7 +244,7 @@ def _captured_ranks(workload: Workload) -> int:
 
 
 def _calls(workload: Workload) -> pd.DataFrame:
-    """Return every collective of every captured rank: its request, start and end."""
+    """Return every collective of every captured rank, with its request, start and end in ns."""
     tables = []
     for rank in range(_captured_ranks(workload)):
         graph = workload.graphs[int(workload.program_of_rank[rank])]
@@ -269,7 +270,7 @@ def _rank_calls(graph: Graph) -> pd.DataFrame:
 
 
 def _asked(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
-    """Return for each node the end of its last dependency, ignoring nodes ahead of it in its lane."""
+    """Return the end of each node's last dependency, without predecessors in the node's lane."""
     nodes, edges = graph.node_columns, graph.edge_columns
     sources, targets = (np.searchsorted(nodes["node_id"], edges[end]) for end in ("src", "dst"))
     other = nodes["stream"][sources] != nodes["stream"][targets]
@@ -279,9 +280,9 @@ def _asked(graph: Graph, end_ns: np.ndarray) -> np.ndarray:
 
 
 def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -> tuple[list[Transfer], int]:
-    """Return the transfers of one group's lane, and the number of collectives that some rank lacks.
+    """Return the transfers of one group's lane, and the number of collectives that some ranks lack.
 
-    In a *serial* lane collectives never overlap.
+    Collectives in a *serial* lane never overlap.
     """
     calls = calls.assign(number=calls.groupby(_TURN, sort=False).ngroup())
     numbers = calls.groupby("number")
@@ -294,8 +295,8 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
         ordered[name].to_numpy(np.int64).reshape(-1, len(members))
         for name in ("start_ns", "end_ns", "asked_ns", "comm_size_bytes", "comm_type", "mutual")
     )
-    # A collective moves no data during the previous one if some rank requested it later. One without duration
-    # in the lane had ended first, so both ran at the same time.
+    # A collective moves no data during the previous one if some rank requested it after the previous one's
+    # end. A collective without duration in its lane ran at the same time as the previous one.
     anew = np.ones(len(starts), dtype=bool)
     if not serial:
         anew[1:] = (asked[1:] >= ends[:-1]).any(axis=1) & (ends[1:] - starts[1:] > 1).all(axis=1)
@@ -315,10 +316,10 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
 
 
 def records_of_study(study: Study, workload: str | None = None) -> Records:
-    """Return the transfers of the newest trace set of *study*, all its steps, or else of its newest workload.
+    """Return the transfers of *study*: from its newest trace set with all steps, or its newest workload.
 
-    *workload* selects one instead, with only its step. Raises `ConfigError` for a study with neither, and the
-    errors of reading.
+    *workload* selects a workload instead, with only its step. A study without trace sets and workloads raises
+    `ConfigError`. The function also raises the errors of reading the study.
     """
     if workload is None and study.trace_sets():
         folder = study.latest_trace_set()
@@ -336,15 +337,15 @@ def records_of_study(study: Study, workload: str | None = None) -> Records:
 
 
 def records_of_logs(targets: Sequence[str]) -> Records:
-    """Return the transfers in production logs: files, folders or archives; raises the errors of reading."""
+    """Return the transfers in production logs (files, folders or archives), or raise reading errors."""
     return log_records(match_logs(read_logs(targets)))
 
 
 def log_records(matched: MatchedLogs) -> Records:
-    """Return the transfers of *matched*: the duration of each collective on the last rank to arrive.
+    """Return the transfers of *matched* logs, each timed on the last rank to arrive at the collective.
 
-    That rank has the shortest duration, so no clocks are needed. Collectives without durations, and those in
-    which ranks do not wait for each other, are omitted.
+    The last rank has the shortest duration, so no clocks are needed. Collectives without durations are
+    omitted, and so are collectives in which ranks do not wait for each other.
     """
     transfers, silent, rooted = [], 0, 0
     for found in matched.agreed():

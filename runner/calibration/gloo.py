@@ -1,8 +1,8 @@
 """Measure the collectives and messages of gloo on the network between the ranks.
 
-Start ``python -m chakrascope.runner.calibration.gloo FILE`` on every rank as a training job is started, with
-``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR`` and
-``MASTER_PORT``; rank 0 writes the file that `gloo_records` reads. It needs PyTorch.
+Start ``python -m chakrascope.runner.calibration.gloo FILE`` on every rank like a training job, with ``RANK``,
+``WORLD_SIZE``, ``MASTER_ADDR`` and ``MASTER_PORT``. Rank 0 writes the file that `gloo_records` reads. The
+program needs PyTorch.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ...support import parse_size, write_file
 
 _SMALLEST, _LARGEST, _STEP = 4096, 64 << 20, 4
 _REPEATS = 5
-_ENOUGH_S = 0.5  # the longest time of a collective, above which no larger messages are measured
-_PAUSE_S = 0.005  # so that no traffic is left, as after some computation
-_LATE_S = 0.005  # the others have arrived by then
+_ENOUGH_S = 0.5  # the time of a collective above which no larger messages are measured
+_PAUSE_S = 0.005  # pause before a call, in which earlier traffic ends
+_LATE_S = 0.005  # delay of the last rank, after which the other ranks have arrived
 
 
 class _Call(NamedTuple):
-    """An operation with the bytes of each of *members*; *turns* consecutive ones count as one.
+    """An operation with its bytes per rank of *members*, timed over *turns* consecutive operations.
 
-    *begin* returns the work to wait for, if any. Each of the first *comes_last* members takes a turn
-    arriving last. In a *rooted* operation, some ranks learn of the end only at the next barrier.
+    *begin* returns the work to wait for, if any. The first *comes_last* members take turns at arriving last.
+    In a *rooted* operation, some ranks notice the end only at the next barrier.
     """
 
     operation: str
@@ -46,7 +46,7 @@ class _Call(NamedTuple):
 
 
 def main() -> None:
-    """Measure, and write the file; rank 0 prints its path."""
+    """Measure gloo's calls on all ranks, and write the file on rank 0, which prints its path."""
     parser = argparse.ArgumentParser(description="Measure gloo between the ranks.")
     parser.add_argument("output", type=Path, help="the JSON file that rank 0 writes")
     parser.add_argument("--largest", default=str(_LARGEST), help="size of the largest message, such as 4MiB")
@@ -70,11 +70,11 @@ def main() -> None:
 def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
     """Yield each call: its description, the last member to arrive, and the duration on each member.
 
-    The time to request a collective is excluded: in a captured job it is host time before the collective. The
-    shortest duration counts, as gloo's threads may continue before the requesting one. Each member arrives
-    last in its turn, as in a job: gloo's requests to its peers may have to wait for data that it sends them,
-    so the order of arrival affects the duration. The largest size comes first, so that TCP's state of the
-    path is the same as during a job, and not that after small messages only.
+    The time to request a collective is excluded, because a captured job counts it as host time before the
+    collective. The shortest request time counts, because gloo's threads may run before the requesting thread
+    continues. The members take turns at arriving last, as in a job. The order of arrival affects the
+    duration, because gloo's requests to its peers may wait for data that gloo sends to them. The largest size
+    comes first, so that TCP's state of the path is the same as during a job with large messages.
     """
     sizes = []
     for size in itertools.takewhile(lambda size: size <= largest, _sizes()):
@@ -101,7 +101,7 @@ def _measured(largest: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def _meeting(repeats: int) -> int:
-    """Return the duration of the barrier after rooted collectives, on the last rank to arrive."""
+    """Return the duration in ns of the barrier after rooted collectives, on the last rank to arrive."""
     everyone = tuple(range(dist.get_world_size()))
     call = _Call("barrier", 0, everyone, lambda: dist.barrier(async_op=True), len(everyone))
     lasts = [everyone[repeat % len(everyone)] for repeat in range(repeats)]
@@ -116,14 +116,14 @@ def _sizes() -> Iterator[int]:
 
 
 class _Times(NamedTuple):
-    """The duration of a call on a rank, and its time until the request; 0 if unknown."""
+    """The duration of a call on a rank and its time until the request, in ns, with 0 for unknown."""
 
     all_ns: int
     asked_ns: int
 
 
 def _timed(call: _Call, last: int | None = None) -> list[_Times]:
-    """Return the times of each rank; the *last* one arrives when the others wait for it."""
+    """Return the times of each rank, where the *last* rank arrives when the other ranks wait for it."""
     dist.barrier()
     rank = dist.get_rank()
     _compute(_PAUSE_S + (_LATE_S if rank == last else 0))
@@ -140,11 +140,10 @@ def _timed(call: _Call, last: int | None = None) -> list[_Times]:
 
 
 def _compute(seconds: float) -> None:
-    """Keep the processor busy for that long, as a job does before it communicates.
+    """Keep the processor busy for *seconds*, as a job does before it communicates.
 
-    After a sleep, the system gives gloo's threads less CPU time: with a core for each rank, an all-reduce of
-    64 KiB at 500 Mbit/s took either 1.2 to 1.5 ms or 5 to 7 ms after a sleep, but 1.2 to 2.8 ms after
-    computation.
+    After a sleep, the system gives gloo's threads less CPU time. An all-reduce of 64 KiB at 500 Mbit/s, with
+    a core for each rank, took 1.2 to 1.5 ms or 5 to 7 ms after a sleep, and 1.2 to 2.8 ms after computation.
     """
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
@@ -152,12 +151,12 @@ def _compute(seconds: float) -> None:
 
 
 def _calls(size: int) -> list[_Call]:
-    """Return the collectives of *size* bytes in total, and messages of that size between the ends."""
+    """Return the collectives of *size* bytes in total, and messages of *size* bytes between two ranks."""
     ranks = dist.get_world_size()
     everyone, ends = tuple(range(ranks)), (0, ranks - 1)
     share = max(1, size // 4 // ranks)
     part, whole, other = torch.zeros(share), torch.zeros(share * ranks), torch.zeros(share * ranks)
-    peer = ends[0] + ends[1] - dist.get_rank()  # of the ends
+    peer = ends[0] + ends[1] - dist.get_rank()  # the peer of the first or the last rank
 
     parts, is_root = list(other.split(share)), dist.get_rank() == 0
 

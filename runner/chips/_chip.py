@@ -1,4 +1,4 @@
-"""Chips: peaks, memory, and the operator costs of each software, in files of which some are shipped."""
+"""Chips in shipped or user files: peaks, memory, and the operator costs of each software stack."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..config import Shipped, typed_fields
 LOW_PRECISIONS: Mapping[str, float] = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 """Bytes of an operand of a matmul, with the scales of its blocks.
 
-Everything else of such a step, attention and the last product too, is in half precision.
+All other work of the step, including attention and the last matmul, is in half precision.
 """
 
 
 @dataclass(frozen=True)
 class LinkCosts:
-    """The performance of collectives on a kind of link: a *share* of its bandwidth, after *latency_ns*."""
+    """The costs of collectives on a kind of link: a *share* of its bandwidth, after *latency_ns*."""
 
     share: float = 1.0
     latency_ns: float = 0.0
@@ -31,7 +31,7 @@ class LinkCosts:
 
 @dataclass(frozen=True)
 class Host:
-    """A chip's part of its host: its link's bytes per second each way, and those of the host's memory."""
+    """A chip's part of its host: bytes per second of its link in each direction, and of the host's memory."""
 
     link_bytes_per_s: float
     memory_bytes_per_s: float
@@ -41,16 +41,21 @@ class Host:
 class Fit:
     """The measurements behind fitted costs, and the errors of the fit.
 
-    *data* names the measurements; *rows* and *families* (sizes of a model, or recipes) count them. Errors
-    are relative to the measurement: *mean*, *median* and *worst* of the fitted rows; *unseen_mean* and
-    *unseen_median* of families that were left out of the fit in turn. Nine of ten rows of every such family
-    took *low* to *high* times the prediction; *inside* is the coverage of these intervals, each fitted
-    without the row's family. *utilisation* is the median share of the peak, by the operations that the
-    model requires. No row had more ranks than *most_ranks*, or a layer with fewer forward operations per rank
-    and micro-batch than *least_layer_flops*. Links within a node and between nodes had
-    *within_bytes_per_s* and *across_bytes_per_s* (None: no row had several nodes). *covers* lists
-    optional features that some rows had, by their names in `predict`. Costs without a fit have their
-    source in *data*, and 0 *rows*; those of another chip keep the figures of its fit.
+    * *data* names the measurements. *rows* and *families* (sizes of a model, or recipes) count the
+      measurements.
+    * Errors are relative to the measurement. *mean*, *median* and *worst* are the errors of the fitted rows.
+      *unseen_mean* and *unseen_median* are the errors of families that were left out of the fit in turn.
+    * Nine of ten rows of every left-out family took *low* to *high* times the prediction. *inside* is the
+      coverage of these intervals, each fitted without the row's family.
+    * *utilisation* is the median share of the peak, by the operations that the model requires.
+    * No row had more ranks than *most_ranks*, or a layer with fewer forward operations per rank and
+      micro-batch than *least_layer_flops*.
+    * Links within a node and between nodes had *within_bytes_per_s* and *across_bytes_per_s* (None: no row
+      had several nodes).
+    * *covers* lists optional features that some rows had, by their names in `predict`.
+
+    Costs without a fit have their source in *data*, and 0 *rows*. Costs of another chip keep the figures of
+    its fit.
     """
 
     data: str
@@ -74,19 +79,23 @@ class Fit:
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of classes of operators on a chip with one software.
+    """The costs of classes of operators on a chip with one software stack.
 
-    *gemm* and *attention* are shares of the peak, by precision (``default`` for those not named),
-    *pointwise* of the memory bandwidth. *gemm_memory* is the share of the time to move the operands of a
-    matmul once that is added to its operations, so that thin matmuls are slow. *layer_ns* is the
-    additional time of each layer and pass (kernel launches and software), *host_ns* the host's time for it,
-    in parallel to the chip. *step_ns* is once a step. *exposed* is the share of an overlapped collective
-    that slows the computation down by as much, *tensor_exposed* that of one of tensor parallelism, between
-    the parts of a product (if not given, *exposed*). *within_node* and *across_nodes* are the costs of
-    collectives on the links of a node and between nodes. The software by itself has *fused_attention*,
-    *overlap* of gradients with the backward pass, *sequence_parallel* regions, *tensor_overlap* of their
-    collectives with matmuls, a *sharded_optimizer* (ZeRO 1), reduces gradients of *grad_bytes*, and
-    runs PyTorch's own operators (*eager*).
+    * *gemm* and *attention* are shares of the peak by precision (``default`` for other precisions), and
+      *pointwise* is a share of the memory bandwidth.
+    * *gemm_memory* is the share of the time to move a matmul's operands once that is added to the time of its
+      operations, so that thin matmuls are slow.
+    * *layer_ns* is the additional time of each layer and pass (kernel launches and software). *host_ns* is
+      the host's time for a layer and pass, in parallel to the chip. *step_ns* is a fixed time per step.
+    * *exposed* is the share of an overlapped collective's time that is added to the computation.
+      *tensor_exposed* is the share for collectives of tensor parallelism, between the parts of a matmul (by
+      default *exposed*).
+    * *within_node* and *across_nodes* are the costs of collectives on the links of a node and between nodes.
+
+    The other fields are defaults of the software: *fused_attention*, *overlap* of gradients with the backward
+    pass, *sequence_parallel* regions, *tensor_overlap* of their collectives with matmuls, a
+    *sharded_optimizer* (ZeRO 1), the size of reduced gradients as *grad_bytes*, and PyTorch's own operators
+    (*eager*).
     """
 
     gemm: Mapping[str, float]
@@ -111,13 +120,13 @@ class Costs:
 
     @property
     def exposed_tensors(self) -> float:
-        """The share of an overlapped collective of tensor parallelism that slows the computation down."""
+        """The share of a tensor-parallel collective's time that is added to overlapped computation."""
         return self.exposed if self.tensor_exposed is None else self.tensor_exposed
 
     def share(self, kind: str, precision: str) -> float:
         """Return the share of the peak that *kind* (``gemm``, ``attention``) reaches in *precision*.
 
-        A low precision without its own share has that of FP8.
+        A low precision without a separate share has the share of FP8.
         """
         shares: Mapping[str, float] = getattr(self, kind)
         similar = "fp8" if precision in LOW_PRECISIONS else "default"
@@ -126,13 +135,16 @@ class Costs:
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip: *peak_flops* per second by precision, memory, and *costs* by software.
+    """A chip: *peak_flops* per second by precision, memory, and *costs* by software stack.
 
-    *source* names where the peaks come from. *precision* is the default of training. *devices* are the names
-    that traces give it. *network* is the preset of its usual node (``""``: none), *host* the host of that
-    node, for CPU offload. *products* are the shares of the peaks that large matmuls reach when measured
-    alone, by precision. Without measured steps, it has the costs of the shipped chip that *like* names for
-    the software, with the shares of matmuls scaled by those measured in isolation.
+    * *source* names the origin of the peaks. *precision* is the default of training.
+    * *devices* are the names of the chip in traces.
+    * *network* is the preset of its usual node (``""``: none), and *host* is the host of this node, for CPU
+      offload.
+    * *products* are the shares of the peaks that large matmuls reach when measured in isolation, by
+      precision.
+    * *like* names a shipped chip by software. A chip without measured steps has the costs of the chip in
+      *like*, with the shares of matmuls scaled by the shares measured in isolation.
     """
 
     name: str
@@ -150,7 +162,7 @@ class Chip:
     network: str = ""
 
     def peak(self, precision: str) -> float:
-        """Return the operations per second in *precision*; raises `ConfigError` for an unsupported one."""
+        """Return the operations per second in *precision*, or raise `ConfigError` if it is unsupported."""
         if precision not in self.peak_flops:
             raise ConfigError(
                 f"The chip '{self.name}' has no peak for the precision '{precision}'"
@@ -165,7 +177,7 @@ class Chip:
         return self.peak(precision) * costs.share(kind, precision)
 
     def costs_of(self, software: str) -> Costs:
-        """Return the costs of operators with *software*; raises `ConfigError` for software without costs."""
+        """Return the costs of operators with *software*, or raise `ConfigError` if there are none."""
         if software not in self.costs:
             raise ConfigError(
                 f"The chip '{self.name}' has no costs for the software '{software}'"
@@ -192,18 +204,18 @@ def list_chips() -> list[str]:
 
 
 def find_chip(name: str | Path) -> Chip:
-    """Return the shipped chip called *name*, or that of a file; raises `ConfigError` naming the closest."""
+    """Return the chip of that name or file, or raise `ConfigError` with the closest name."""
     return load_chip(_CHIPS.find(name))
 
 
 def chip_of_device(device: str) -> Chip | None:
-    """Return the shipped chip with the device name *device* in traces; None without one."""
+    """Return the shipped chip with the device name *device* in traces, or None if there is none."""
     chips = map(find_chip, list_chips())
     return next((chip for chip in chips if device in chip.devices), None)
 
 
 def load_chip(path: str | Path) -> Chip:
-    """Read a chip file; raises `ConfigError` for keys that are unknown, missing or out of range."""
+    """Read a chip file, or raise `ConfigError` for keys that are unknown, missing or out of range."""
     file = Path(path)
     given = {"costs": {}, **read_yaml(file, "chip file")}
     chip = Chip(name=file.stem, **typed_fields(Chip, given, str(file), without=("name",)))
@@ -265,7 +277,7 @@ def _check_costs(costs: Costs, where: str) -> None:
 
 
 def _check_numbers(values: Any, where: str, *, above_0: bool = False) -> None:
-    """Check the numbers among the fields of a dataclass."""
+    """Raise `ConfigError` for a number out of range among the fields of a dataclass."""
     for item in fields(values):
         value = getattr(values, item.name)
         if isinstance(value, (int, float)):

@@ -1,4 +1,4 @@
-"""Background simulations that outlive the process that submits them: submit, follow, cancel."""
+"""Background jobs that outlive the submitting process, with submission, progress and cancellation."""
 
 from ._job import ImportRequest as ImportRequest
 from ._job import Job as Job

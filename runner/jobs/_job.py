@@ -1,4 +1,4 @@
-"""A job, and the request for its process."""
+"""The state of a background job, and the request that its process executes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ ACTIVE = ("queued", "running")
 
 @dataclass(frozen=True)
 class Job:
-    """The state of a job.
+    """The state of a background job.
 
-    *state* is queued, running, done, failed or cancelled. *kind* is simulation, sweep, check or import.
-    *experiment* is the content hash of its request; for a simulation, once *state* is done, the id of its
-    run. *attempts* counts its processes. Its progress is *done* of *total*: ranks of a simulation, a check or
-    an import, points of a sweep; *simulated_ns* is the simulated time. *created*, *started* and *ended* are
-    seconds since 1970, 0 until then.
+    * *state* is queued, running, done, failed or cancelled. *kind* is simulation, sweep, check or import.
+    * *experiment* is the content hash of the job's request. For a finished simulation, *experiment* is the id
+      of the run.
+    * *attempts* counts the job's processes.
+    * The progress is *done* of *total*, in points of a sweep, or in ranks for other kinds of jobs.
+    * *simulated_ns* is the simulated time.
+    * *created*, *started* and *ended* are in seconds since 1970, and 0 before the event.
     """
 
     id: int
@@ -50,31 +52,34 @@ class Job:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is queued or running."""
+        """Whether the job is queued or running."""
         return self.state in ACTIVE
 
 
 class _Request:
-    """The request for anything but a single simulation, stored as JSON."""
+    """The request for a sweep, a check or an import, stored as JSON."""
 
     def to_json(self) -> str:
-        """Return the request as text, the same for equal requests."""
+        """Return the request as text, with the same text for equal requests."""
         return json.dumps(vars(self), sort_keys=True)
 
     @property
     def content_hash(self) -> str:
-        """The id of the request: 16 hexadecimal digits of its hash."""
+        """The id of the request, as 16 hexadecimal digits of its hash."""
         return hashlib.sha256(f"{type(self).__name__} {self.to_json()}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class SweepRequest(_Request):
-    """A sweep *over* axes (key -> values) from configurations given as the content of their files.
+    """A sweep *over* axes (key -> values), with configurations given as the content of their files.
 
-    *system* may be a preset's name, which adapts to the dimensions of any network. *keep* of the best points
-    become runs: those with the *least* of a figure within the limits *at_most*. *price* is per rank-hour,
-    *prices* has those of single networks. With *trials*, that many points are searched instead of all, and
-    an axis may be a range, ``{"low": 1, "high": 2}``. *name* is the sweep's, ``""`` for a generated one.
+    * *system* may be the name of a preset, which adapts to the dimensions of any network.
+    * *keep* of the best points become runs. The best points have the *least* value of a figure within the
+      limits *at_most*.
+    * *price* is per rank-hour, and *prices* has the prices on single networks.
+    * With *trials*, a search tries this number of points instead of all. An axis may be a range, ``{"low": 1,
+      "high": 2}``.
+    * *name* is the name of the sweep, or ``""`` for a generated name.
     """
 
     over: Mapping[str, Sequence[Any] | Mapping[str, float]]
@@ -93,7 +98,7 @@ class SweepRequest(_Request):
 
     @property
     def points(self) -> int:
-        """The number of points: the trials, or all combinations of the axes."""
+        """The number of points: the trials of a search, or all combinations of the axes."""
         return self.trials or math.prod(len(values) for values in self.over.values())
 
     def arguments(self) -> dict[str, Any]:
@@ -120,7 +125,7 @@ class SweepRequest(_Request):
 
 @dataclass(frozen=True)
 class ImportRequest(_Request):
-    """The item *identity* in *folder*: to be checked if *name* is ``""``, else imported as *name*.
+    """A request to check the *item* in *folder* if *name* is ``""``, or to import the item as *name*.
 
     *step* selects the step of traces to convert.
     """
@@ -154,7 +159,7 @@ def read_request(study: Study, text: str) -> Experiment:
     request: Mapping[str, Any] = json.loads(text)
     options = dict(request["options"])
     if "machine" in options:
-        from ..gpu import machine_of_plain  # noqa: PLC0415 - the other backends do without
+        from ..gpu import machine_of_plain  # noqa: PLC0415 - needed for the GPU backend only
 
         options["machine"] = machine_of_plain(options["machine"])
     source, _ = load_source(study.workload_prefix(request["workload"]), request["ranks"])

@@ -55,20 +55,20 @@ _COLUMNS = ", ".join(item.name for item in fields(Job))
 
 
 class Database:
-    """The jobs of one study, in a file that any number of processes may use at the same time."""
+    """The table of one study's jobs, in a file that any number of processes may use at the same time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for a transaction; processes take turns.
+        """Open the file for a transaction, for which processes take turns.
 
-        Raises `StudyError` if the file is damaged, of another version, or not writable.
+        A file that is damaged, of another version or not writable raises `StudyError`.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # Transactions are managed here, not by the module.
+            # This class manages transactions, not the module sqlite3.
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -102,7 +102,7 @@ class Database:
             return select(connection, where, *values)
 
     def check(self) -> None:
-        """Raise `StudyError` if the file is damaged; it is only read."""
+        """Raise `StudyError` if the file is damaged, without writing to the file."""
         if not self.path.is_file():
             return
         try:
@@ -113,10 +113,10 @@ class Database:
                     for name in ("quick_check", "page_count", "page_size")
                 )
                 select(connection, "1")
-            if self.path.stat().st_size < pages * page_bytes:  # SQLite fills a last page that was cut
+            if self.path.stat().st_size < pages * page_bytes:  # SQLite pads a truncated last page
                 problem = "its end is missing"
         except sqlite3.Error as error:
-            if "locked" in str(error):  # in use, which is no damage
+            if "locked" in str(error):  # a file in use is not damaged
                 return
             problem = str(error)
         if problem != "ok":
@@ -125,7 +125,7 @@ class Database:
             )
 
     def update(self, identity: int, where: str = "1", /, **values: Any) -> bool:
-        """Set columns of the job *identity* if *where* holds, and return whether it did."""
+        """Set columns of the job *identity* if *where* holds, and return whether the job was changed."""
         with self.transaction() as connection:
             return update(connection, identity, where, **values)
 
@@ -137,7 +137,7 @@ def select(connection: sqlite3.Connection, where: str, *values: Any) -> list[Job
 
 
 def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, **values: Any) -> bool:
-    """Set columns of a job if *where* holds, inside a transaction."""
+    """Set columns of a job if *where* holds, inside a transaction, and return whether it was changed."""
     columns = ", ".join(f"{name} = ?" for name in values)
     changed = connection.execute(
         f"UPDATE jobs SET {columns} WHERE id = ? AND {where}", (*values.values(), identity)
@@ -146,10 +146,10 @@ def update(connection: sqlite3.Connection, identity: int, where: str = "1", /, *
 
 
 class Launch(Protocol):
-    """Starts the process of a job, passes it the lock, and returns its id."""
+    """Starts the process of a job, passes the job's lock to the process, and returns the process id."""
 
     def __call__(self, study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
-        """Start the process; *lock* may be closed afterwards, *log* receives its output."""
+        """Start the process with the inherited *lock*, which may be closed afterwards, and its *log*."""
         ...
 
 
@@ -166,7 +166,7 @@ def take_lock(path: Path) -> IO[bytes] | None:
 
 
 def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path) -> int:
-    """Start a Python process that outlives this one, in a separate process group."""
+    """Start a Python process that outlives this process, in a separate process group."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -177,13 +177,13 @@ def launch_process(study: Path, job: int, slots: int, lock: IO[bytes], log: Path
             pass_fds=[lock.fileno()],
             start_new_session=True,
         )
-    # The process must be reaped, or it stays a zombie.
+    # An ended process that is not reaped stays a zombie.
     threading.Thread(target=child.wait, daemon=True).start()
     return child.pid
 
 
 def end_group(pid: int) -> None:
-    """Kill a process and all its descendants."""
+    """Kill a process and all processes of its group."""
     if pid > 1:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
@@ -198,9 +198,9 @@ _POLL_S = 0.1
 class JobStore:
     """The jobs of *study*, of which up to *slots* run at a time, oldest first.
 
-    The jobs are in ``STUDY/jobs/jobs.sqlite``, their output in ``STUDY/jobs/logs``. Any number of processes
-    may use one study's store. A job that ends starts the next one; `resume` is only needed after a crash.
-    *launch* starts a job's process.
+    The jobs are in ``STUDY/jobs/jobs.sqlite``, and their output is in ``STUDY/jobs/logs``. Any number of
+    processes may use one study's store. A job that ends starts the next job, so `resume` is only needed after
+    a crash. *launch* starts a job's process.
     """
 
     def __init__(self, study: Study, slots: int = 1, launch: Launch = launch_process) -> None:
@@ -211,10 +211,11 @@ class JobStore:
         self._launch = launch
 
     def submit(self, experiment: Experiment, *, label: str = "", workload: str | None = None) -> Job:
-        """Submit *experiment*, of the study's *workload* (by default the newest), and return its job.
+        """Submit *experiment* of the study's *workload* (by default the newest), and return its job.
 
-        An experiment that is queued or running is not submitted twice: its job is returned. One with a run in
-        the study is done at once. Raises `ConfigError` for one that the study alone cannot reproduce.
+        If the experiment is already queued or running, the existing job is returned. If the study has a run
+        of the experiment, the job is done at once. An experiment that the study alone cannot reproduce raises
+        `ConfigError`.
         """
         name = self.study.workload_prefix(workload).parent.name
         request = request_of(self.study, experiment, name)
@@ -239,7 +240,7 @@ class JobStore:
         })  # fmt: skip
 
     def submit_sweep(self, request: SweepRequest, *, label: str = "") -> Job:
-        """Submit a sweep and return its job; an active one is not submitted twice."""
+        """Submit a sweep and return its job, or the existing job if the sweep is active."""
         name = self.study.workload_prefix(request.workload).parent.name
         if request.name:
             check_name(request.name, "a sweep")
@@ -258,7 +259,7 @@ class JobStore:
     def submit_import(self, request: ImportRequest, *, label: str = "") -> Job:
         """Submit the check or import of an item, and return the job.
 
-        Raises `StudyError` for an invalid workload name.
+        An invalid workload name raises `StudyError`.
         """
         if request.name:
             check_name(request.name, "a workload")
@@ -273,7 +274,7 @@ class JobStore:
         })  # fmt: skip
 
     def findings(self, request: ImportRequest) -> list[Finding] | None:
-        """Return the findings of a check job, or ``None`` if there are none yet."""
+        """Return the findings of a check job, or ``None`` if there are no findings yet."""
         file = findings_file(self.study, request)
         try:
             return [Finding(**found) for found in json.loads(file.read_text(encoding="utf-8"))]
@@ -283,15 +284,15 @@ class JobStore:
             raise StudyError(f"The findings {file} cannot be read ({error}); delete the file.") from error
 
     def step_names(self, request: ImportRequest) -> list[str]:
-        """Return the annotations that mark steps, from a check job, if any."""
+        """Return the annotations that mark steps, from a check job, or an empty list."""
         try:
             names = json.loads(self.study.step_names_file(request.item).read_text(encoding="utf-8"))
             return [str(name) for name in names]
         except (OSError, ValueError, TypeError):
-            return []  # suggestions, which nothing depends on
+            return []  # only suggestions, on which nothing depends
 
     def _submit(self, values: dict[str, Any]) -> Job:
-        """Add a job, unless an equal one is queued or running, and start jobs if slots are free."""
+        """Add a job unless an equal job is queued or running, and start jobs if slots are free."""
         with self.database.transaction() as connection:
             running = select(
                 connection, "experiment = ? AND state IN ('queued', 'running')", values["experiment"]
@@ -310,18 +311,18 @@ class JobStore:
         return int(cursor.lastrowid or 0)
 
     def jobs(self) -> list[Job]:
-        """Return every job, the oldest first."""
+        """Return every job, oldest first."""
         return self.database.jobs()
 
     def job(self, identity: int) -> Job:
-        """Return one job; raises `StudyError` if there is none with that id."""
+        """Return the job *identity*, or raise `StudyError` if there is no such job."""
         rows = self.database.jobs("id = ?", identity)
         if not rows:
             raise StudyError(f"The study {self.study.path} has no job {identity}; list its jobs.")
         return rows[0]
 
     def request(self, identity: int) -> str:
-        """Return the request for the job's process."""
+        """Return the request that the job's process executes."""
         with self.database.transaction() as connection:
             row = connection.execute("SELECT request FROM jobs WHERE id = ?", (identity,)).fetchone()
         return str(row[0])
@@ -333,9 +334,10 @@ class JobStore:
         return text.decode("utf-8", "replace")
 
     def cancel(self, identity: int) -> Job:
-        """End a job: at once if it is queued; a running one has to stop, and is killed if it does not.
+        """Cancel the job *identity*, and return its state.
 
-        It has some seconds to stop; `resume` or another `cancel` after that kills it.
+        A queued job ends at once. A running job has five seconds to stop. After this time, `resume` or
+        another `cancel` kills the job.
         """
         job = self.job(identity)
         now = time.time()
@@ -350,7 +352,7 @@ class JobStore:
     def resume(self) -> list[Job]:
         """Detect processes that died, start queued jobs, and return the jobs that have not ended.
 
-        A job whose process died is queued again, and fails after three such deaths.
+        A job whose process died is queued again. After three deaths of its process, a job fails.
         """
         for job in self.database.jobs("state = 'running'"):
             self._notice(job)
@@ -358,7 +360,7 @@ class JobStore:
         return self.database.jobs("state IN ('queued', 'running')")
 
     def wait(self, identity: int, timeout_s: float) -> Job:
-        """Return the job when it has ended; raises `StudyError` if it has not within *timeout_s* seconds."""
+        """Return the job after its end, or raise `StudyError` after *timeout_s* seconds."""
         deadline = time.monotonic() + timeout_s
         while (job := self.job(identity)).state in ACTIVE:
             if time.monotonic() > deadline:
@@ -383,7 +385,7 @@ class JobStore:
                 self.database.update(job.id, "state = 'running' AND pid = 0", pid=pid)
 
     def _claim(self) -> tuple[Job, IO[bytes]] | None:
-        """Mark the oldest queued job as running, if a slot is free, and return it with its lock."""
+        """Mark the oldest queued job as running if a slot is free, and return the job with its lock."""
         with self.database.transaction() as connection:
             if len(select(connection, "state = 'running'")) >= self.slots:
                 return None
@@ -396,21 +398,22 @@ class JobStore:
         return None
 
     def lock(self, identity: int) -> IO[bytes] | None:
-        """Return the lock of a job's process, or ``None`` while that process is alive."""
+        """Return the lock of a job's process, or ``None`` while the process is alive."""
         return take_lock(self.folder / "alive" / str(identity))
 
     def _log_file(self, identity: int) -> Path:
         return self.folder / "logs" / f"{identity}.txt"
 
     def _notice(self, job: Job) -> None:
-        """Handle a running job whose process died, or has to be killed."""
+        """Handle a running job whose process died or must be killed."""
         lock = self.lock(job.id)
         if lock is None:
             if job.cancel_asked and time.time() - job.cancel_asked > _GRACE_S:
                 end_group(job.pid)
             return
         with lock, self.database.transaction() as connection:
-            # Nobody can start it while we have its lock; but it may have ended normally before.
+            # No other process can start the job while this process holds its lock. The job may have ended
+            # normally before.
             for current in select(connection, "id = ? AND state = 'running'", job.id):
                 self.study.discard_unfinished_run(current.experiment, current.pid)
                 update(connection, job.id, **self._after_death(current))

@@ -1,4 +1,4 @@
-"""The work of each kind of job, in its process."""
+"""The work of each kind of job, executed in the job's process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ..study import Study, check_item, import_item, step_names_of
 from ._job import ImportRequest, Job, SweepRequest, read_request
 
 Note = Callable[[Mapping[str, int]], bool]
-"""Takes the progress of the job as columns, and returns whether to continue."""
+"""Callback that records the progress of the job as columns, and returns whether to continue."""
 
 
 def _simulate(study: Study, job: Job, request: str, note: Note) -> str:
-    """Simulate an experiment and save it as a run of the study."""
+    """Simulate an experiment and save the result as a run of the study."""
     experiment = read_request(study, request)
     if experiment.content_hash != job.experiment:
         raise StudyError(f"The workload '{job.workload}' has changed since; submit the experiment again.")
@@ -38,14 +38,14 @@ def keep_run(study: Study, experiment: Experiment, result: Result, job: Job) -> 
     try:
         study.add_run(experiment, result, label=job.label, workload=job.workload)
     except StudyError:
-        # Another process may have simulated and saved it just now.
+        # Another process may have saved the same run in the meantime.
         if not study.has_run(experiment):
             raise
 
 
 def _sweep(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Run a sweep; points with results in its table are not simulated again."""
-    from ..sweep import run_sweep  # noqa: PLC0415 - it brings pandas, which other jobs start without
+    """Run a sweep, without the points that already have results in its table."""
+    from ..sweep import run_sweep  # noqa: PLC0415 - imports pandas, which other jobs do not need
 
     def progress(finished: int, points: int, _failed: int) -> None:
         _go_on(note, finished, points)
@@ -63,7 +63,7 @@ def findings_file(study: Study, request: ImportRequest) -> Path:
 
 
 def _check(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Check an item, and store the findings, and the marks of its steps."""
+    """Check an item, and store the findings and the annotations that mark its steps."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         findings = check_item(Path(asked.folder), asked.item, _progress(note), finished=finished)
@@ -75,7 +75,7 @@ def _check(study: Study, _job: Job, request: str, note: Note) -> str:
 
 
 def _import(study: Study, _job: Job, request: str, note: Note) -> str:
-    """Convert an item; it becomes a workload of the study, atomically."""
+    """Convert an item to a workload of the study, atomically."""
     asked = ImportRequest(**json.loads(request))
     with finished_ranks(study.import_target(asked.item)) as finished:
         made = import_item(
@@ -105,4 +105,4 @@ WORK: Mapping[str, Callable[[Study, Job, str, Note], str]] = {
     "check": _check,
     "import": _import,
 }
-"""Kind of a job -> its function, which returns the final message."""
+"""The function for each kind of job, which returns the final message."""

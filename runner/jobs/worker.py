@@ -18,7 +18,7 @@ _RUNNING = "state = 'running'"
 
 
 class Attempt:
-    """One process's attempt at the job *identity*, whose lock it holds."""
+    """One process's attempt at the job *identity*, for which the process holds the lock."""
 
     def __init__(self, store: JobStore, identity: int) -> None:
         self.store = store
@@ -26,7 +26,7 @@ class Attempt:
         self._reported = 0.0
 
     def run(self) -> None:
-        """Run the job and store its outcome; only after a crash is it still marked as running."""
+        """Run the job and store its outcome, so that only a crash leaves the job marked as running."""
         try:
             self.begin()
             self.end("done", self.work())
@@ -42,16 +42,16 @@ class Attempt:
             self.end("failed", text)
 
     def begin(self) -> None:
-        """Record this process as the job's."""
+        """Record the id of this process in the job."""
         self.store.database.update(self.id, _RUNNING, pid=os.getpid())
 
     def work(self) -> str:
-        """Run a job by its kind, and return the final message."""
+        """Run the job by its kind, and return the final message."""
         job = self.store.job(self.id)
         return WORK[job.kind](self.store.study, job, self.store.request(self.id), self.note)
 
     def note(self, figures: Mapping[str, int]) -> bool:
-        """Record the progress of the job, at a limited rate, and return whether to continue."""
+        """Record the progress of the job at a limited rate, and return whether to continue."""
         now = time.monotonic()
         if now - self._reported < _REPORT_S:
             return True
@@ -59,13 +59,13 @@ class Attempt:
         return self.store.database.update(self.id, f"{_RUNNING} AND cancel_asked = 0", **figures)
 
     def end(self, state: str, message: str) -> None:
-        """Store the outcome, and start the next waiting job."""
+        """Store the outcome of the job, and start the next queued job."""
         self.store.database.update(self.id, _RUNNING, state=state, message=message, ended=time.time())
         self.store.start_queued()
 
 
 def main(study: str, identity: int, slots: int) -> None:
-    """Run the job; this process inherited its lock."""
+    """Run the job *identity* of *study*, with the inherited lock of the job."""
     Attempt(JobStore(Study.open(study), slots), identity).run()
 
 

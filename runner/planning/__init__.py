@@ -1,4 +1,4 @@
-"""Search for the best plan to train a model on a cluster: estimate all possible plans, simulate the best."""
+"""Search for the best plan to train a model on a cluster: estimate all plans, and simulate the best."""
 
 from __future__ import annotations
 

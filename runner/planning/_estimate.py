@@ -16,7 +16,7 @@ from ._request import CHOICES, Request
 
 
 class Degrees(NamedTuple):
-    """The degrees of parallelism on the *cluster* with that number; *expert_tp* as in `Plan`."""
+    """The degrees of parallelism on the cluster with number *cluster*, with *expert_tp* as in `Plan`."""
 
     cluster: int
     tp: int
@@ -54,7 +54,7 @@ def possible_degrees(request: Request) -> tuple[list[Degrees], Counter[str]]:
 
 
 def _expert_splits(request: Request, tp: int, node_size: int) -> list[int]:
-    """Return how many ranks may share an expert: all of tensor parallelism (0), or within nodes one."""
+    """Return how many ranks may share an expert: all *tp* ranks (0), and one if *tp* fits in a node."""
     model = request.model
     if not model.experts:
         return [0]
@@ -87,10 +87,10 @@ def _refusal(request: Request, tp: int, pp: int, cp: int, dp: int) -> str:
 
 
 class PlanRow(NamedTuple):
-    """Plans that differ only in the micro-batch, with the sizes *micro_batches*, smallest first.
+    """Plans that differ only in the micro-batch size, with *micro_batches* in ascending order.
 
-    *plan* has the smallest size; *uneven* counts others that are impossible, as interleaving needs a
-    multiple of ``pp``.
+    *plan* has the smallest size. *uneven* counts impossible sizes, because interleaving needs a multiple of
+    ``pp`` micro-batches.
     """
 
     plan: Plan
@@ -100,7 +100,7 @@ class PlanRow(NamedTuple):
 
 
 def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
-    """Yield the plans of *degrees*."""
+    """Yield the possible plans of *degrees*."""
     cluster = request.clusters[degrees.cluster]
     share = request.global_batch // degrees.dp
     tokens = (request.sequence or request.model.sequence) // degrees.cp
@@ -132,13 +132,13 @@ def _recomputations(request: Request) -> tuple[str, ...]:
 
 
 def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:
-    """Yield the schedules for a number of stages, with the chunks per stage; zero-bubble only on request."""
+    """Yield the schedules for *pp* stages with the chunks per stage, with zero-bubble only on request."""
     layers = request.model.layers
     names = [("1f1b", 1)]
     if pp > 1:
         if "schedule" in request.only:
             names.append(("zero-bubble", 1))
-        counts = layers if layers % pp == 0 else layers + 2  # the embedding and the loss as layers
+        counts = layers if layers % pp == 0 else layers + 2  # counts the embedding and the loss as layers
         if counts % pp == 0:
             names += [("interleaved", chunks) for chunks in _divisors(counts // pp) if chunks > 1]
     for schedule, chunks in names:
@@ -147,7 +147,7 @@ def _schedules(request: Request, pp: int) -> Iterator[tuple[str, int]]:
 
 
 def _splits(ranks: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield every way to write *ranks* as a product of four numbers."""
+    """Yield every factorisation of *ranks* into four degrees of parallelism."""
     for tp in _divisors(ranks):
         for pp in _divisors(ranks // tp):
             for cp in _divisors(ranks // tp // pp):
@@ -171,14 +171,14 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class EstimateWork:
-    """Estimate all plans of some *degrees*; the answer has ``candidates`` and why others are ``refused``."""
+    """Estimate all plans of some *degrees*, and count the ``refused`` plans by reason."""
 
     number: int
     request: Request
     degrees: Degrees
 
     def answer(self, solver: Solver, progress: Progress | None) -> Answer:
-        """Return the candidates, as lists that JSON can hold, and the counts."""
+        """Return the candidates as lists for JSON, and the counts of refused plans by reason."""
         del solver, progress
         refused: Counter[str] = Counter()
         fitting: list[tuple[Plan, str, int]] = []
@@ -197,10 +197,10 @@ class EstimateWork:
         return {"state": "done", "candidates": candidates, "refused": dict(refused)}
 
     def _fitting(self, row: PlanRow) -> Iterator[tuple[Plan, int]]:
-        """Yield the plans of *row* that fit, with their memory; larger micro-batches need more.
+        """Yield the plans of *row* that fit in memory, with the memory of the fullest rank.
 
-        Plans that do not fit without recomputation recompute the fewest layers that make them fit, if
-        allowed.
+        Larger micro-batches need more memory. A plan that does not fit without recomputation recomputes the
+        fewest layers that make it fit, if recomputation is allowed.
         """
         request, model = self.request, self.request.model
         limit = request.memory_bytes(request.clusters[self.degrees.cluster])
@@ -216,7 +216,7 @@ class EstimateWork:
             yield plan, memory
 
     def _estimated(self, plans: Sequence[tuple[Plan, str, int]]) -> Iterator[Candidate]:
-        """Yield a candidate for each of *plans*; those of one software are computed at once."""
+        """Yield a candidate for each of *plans*, with plans of one software estimated together."""
         request, cluster = self.request, self.request.clusters[self.degrees.cluster]
         works = _Works(request, Links.of(cluster.network))
         parts: dict[str, list[tuple[Plan, str, int]]] = defaultdict(list)
@@ -241,8 +241,8 @@ class _Works:
         self._known: dict[tuple[Any, ...], tuple[StepWork, StepWork]] = {}
 
     def work(self, plan: Plan) -> StepWork:
-        """Return the amounts of *plan*."""
-        # Which layers a stage has depends on its parts only where layers differ.
+        """Return the amounts of work of *plan*."""
+        # The chunks affect the layers of a stage only if layers differ.
         alike = not self._request.model.experts and not plan.recomputation.layers
         chunks = 1 if alike else plan.chunks
         key = plan.zero, plan.recompute, chunks

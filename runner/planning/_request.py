@@ -1,4 +1,4 @@
-"""The request for a search: model, clusters, common settings; and the command that predicts one plan."""
+"""The request for a search (model, clusters, common settings), and the command that predicts a plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CHOICES = (
     "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",
 )  # fmt: skip
 """The fields of `Plan` that a search chooses, in the order of tables."""
-_USABLE = 0.95  # of the memory; libraries and fragments take the rest
+_USABLE = 0.95  # usable share of the memory, without libraries and fragmentation
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Chips on a network; *price* is per chip-hour."""
+    """Chips on a network, with a *price* per chip-hour."""
 
     chip: Chip
     network: NetworkConfig
@@ -32,7 +32,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper limits: bytes of a rank (None: 95 % of its memory), ns of a step, and its cost."""
+    """Upper limits: bytes of a rank (None: 95 % of its memory), ns of a step, and cost of a step."""
 
     memory_bytes: int | None = None
     step_ns: int | None = None
@@ -43,10 +43,10 @@ class Limits:
 class Request:
     """A search for the best plan to train *model* on one of *clusters*.
 
-    *only* restricts `CHOICES` to values; *habits* are ``sequence_parallel``, ``fused_attention``,
-    ``overlap`` and ``tensor_overlap`` where they differ from the software's defaults. A step has
-    *global_batch* sequences of *sequence* tokens (0: the model's). Raises `UsageError` for values that no
-    plan can have.
+    *only* restricts `CHOICES` to the given values. *habits* overrides the software's defaults of
+    ``sequence_parallel``, ``fused_attention``, ``overlap`` and ``tensor_overlap``. A step has *global_batch*
+    sequences of *sequence* tokens (0: the model's default). The constructor raises `UsageError` for values
+    that no plan can have.
     """
 
     model: Transformer
@@ -79,23 +79,23 @@ class Request:
                 cluster.chip.costs_of(self.software)
 
     def allows(self, key: str, value: Any) -> bool:
-        """Return whether a plan may have *value* for *key*."""
+        """Return whether a plan may have *value* for the choice *key*."""
         return key not in self.only or value in self.only[key]
 
     def memory_bytes(self, cluster: Cluster) -> int:
-        """Return the memory limit of a rank on *cluster*."""
+        """Return the memory limit of a rank on *cluster* in bytes."""
         limit = self.limits.memory_bytes
         if limit is None:
             return round(cluster.chip.memory_bytes * _USABLE)
         return min(limit, cluster.chip.memory_bytes)
 
     def cost(self, cluster: Cluster, step_ns: float) -> float:
-        """Return the price of a step on *cluster*, or, without prices, its chip-seconds."""
+        """Return the price of a step on *cluster*, or its chip-seconds if there are no prices."""
         seconds = cluster.network.num_ranks * step_ns / 1e9
         return seconds if cluster.price is None else seconds / 3600 * cluster.price
 
     def describe(self) -> dict[str, Any]:
-        """Return all inputs of the results, as JSON."""
+        """Return all inputs that affect the results, as JSON."""
         content = asdict(self)
         content["clusters"] = [
             {"chip": asdict(cluster.chip), "network": cluster.network.to_dict(), "price": cluster.price}
@@ -106,7 +106,7 @@ class Request:
 
     @property
     def content_hash(self) -> str:
-        """The hash of the request: 16 hexadecimal digits."""
+        """The hash of the request, as 16 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -121,9 +121,9 @@ def plan_command(
     network: str | None = None,
     chips: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the command that predicts the plan of a *row* of the table.
+    """Return the command that predicts the plan of a *row* of the result table.
 
-    *model*, *network* and *chips* (by name) are the arguments of the search, if they are not names.
+    *model*, *network* and *chips* (by name) are arguments of the search that replace plain names.
     """
     cluster = next(
         each

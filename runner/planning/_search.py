@@ -1,4 +1,4 @@
-"""Search all ways to train a model: estimate every plan, simulate those that may be best, in one table."""
+"""Search the plans to train a model: estimate every plan, and simulate the plans that may be best."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _ROWS = 10_000
 def search_table(
     request: Request, candidates: Sequence[Candidate], figures: np.ndarray, answers: Mapping[int, Answer]
 ) -> tuple[pd.DataFrame, list[int]]:
-    """Return a row for each of the best *candidates*, and their numbers in that order.
+    """Return a table of the best *candidates*, and their numbers in the order of rows.
 
-    Simulated plans come first, the fastest on top, then those only estimated: at most 10,000 of these, and
-    the front. To compare with simulated steps, estimates are scaled by the median ratio of these to their
-    estimates. Times are ns, memory bytes; ``cost`` is a price, or, without prices, chip-seconds. ``front``
-    marks the Pareto front of step, memory and cost; *figures* has the estimates.
+    Simulated plans come first, the fastest on top. At most 10,000 other plans follow, and the rest of the
+    Pareto front. For comparison with simulated steps, estimates are scaled by the median ratio of simulated
+    to estimated times. Times are in ns, memory in bytes. ``cost`` is a price, or chip-seconds without prices.
+    ``front`` marks the Pareto front of step, memory and cost. *figures* has the estimates.
     """
     done = [number for number, answer in answers.items() if answer["state"] == "done"]
     simulated = np.zeros(len(candidates), dtype=bool)
@@ -83,21 +83,23 @@ def _row(request: Request, candidate: Candidate, step_ns: int, simulated: bool) 
 
 
 SearchProgress = Callable[[str, int, int], None]
-"""Called with what is done now (``estimate`` or ``simulate``), how many are done, and how many there are."""
+"""Callback with the current phase (``estimate`` or ``simulate``), the number done, and the total number."""
 
 _START, _ESTIMATES = "start.json", "estimates.jsonl"
 
 
 @dataclass(frozen=True, eq=False)
 class Plans:
-    """The result of a search.
+    """The result of a search for plans.
 
-    *table* has the best of the *possible* plans, which fit, best first (see `search_table`). *combinations*
-    counts the possible degrees; *refused_degrees* and *refused* count the impossible degrees and plans by
-    reason. The first *simulated* rows were simulated, *reused* of them in an earlier search; *error* is the
-    largest error of their estimates. *is_certain*: no estimate with such an error could make another plan
-    the best. *settings* has the arguments of `predict` for each simulated row; *name* is that of the sweep
-    in the study, ``""`` without one.
+    * *table* has the best of the *possible* plans that fit, best first (see `search_table`).
+    * *combinations* counts the possible degrees. *refused_degrees* and *refused* count the impossible degrees
+      and plans by reason.
+    * The first *simulated* rows were simulated, *reused* of them in an earlier search.
+    * *error* is the largest error of the estimates of simulated rows.
+    * *is_certain* states that no estimate with this error could make another plan the best.
+    * *settings* has the arguments of `predict` for each simulated row.
+    * *name* is the name of the sweep in the study, or ``""`` without a study.
     """
 
     request: Request
@@ -115,14 +117,14 @@ class Plans:
 
     @property
     def certainty(self) -> str:
-        """A sentence on whether a plan that was not simulated could be the best one."""
+        """A sentence on whether a plan that was not simulated could be the best plan."""
         if self.is_certain:
             return "an error like that makes no other plan the best"
         return "with an error like that, a plan that was not simulated could be the best: simulate more"
 
     @property
     def assumptions(self) -> list[str]:
-        """Assumptions common to all plans, one sentence each."""
+        """The assumptions common to all plans, one sentence each."""
         request = self.request
         tokens = request.sequence or request.model.sequence
         notes = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
@@ -146,11 +148,11 @@ def search_plans(
     most: int = 16,
     progress: SearchProgress = lambda *_: None,
 ) -> Plans:
-    """Estimate every plan of *request*, and simulate from *top* to *most* of those that may be the best.
+    """Estimate every plan of *request*, and simulate from *top* to *most* of the plans that may be the best.
 
-    In a *study*, the simulated plans become a sweep called *name* (by default after the request), which can
-    be resumed. *workers* and *cluster* are those of `run_sweep`. Raises `UsageError` if no plan is possible
-    or none fits, `BackendError` if none could be simulated.
+    In a *study*, the simulated plans become a resumable sweep called *name* (by default named after the
+    request). *workers* and *cluster* are the options of `run_sweep`. The function raises `UsageError` if no
+    plan is possible or fits, and `BackendError` if no plan could be simulated.
     """
     degrees, refused_degrees = possible_degrees(request)
     if not degrees:
@@ -227,7 +229,7 @@ def _long(request: Request, candidates: list[Candidate]) -> np.ndarray:
 
 
 def _begin(folder: Path, request: Request) -> None:
-    """Write the request to the folder, or raise `StudyError` if it holds another search."""
+    """Write the request to the folder, or raise `StudyError` if the folder has another search."""
     file = folder / _START
     described = request.describe()
     if file.is_file() and json.loads(file.read_text(encoding="utf-8")) != described:
@@ -239,7 +241,7 @@ def _begin(folder: Path, request: Request) -> None:
 
 
 class _Runner:
-    """Executes work and caches the results in *folder*."""
+    """Executes estimates and simulations, and caches the results in *folder*."""
 
     def __init__(
         self,
@@ -304,7 +306,7 @@ class _Runner:
         return ""
 
     def simulate(self, chooser: Chooser, table: PointTable | None) -> tuple[dict[int, Answer], int]:
-        """Simulate the choices of *chooser*, except those in *table*."""
+        """Simulate the choices of *chooser* that *table* lacks, and return all answers by number."""
         answers: dict[int, Answer] = {}
         reused = 0
 

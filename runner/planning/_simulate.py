@@ -1,4 +1,4 @@
-"""Choose the candidates to simulate, and simulate many micro-batches from fewer rounds."""
+"""Choose the candidates to simulate, and extrapolate steps of many micro-batches from shorter steps."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ..sweep import Answer, Solver, measure
 from ._estimate import Candidate
 from ._request import CHOICES, Request
 
-_LONG = 8192  # passes of a micro-batch over a layer from which a step is too long to simulate whole
-_SHARDED = 2  # the least ZeRO stage that shards gradients
-_ROUND = 8  # micro-batches that a round has at least
+_LONG = 8192  # passes of a micro-batch over a layer, above which a step is too long for a full simulation
+_SHARDED = 2  # the lowest ZeRO stage that shards gradients
+_ROUND = 8  # the minimum number of micro-batches of a round
 
 
 def is_long(model: Transformer, micro_batches: int, long: int = _LONG) -> bool:
-    """Return whether a step has more than *long* passes of *micro_batches* over layers."""
+    """Return whether a step has more than *long* passes of micro-batches over layers."""
     return micro_batches * model.layers > long
 
 
 def simulated_step(setting: Setting, progress: Progress | None = None, *, long: int = _LONG) -> Answer:
     """Return the figures of a step, with the ``id`` of its run if it was simulated in full.
 
-    A step that `is_long` is extrapolated from three shorter ones, one round of micro-batches apart, if the
-    second round adds exactly as much time as the first. The step is the longest of several paths that each
-    grow linearly with the rounds, so the extrapolation is a lower bound. Sums over collectives, whose ends
-    are rounded, are exact to 1 ns a round.
+    A step that `is_long` is extrapolated from three shorter steps, one round of micro-batches apart. The
+    second round must add exactly as much time as the first. The step is the longest of several paths that
+    each grow linearly with the rounds, so the extrapolation is a lower bound. Sums over collectives, which
+    end at rounded times, are exact to 1 ns per round.
     """
     plan = setting.plan
-    # Collectives of sharded gradients and weights overlap the passes, and may take long to settle.
+    # Collectives of sharded gradients and weights overlap the passes, and may take many rounds to settle.
     if plan.zero < _SHARDED and is_long(setting.model, plan.micro_batches, long):
         for first, size in _rounds(plan.micro_batches, plan.pp):
             answers = [_answer(setting, first + number * size, progress) for number in range(3)]
@@ -49,7 +49,7 @@ def simulated_step(setting: Setting, progress: Progress | None = None, *, long: 
 
 
 def _rounds(micro_batches: int, stages: int) -> Iterator[tuple[int, int]]:
-    """Yield micro-batches of the first step and of a round, such that whole rounds complete the step."""
+    """Yield the micro-batches of the first step and of a round, for which whole rounds complete the step."""
     size = -(-_ROUND // stages) * stages
     first = size + micro_batches % size
     while first + 3 * size < micro_batches:
@@ -69,7 +69,7 @@ def _answer(setting: Setting, micro_batches: int, progress: Progress | None) -> 
     return {**measure(result), "id": experiment.content_hash}
 
 
-_PART = 4096  # rows of the front compared at a time
+_PART = 4096  # number of rows of the front that are compared at once
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,9 @@ def _beaten(figures: np.ndarray, best: np.ndarray) -> np.ndarray:
 class Chooser:
     """Chooses the next of *candidates* (best first) to simulate.
 
-    The order is: the *top* of the estimate; the estimated front, except *long* steps; then others that
-    could be the best if their estimate had the largest error seen so far; at most *most* in all. *figures*
-    are estimated time, memory and cost; *known* has simulated times by number.
+    The *top* estimates are chosen first. The estimated Pareto front follows, except *long* steps. Other
+    candidates follow if they would be the best with the largest error so far. At most *most* candidates are
+    chosen. *figures* are estimated time, memory and cost. *known* has simulated times in ns by number.
     """
 
     candidates: Sequence[Candidate]
@@ -152,14 +152,14 @@ class Chooser:
                 yield number
 
     def may_win(self, number: int) -> bool:
-        """Return whether a candidate that was not simulated may be the best one."""
+        """Return whether a candidate that was not simulated may be the best candidate."""
         if not self.known:
             return True
         return self.candidates[number].estimate_ns * (1 - self.error) < min(self.known.values())
 
     @property
     def error(self) -> float:
-        """The largest error of the estimate, relative to the estimate."""
+        """The largest error of the estimates, relative to the estimate."""
         return max(
             (abs(step / self.candidates[number].estimate_ns - 1) for number, step in self.known.items()),
             default=0.0,

@@ -1,4 +1,4 @@
-"""The distribution of a predicted step, from replays in which kernels and ranks vary."""
+"""Simulate the distribution of a predicted step time, with kernel and rank times that vary."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .models import AXIS_LANES, LANES, Plan
 
 Floats = npt.NDArray[np.float64]
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_SHARDED = 2  # the least ZeRO stage whose collectives overlap the passes
-_LEAST = 1e-300  # of a random number, whose root of a high degree must not be 0
+_SHARDED = 2  # the lowest ZeRO stage whose collectives overlap the passes
+_LEAST = 1e-300  # lower bound of a random number, so that a root of high degree stays above 0
 
 
 @dataclass(frozen=True)
 class Variation:
-    """Standard deviations relative to the mean: of the times of a *kernel*, and between *ranks*.
+    """Relative standard deviations of the times of *kernels*, and of the speeds of *ranks*.
 
-    Both are log-normal. The factor of a rank is constant over a step; kernels vary independently of each
-    other. *replays* steps are simulated, with random numbers from *seed*. Raises `UsageError` for values
-    out of range.
+    Both variations are log-normal. The factor of a rank is constant over a step, and kernels vary
+    independently of each other. *replays* steps are simulated with random numbers from *seed*. The
+    constructor raises `UsageError` for values out of range.
     """
 
     kernels: float = 0.0
@@ -50,17 +50,17 @@ class Variation:
 
 @dataclass(frozen=True)
 class StepDistribution:
-    """The times of a step in replays with a *variation*, in ns, in the order of the replays."""
+    """The step times of replays with a *variation*, in ns, in the order of the replays."""
 
     variation: Variation
     steps_ns: tuple[int, ...]
 
     def quantile_ns(self, share: float) -> int:
-        """Return the step time that this share of the replays does not exceed."""
+        """Return the step time in ns that the given share of the replays does not exceed."""
         return round(float(np.quantile(self.steps_ns, share)))
 
     def to_json(self) -> dict[str, Any]:
-        """Return quantiles and mean in ns, and the parameters of the replays."""
+        """Return quantiles and mean of the step time in ns, and the parameters of the replays."""
         return {
             **asdict(self.variation),
             "mean_ns": round(sum(self.steps_ns) / len(self.steps_ns)),
@@ -73,10 +73,11 @@ def step_distribution(
 ) -> StepDistribution:
     """Simulate *experiment*, a step of *plan*, repeatedly with varied times of kernels and ranks.
 
-    A rank that represents others is as slow as the slowest of them, and its kernels between two collectives
-    are as slow as those of the slowest participant. Waiting that a ring hides is not subtracted. With a
-    graph for every rank, each has its own times; raises `UsageError` if weights are then sharded, because
-    the order of their collectives would depend on the times.
+    A rank that represents other ranks is as slow as the slowest represented rank. Between two collectives,
+    kernels of a representing rank are as slow as those of the slowest participant. Waiting time that a ring
+    hides is not subtracted. If every rank has a graph, the times of each graph are drawn separately. With a
+    graph for every rank, sharded weights raise `UsageError`, because the order of their collectives would
+    depend on the times.
     """
     workload = experiment.workload.model
     if workload.representative_of_rank is None and plan.zero >= _SHARDED and plan.world > 1:
@@ -95,7 +96,7 @@ def step_distribution(
 
 
 class _Drawn:
-    """Draws the times of the kernels of a *workload*."""
+    """Draws random times for the kernels of a *workload*."""
 
     def __init__(self, workload: Workload, plan: Plan, variation: Variation) -> None:
         self._workload, self._variation = workload, variation
@@ -109,7 +110,7 @@ class _Drawn:
         self._parts = [_Segments.of(graph, meeting, variation.kernels) for graph in workload.graphs]
 
     def workload(self, random: np.random.Generator) -> Workload:
-        """Return the workload with other times."""
+        """Return a copy of the workload with newly drawn kernel times."""
         graphs = tuple(
             self._graph(graph, part, random)
             for graph, part in zip(self._workload.graphs, self._parts, strict=True)
@@ -126,9 +127,9 @@ class _Drawn:
 
 
 def _meeting(plan: Plan) -> Mapping[int, int]:
-    """Return for each lane the number of members of the collectives that computation waits for.
+    """Return, by lane, the number of members of the collectives that computation waits for.
 
-    Reductions of gradients once per step are left out, as kernels average out over a step.
+    Reductions of gradients once per step are left out, because variations of kernels average out over a step.
     """
     data = plan.tp * plan.degree(*plan.data_axes)
     return {
@@ -144,9 +145,10 @@ def _meeting(plan: Plan) -> Mapping[int, int]:
 
 @dataclass(frozen=True)
 class _Segments:
-    """The *kernels* of a graph (rows), and the segment of each, between two collectives.
+    """The *kernels* of a graph (rows), and the segment between two collectives that each kernel belongs to.
 
-    Each segment has its relative *variation*, and the number of ranks *meeting* at its end.
+    *variation* has the relative standard deviation of each segment, and *meeting* has the number of ranks
+    that synchronise at the end of the segment.
     """
 
     kernels: npt.NDArray[np.int64]
@@ -156,7 +158,7 @@ class _Segments:
 
     @classmethod
     def of(cls, graph: Graph, meeting: Mapping[int, int], kernels: float) -> _Segments:
-        """Return the segments of *graph*; *variation* is that of single kernels."""
+        """Return the segments of *graph*, for *kernels* as the relative standard deviation of one kernel."""
         columns = {name: np.asarray(graph.node_columns[name]) for name in ("type", "stream", "duration_ns")}
         lanes, collective = columns["stream"], columns["type"] == NodeType.COMM_COLL
         ranks = np.ones(len(lanes), dtype=np.int64)
@@ -167,7 +169,7 @@ class _Segments:
         computes = np.array([text == "compute" for text in kinds.texts], dtype=bool)[kinds.numbers]
         rows = np.flatnonzero(computes & (lanes == LANES["compute"]))
         ends = np.flatnonzero(ranks > 1)
-        # Kernels that no meeting follows, or where ranks never meet, are segments of their own.
+        # A kernel without a later synchronising collective forms a segment alone.
         behind = np.searchsorted(ends, rows)
         alone = behind == len(ends)
         key = np.where(alone, len(lanes) + np.arange(len(rows)), behind)
@@ -181,7 +183,7 @@ class _Segments:
 
 
 def _factors(variation: Floats, members: npt.NDArray[np.int64], random: np.random.Generator) -> Floats:
-    """Return log-normal factors of mean 1, each the maximum over *members* draws."""
+    """Return log-normal factors of mean 1, each the maximum over the given number of *members*."""
     highest = np.maximum(random.random(len(variation)), _LEAST) ** (1 / members)
     inverse = NormalDist().inv_cdf
     drawn = np.array([inverse(min(each, 1 - 1e-16)) for each in highest.tolist()])

@@ -1,4 +1,4 @@
-"""The memory use of a rank over the step, from its schedule and the times of its passes."""
+"""The memory use of a rank over the step, computed from its schedule and the times of its passes."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .models import (
     turn_spans,
 )
 
-_POINTS = 400  # that a curve has at most when it is written
+_POINTS = 400  # the maximum number of points of a curve in JSON
 
 
 @dataclass(frozen=True)
 class MemoryCurve:
-    """The memory of a rank of *stage*: bytes at *times_ns*, linear between them.
+    """The memory of a rank of *stage* in bytes at *times_ns*, linear between these times.
 
     *weights*, *gradients*, *optimizer* and *buffers* are constant. *activations* grow with each forward pass,
-    and are released by its backward pass. *workspace* holds the logits, or gathered layers of sharded weights
+    and its backward pass releases them. *workspace* holds the logits, or gathered layers of sharded weights
     and recomputed activations.
     """
 
@@ -48,17 +48,17 @@ class MemoryCurve:
 
     @property
     def total(self) -> tuple[int, ...]:
-        """The total bytes at each of the times."""
+        """The total memory in bytes at each of the times."""
         fixed = self.weights + self.gradients + self.optimizer + self.buffers
         return tuple(fixed + kept + work for kept, work in zip(self.activations, self.workspace, strict=True))
 
     @property
     def peak(self) -> int:
-        """The peak of the total."""
+        """The peak of the total memory in bytes."""
         return max(self.total)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the curve as JSON; long curves are reduced to the highest point of each part."""
+        """Return the curve as JSON, with long curves reduced to the highest point of each interval."""
         chosen = self._highest()
         return {
             "stage": self.stage,
@@ -84,7 +84,7 @@ class MemoryCurve:
 def memory_curves(
     model: Transformer, plan: Plan, prices: Prices, links: Links, *, workload: Workload, result: Result
 ) -> tuple[MemoryCurve, ...]:
-    """Return the curve of a rank of each pipeline stage in *result*, the simulated *workload* of *plan*."""
+    """Return the memory curve of one rank of each pipeline stage, from the simulated *workload* of *plan*."""
     nodes = result.nodes.sort_values(["rank", "node_id"])
     rank_of = nodes["rank"].to_numpy()
     starts, ends = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
@@ -102,14 +102,14 @@ def memory_curves(
 
 @dataclass(frozen=True)
 class _Times:
-    """The start and end times of a rank's nodes, and which of them compute."""
+    """The start and end times of a rank's nodes, and a mask of the nodes that compute."""
 
     starts: np.ndarray
     ends: np.ndarray
     computes: np.ndarray
 
     def of(self, span: Span) -> tuple[int, int]:
-        """Return the start and end of the computation of *span*."""
+        """Return the start and end of the computation of *span* in ns."""
         part = slice(span.first, span.first + span.length)
         computes = self.computes[part]
         return int(self.starts[part][computes].min()), int(self.ends[part][computes].max())

@@ -1,4 +1,4 @@
-"""Predict a training step: generate it, simulate it, and estimate the prediction's interval."""
+"""Predict a training step: generate its graphs, simulate them, and estimate an uncertainty interval."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from .models import (
     training_step,
 )
 
-# Logarithms of measured over predicted within which nine of ten rows stay: with a part of a plan at costs
-# fitted on rows without it, with a kind of layer at such costs, and of a chip at the costs of another one.
+# Bounds on the absolute logarithm of measured over predicted time that nine of ten rows keep: for a feature
+# that the fitted rows lack, for a kind of layer that they lack, and for a chip with the costs of another
+# chip.
 _UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
 _LAYERS = {"experts", "convolutions"}
 _USUAL_UTILISATION = 0.4
@@ -44,9 +45,9 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Prediction:
-    """The predicted step, with all its inputs. Times are ns, sizes bytes.
+    """The predicted step with all its inputs, times in ns and sizes in bytes.
 
-    *distribution* has the times of the step in replays with a variation, if requested.
+    If a variation is requested, *distribution* has the step times of the replays.
     """
 
     setting: Setting
@@ -57,58 +58,61 @@ class Prediction:
 
     @property
     def step_ns(self) -> int:
-        """The simulated step."""
+        """The simulated step time in ns."""
         return self.result.makespan_ns
 
     @property
     def range_ns(self) -> tuple[int, int]:
-        """The 90 % interval of the step."""
+        """The bounds of the 90 % interval of the step time, in ns."""
         low, high = uncertainty(self.setting)
         return round(self.step_ns * low), round(self.step_ns * high)
 
     @property
     def tokens(self) -> int:
-        """The tokens of a step."""
+        """The number of tokens of a step."""
         plan = self.setting.plan
         return plan.global_batch * (plan.sequence or self.setting.model.sequence)
 
     @property
     def tokens_per_s(self) -> float:
-        """Tokens per second of all ranks together."""
+        """The tokens per second of all ranks together."""
         return self.tokens / self.step_ns * 1e9
 
     @property
     def utilisation(self) -> float:
-        """The share of the peak for the operations that the model requires.
+        """The share of the step that the model's required operations take at peak speed.
 
-        Frozen weights need no gradients of their own.
+        The gradients of frozen weights are not counted as required operations.
         """
         return needed_ns(self.setting, trained=not self.setting.plan.frozen) / self.step_ns
 
     @property
     def constant_utilisation_ns(self) -> int:
-        """The step time if every job reached the same share of the peak."""
+        """The step time in ns, if every job used the same share of the peak."""
         share = self.setting.costs.fit.utilisation or _USUAL_UTILISATION
         return round(needed_ns(self.setting) / share)
 
     @property
     def memory_bytes(self) -> int:
-        """The memory of the fullest rank."""
+        """The memory of the fullest rank, in bytes."""
         return max(memory.total for memory in self.memory)
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest rank fits into its memory."""
+        """Whether the fullest rank fits into the chip's memory."""
         return self.memory_bytes <= self.setting.chip.memory_bytes
 
     @cached_property
     def remedies(self) -> list[Remedy]:
-        """Changes that make it fit, the cheapest first; empty if it fits, or if no two changes suffice."""
+        """The changes that make the plan fit, cheapest first.
+
+        The list is empty if the plan fits, or if no two changes suffice.
+        """
         return [] if self.fits else remedies(self.setting)
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions, and the deviations from the requested simulation."""
+        """The assumptions of the prediction, and the deviations from the requested simulation."""
         assumptions = [
             *self.result.provenance.get("warnings", []),
             *self.result.provenance.get("assumptions", []),
@@ -117,7 +121,7 @@ class Prediction:
 
     @cached_property
     def bound_by(self) -> str:
-        """The largest part of the critical path, as text."""
+        """The largest parts of the critical path, as text."""
         return what_bounds(self.result, self.workload)
 
     @cached_property
@@ -130,7 +134,7 @@ class Prediction:
         )  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Return the prediction as JSON: step and interval, speed, memory, bound, and assumptions."""
+        """Return the prediction as JSON: step time, interval, speed, memory, bottleneck and assumptions."""
         low, high = self.range_ns
         return {
             "step_ns": self.step_ns,
@@ -148,12 +152,12 @@ class Prediction:
 
     @property
     def workload(self) -> Workload:
-        """The graphs that were simulated."""
+        """The simulated workload."""
         return self.experiment.workload.model
 
 
 def what_bounds(result: Result, workload: Workload) -> str:
-    """Return the largest part of the critical path of *result*, as text."""
+    """Return the largest parts of the critical path of *result*, as text."""
     path = critical_path(result, workload)
     kinds, operators = path.breakdown("kind"), path.breakdown("operator")
     total = result.makespan_ns
@@ -173,11 +177,11 @@ def predict(
     variation: Variation | None = None,
     progress: Progress | None = None,
 ) -> Prediction:
-    """Generate and simulate the step of *setting*, one rank of each kind, or *every_rank*.
+    """Generate and simulate the step of *setting*, with one rank of each kind or with *every_rank*.
 
-    With a *variation* of kernels and ranks, the step is simulated again in replays. Raises `UsageError` for
-    an impossible setting, and the errors of the *backend*: all but ``analytical-unaware`` need every rank.
-    On a network with message costs, every rank is always simulated.
+    With a *variation* of kernels and ranks, the step is simulated again in replays. An impossible setting
+    raises `UsageError`. The function also raises the errors of the *backend*. All backends but
+    ``analytical-unaware`` need every rank. On a network with message costs, every rank is always simulated.
     """
     setting.check()
     experiment = experiment_of(setting, backend=backend, every_rank=every_rank)
@@ -191,7 +195,7 @@ def predict(
 
 
 def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experiment:
-    """Return the simulation of *setting*: its graphs, on the network as collectives reach it."""
+    """Return the experiment of *setting*, on a network with the bandwidths that collectives reach."""
     plan, costs = setting.plan, setting.costs
     if not about_backend(backend).folds and not every_rank:
         raise UsageError(
@@ -209,9 +213,9 @@ def experiment_of(setting: Setting, *, backend: str, every_rank: bool) -> Experi
 
 
 def needed_ns(setting: Setting, *, trained: bool = True) -> float:
-    """Return the time of the operations of a step at the peak of all ranks together.
+    """Return the time in ns of a step's operations if all ranks computed at peak speed.
 
-    Unless weights are *trained*, the operations for their gradients are excluded.
+    The operations for gradients of weights are excluded unless the weights are *trained*.
     """
     plan, model = setting.plan, setting.model
     sequence = plan.sequence or model.sequence
@@ -220,7 +224,7 @@ def needed_ns(setting: Setting, *, trained: bool = True) -> float:
 
 
 def parts_of(setting: Setting) -> list[str]:
-    """Return the optional features of the job of *setting*, as text."""
+    """Return the names of the optional features of the job of *setting*."""
     plan, model = setting.plan, setting.model
     parts = {
         "experts": model.experts > 0,
@@ -278,11 +282,11 @@ def _experts_leave_node(setting: Setting) -> bool:
 
 
 def uncertainty(setting: Setting) -> tuple[float, float]:
-    """Return the factors of the 90 % interval of the step time.
+    """Return the factors on the step time that bound its 90 % interval.
 
-    The errors of families left out of the fit, and the additions for few families, another chip, and each
-    feature without a measured step, count as independent. Layers smaller than measured ones add more, the
-    smaller they are.
+    The interval combines independent errors. The first error is that of families left out of the fit. Further
+    errors are added for few families, for another chip, and for each feature without a measured step. Layers
+    smaller than measured layers widen the interval further, by the logarithm of the ratio of sizes.
     """
     fit = setting.costs.fit
     beyond = unmeasured(setting)
@@ -296,7 +300,7 @@ def uncertainty(setting: Setting) -> tuple[float, float]:
 
 
 def _reached(setting: Setting) -> str:
-    """Return the share of the bandwidth that collectives reach, as text."""
+    """Return a sentence on the share of the bandwidth that collectives reach."""
     if setting.network.efficiency is not None:
         return "Collectives lose only the share given by the network's efficiency"
     costs = setting.costs
@@ -318,7 +322,7 @@ def _attended(setting: Setting) -> list[str]:
 
 
 def assumptions(setting: Setting) -> list[str]:
-    """Return the assumptions, a sentence each."""
+    """Return the assumptions of the prediction, one sentence each."""
     plan, fit = setting.plan, setting.costs.fit
     measured = f"fitted on {fit.rows} measured steps ({fit.data})" if fit.rows else fit.data
     assumptions = [

@@ -12,15 +12,15 @@ from ..config import NetworkConfig, SystemConfig
 from .models import DENSE_KERNELS, PRODUCTS, USUAL_HEAD, Exchange, Operator, Phase, Spread, phases
 
 _MESH = "FullyConnected"
-_AT_ONCE = 64  # collectives of different groups share a link, and none waits for another
+_AT_ONCE = 64  # collectives of different groups share a link without waiting for each other
 
 
 @dataclass(frozen=True)
 class Links:
-    """The links of a rank: ``within`` its node (dimension 0), and ``across`` nodes (the slowest other).
+    """The links of a rank: ``within`` its node (dimension 0), and ``across`` nodes (the slowest dimension).
 
-    Bandwidths are bytes per ns, latencies ns. With *meshed_within* or *meshed_across*, a rank has a
-    separate link to each other rank, and all carry data at the same time.
+    Bandwidths are in bytes per ns, latencies in ns. With *meshed_within* or *meshed_across*, a rank has a
+    separate link to each other rank, and all these links carry data at the same time.
     """
 
     node_size: int
@@ -46,23 +46,23 @@ class Links:
         )
 
     def figures(self, level: str) -> tuple[float, float]:
-        """Return bandwidth and latency on *level*."""
+        """Return the bandwidth in bytes per ns and the latency in ns on *level*."""
         if level == "within":
             return self.within_bytes_per_ns, self.within_latency_ns
         return self.across_bytes_per_ns, self.across_latency_ns
 
     def transfer_ns(self, step: Phase, where: Spread) -> tuple[float, float]:
-        """Return the time of a phase in a ring, or in one step on a mesh: for its bytes and for its hops."""
+        """Return the ns of a phase in a ring, or in one step on a mesh: for its bytes and for its hops."""
         members = where.inside if step.level == "within" else where.nodes
         if members < 2:
             return 0.0, 0.0
         speed, latency = self.figures(step.level)
         if self.meshed_within if step.level == "within" else self.meshed_across:
-            # To and from all others at once.
+            # A rank on a mesh sends to and receives from all other ranks at once.
             rounds = 2 if step.kind is CollectiveType.ALL_REDUCE else 1
             part = step.size_bytes / (1 if step.kind is CollectiveType.ALL_GATHER else members)
             return rounds * part / speed, rounds * latency
-        if step.kind is CollectiveType.ALL_TO_ALL:  # one message after the other
+        if step.kind is CollectiveType.ALL_TO_ALL:  # a rank sends one message after another
             return (members - 1) * step.size_bytes / members / speed, (members - 1) * latency
         steps = (members - 1) * (2 if step.kind is CollectiveType.ALL_REDUCE else 1)
         part = step.size_bytes if step.kind is CollectiveType.ALL_GATHER else step.size_bytes / members
@@ -70,10 +70,10 @@ class Links:
 
 
 def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
-    """Return *network* with the bandwidths that collectives reach on it according to *costs*.
+    """Return *network* with the bandwidths that collectives reach according to *costs*.
 
-    Explicit links have the smaller share, as it is unknown whether they leave a node. A packet-level
-    network is unchanged, because it models the losses of bandwidth.
+    Explicit links get the smaller share, because the network does not state which of them leave a node. A
+    packet-level network is unchanged, because it models the losses of bandwidth.
     """
     smaller = min(costs.within_node.share, costs.across_nodes.share)
     links = tuple(link._replace(bandwidth=link.bandwidth * smaller) for link in network.links)
@@ -83,23 +83,23 @@ def reached_network(network: NetworkConfig, costs: Costs) -> NetworkConfig:
 
 
 def costs_on(network: NetworkConfig, costs: Costs) -> Costs:
-    """Return *costs* on *network*; the chip's shares do not apply with an own `efficiency`."""
+    """Return *costs* on *network*, without the chip's link costs if the network has an `efficiency`."""
     if network.efficiency is None:
         return costs
     return replace(costs, within_node=LinkCosts(), across_nodes=LinkCosts())
 
 
 def needs_every_rank(network: NetworkConfig) -> bool:
-    """Return whether all ranks must be simulated on *network*, as messages and collectives have costs."""
+    """Return whether *network* has message or collective costs, for which all ranks must be simulated."""
     part = network.efficiency
     return part is not None and replace(part, wire=1.0) != type(part)()
 
 
 def predicted_system(topology: Sequence[str]) -> SystemConfig:
-    """Return the communication library on dimensions of *topology*.
+    """Return the configuration of the communication library for the dimensions of *topology*.
 
-    It uses rings, and direct exchange on a mesh; each collective is one chunk, without a delay beyond the
-    costs.
+    The library uses rings, and direct exchange on a mesh. Each collective is one chunk, without a delay
+    beyond the fitted costs.
     """
     ways = tuple("direct" if each == _MESH else "ring" for each in topology)
     return SystemConfig(
@@ -112,26 +112,27 @@ def predicted_system(topology: Sequence[str]) -> SystemConfig:
         all_reduce_implementation=ways,
         all_gather_implementation=ways,
         reduce_scatter_implementation=ways,
-        # One message at a time from each rank to each other: as fast as its link, not as all of them.
+        # Each rank sends one message at a time, at the speed of one link instead of all links together.
         all_to_all_implementation=tuple("direct" if each == _MESH else "oneDirect1" for each in topology),
         name="predicted",
     )
 
 
 FLASH_BACKWARD = 0.75
-"""How fast the backward pass of fused attention computes, relative to its forward pass.
+"""The speed of fused attention's backward pass, relative to its forward pass.
 
-FlashAttention-2 has 0.8 to 0.85 on A100 and H100, kernels in Triton less.
+FlashAttention-2 reaches 0.8 to 0.85 on A100 and H100, and kernels in Triton reach less.
 """
-_EXPONENTIALS_PER_S = 4e12  # NVIDIA's chips since Volta: 16 a clock and multiprocessor
-# The share of bandwidths that copies and Adam on the host reach: STREAM's triad has 330 to 350 of 409.6 GB/s
-# on two EPYC Milan, and 650 to 780 of 921.6 GB/s on two Genoa (Microsoft's figures of HBv3 and HBv4).
+_EXPONENTIALS_PER_S = 4e12  # NVIDIA's chips since Volta: 16 per clock cycle and multiprocessor
+# The share of the bandwidth that copies and Adam on the host reach. STREAM's triad reaches 330 to 350 of
+# 409.6 GB/s on two EPYC Milan, and 650 to 780 of 921.6 GB/s on two Genoa (Microsoft's figures of HBv3 and
+# HBv4).
 _REACHED = 0.8
 
 
 @dataclass(frozen=True)
 class ChipPrices:
-    """The prices of *costs* on *chip* in a *precision*, with *links*."""
+    """The operator prices (times in ns) of *costs* on *chip* in a *precision*, with *links*."""
 
     chip: Chip
     costs: Costs
@@ -140,16 +141,16 @@ class ChipPrices:
 
     @property
     def host_ns(self) -> float:
-        """The host's time to start a pass over a layer."""
+        """The host's time in ns to start a pass over a layer."""
         return self.costs.host_ns
 
     @property
     def step_ns(self) -> float:
-        """The fixed overhead of a step."""
+        """The fixed overhead of a step in ns."""
         return self.costs.step_ns
 
     def operator_ns(self, operator: Operator) -> float:
-        """Return the time of *operator*."""
+        """Return the time of *operator* in ns."""
         costs, kind = self.costs, operator.kind
         memory = self.chip.memory_bytes_per_s / 1e9
         if kind == "overhead":
@@ -171,11 +172,11 @@ class ChipPrices:
         return work / FLASH_BACKWARD if operator.name.endswith("gradient") else work
 
     def start_ns(self, where: Spread) -> float:
-        """Return the time of a collective with this placement in addition to its transfer."""
+        """Return the start-up time in ns that a collective with this placement adds to its transfer."""
         return (self.costs.within_node if where.nodes == 1 else self.costs.across_nodes).latency_ns
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return the factor by which a concurrent collective slows computation."""
+        """Return the time in ns that a concurrent collective adds to computation."""
         total = 0.0
         for step in phases(exchange.kind, exchange.size_bytes, where, exchange.routing):
             share = (self.costs.within_node if step.level == "within" else self.costs.across_nodes).share
@@ -185,12 +186,13 @@ class ChipPrices:
 
 
 def flash_prices(chip: Chip, costs: Costs, precision: str) -> tuple[float, float]:
-    """Return the ns of an operation of fused attention, and of the softmax of a score.
+    """Return the ns per operation of fused attention, and the ns per score of its softmax.
 
-    The share of the peak by *costs* is that of heads of the usual size. Smaller ones are slower where
-    exponentials are as scarce as operations, as the root of the sum of squares of both times: heads of 64
-    have 0.62 of the speed on B200, 0.80 on H100 and 0.97 on A100. Kernels measured alone have 0.60 to 0.69
-    on B200, B300, GB200 and GB300, and 0.76 to 0.82 on H100 (ai-dynamo/aiconfigurator 095f58a).
+    The share of the peak in *costs* holds for heads of the usual size. Smaller heads are slower on chips
+    whose throughput of exponentials limits attention. The time of attention is the root of the sum of squares
+    of the times for operations and for exponentials. Heads of 64 reach 0.62 of the speed on B200, 0.80 on
+    H100 and 0.97 on A100. Separately measured kernels reach 0.60 to 0.69 on B200, B300, GB200 and GB300, and
+    0.76 to 0.82 on H100 (ai-dynamo/aiconfigurator 095f58a).
     """
     scarce = chip.peak(chip.precision) / (4 * USUAL_HEAD * _EXPONENTIALS_PER_S)
     softmax = 2 * math.hypot(0.5, scarce) / math.hypot(1, scarce) - 1
@@ -199,7 +201,7 @@ def flash_prices(chip: Chip, costs: Costs, precision: str) -> tuple[float, float
 
 
 def host_prices(chip: Chip) -> tuple[float, float]:
-    """Return the ns a byte of copies between *chip* and its host, and of Adam on the host; 0 without one."""
+    """Return the ns per byte of copies between *chip* and its host, and of Adam on the host (0: no host)."""
     if chip.host is None:
         return 0.0, 0.0
     memory = chip.host.memory_bytes_per_s

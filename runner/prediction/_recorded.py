@@ -1,4 +1,4 @@
-"""Predict the step of a script that was recorded without devices; store a prediction with its run."""
+"""Predict the step of a script that was recorded without devices, and store a prediction with its run."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from ._predict import OTHER_CHIP, Prediction, what_bounds
 from ._prices import ChipPrices, Links, costs_on, predicted_system, reached_network
 from .models import USUAL_HEAD, Operator
 
-_ASSUMED = (0.65, 1.5)  # of costs that were fitted on nothing
-_WIDER = 1.5  # no measured row was recorded from its script
+_ASSUMED = (0.65, 1.5)  # interval factors of costs without a fit
+_WIDER = 1.5  # factor on the interval, because no measured row was recorded from a script
 _USUAL_UTILISATION = 0.4
 _ATTENTION = ("scaled_dot_product", "flash_attention", "efficient_attention")
-_LEAST_SHARE = 0.1  # of the operations in FP32, from which TF32 is worth a hint
+_LEAST_SHARE = 0.1  # least share of operations in FP32 for which a hint at TF32 is worthwhile
 
 
 @dataclass(frozen=True)
 class RecordedPrediction:
-    """The predicted step of a script, with its inputs. Times are ns, sizes bytes.
+    """The predicted step of a script with its inputs, times in ns and sizes in bytes.
 
-    *work* has the operations of an average rank by precision, those of matmuls, convolutions and attention.
+    *work* has an average rank's operations of matmuls, convolutions and attention, by precision.
     """
 
     chip: Chip
@@ -51,12 +51,12 @@ class RecordedPrediction:
 
     @property
     def step_ns(self) -> int:
-        """The simulated step."""
+        """The simulated step time in ns."""
         return self.result.makespan_ns
 
     @property
     def range_ns(self) -> tuple[int, int]:
-        """The 90 % interval of the step."""
+        """The bounds of the 90 % interval of the step time, in ns."""
         fit = self.chip.costs_of(self.software).fit
         low, high = (fit.low, fit.high) if fit.low and fit.high else _ASSUMED
         wider = math.exp(math.hypot(math.log(_WIDER), 0.0 if fit.rows else OTHER_CHIP))
@@ -64,45 +64,45 @@ class RecordedPrediction:
 
     @property
     def memory_bytes(self) -> int:
-        """The largest peak of tensor bytes of a recorded rank."""
+        """The largest peak of tensor bytes among the recorded ranks."""
         return max(map(int, self.workload.metadata["memory_bytes"].values()))
 
     @property
     def fits(self) -> bool:
-        """Whether they fit into the chip's memory."""
+        """Whether the tensors of the fullest rank fit into the chip's memory."""
         return self.memory_bytes <= self.chip.memory_bytes
 
     @property
     def precision(self) -> str:
-        """The precisions of matmuls, those with the most operations first."""
+        """The precisions of matmuls, in descending order of operations."""
         return " and ".join(self.work) or self.chip.precision
 
     @property
     def utilisation(self) -> float:
-        """The share of the peaks for the matmuls of all ranks, including recomputed ones."""
+        """The share of the step that the matmuls of all ranks would take at peak speed."""
         return self._at_peak_ns() / self.step_ns
 
     @property
     def constant_utilisation_ns(self) -> int:
-        """The step time if every job reached the same share of the peak."""
+        """The step time in ns, if every job used the same share of the peak."""
         share = self.chip.costs_of(self.software).fit.utilisation or _USUAL_UTILISATION
         return round(self._at_peak_ns() / share)
 
     @property
     def bound_by(self) -> str:
-        """The largest part of the critical path, as text."""
+        """The largest parts of the critical path, as text."""
         return what_bounds(self.result, self.workload)
 
     @property
     def assumptions(self) -> list[str]:
-        """The assumptions, and the deviations from the requested simulation."""
+        """The assumptions of the prediction, and the deviations from the requested simulation."""
         provenance = self.result.provenance
         notes = [*provenance.get("warnings", []), *provenance.get("assumptions", [])]
         costs = f"costs of operators are those of '{self.software}' on {self.chip.title}, by class"
         return [str(line) for line in dict.fromkeys([*notes, *self._precisions(), costs])]
 
     def _precisions(self) -> list[str]:
-        """Return a sentence on the precisions of matmuls, and on the speed of TF32 if the script lacks it."""
+        """Return sentences on the precisions of matmuls, with a hint if the script disables TF32."""
         total, peaks = sum(self.work.values()), self.chip.peak_flops
         shares = [
             f"{share_text(work / total)} {name} ({peaks[name] / 1e12:,.0f} TFLOPS)"
@@ -119,7 +119,7 @@ class RecordedPrediction:
         return notes
 
     def to_json(self) -> dict[str, Any]:
-        """Return the prediction as JSON; a script's tokens per step are unknown."""
+        """Return the prediction as JSON, without tokens per second, which are unknown for a script."""
         low, high = self.range_ns
         return {
             "step_ns": self.step_ns,
@@ -148,8 +148,8 @@ def predict_recorded(
 ) -> RecordedPrediction:
     """Simulate *workload*, recorded from a script, with the costs of *chip* on *network*.
 
-    The operands of a matmul decide its precision, unless all have the same *precision*. Raises `UsageError`
-    if the network has another number of ranks, and the errors of the *backend*.
+    The operands of a matmul determine its precision, unless a *precision* is given for all matmuls. A network
+    with another number of ranks raises `UsageError`. The function also raises the errors of the *backend*.
     """
     if workload.num_ranks != network.num_ranks:
         raise UsageError(
@@ -169,7 +169,7 @@ def predict_recorded(
 
 
 def _precisions_on(chip: Chip, chosen: str | None) -> dict[str, str]:
-    """Return the precision on *chip*, or the *chosen* one, of each recorded precision (``""``: unknown)."""
+    """Return the precision on *chip* for each recorded precision (``""``: unknown), or the *chosen* one."""
     peaks = chip.peak_flops
     half = next((name for name in (chip.precision, "bf16", "fp16") if name in {"bf16", "fp16"}), "")
     half = half if half in peaks else chip.precision
@@ -189,12 +189,12 @@ def _precisions_on(chip: Chip, chosen: str | None) -> dict[str, str]:
 
 
 def _recorded_precision(name: str) -> str:
-    """Return the precision at the end of the *name* of a matmul, ``""`` in older recordings."""
+    """Return the precision at the end of a matmul's *name*, or ``""`` in older recordings."""
     return name.partition(" ")[2]
 
 
 def _work(workload: Workload, precisions: Mapping[str, str]) -> dict[str, float]:
-    """Return the operations of matmuls of an average rank by precision, the most first."""
+    """Return an average rank's operations of matmuls by precision, in descending order."""
     work: Counter[str] = Counter()
     programs = np.bincount(workload.program_of_rank, minlength=len(workload.graphs))
     for graph, ranks in zip(workload.graphs, programs.tolist(), strict=True):
@@ -209,7 +209,7 @@ def _work(workload: Workload, precisions: Mapping[str, str]) -> dict[str, float]
 
 
 def _priced(graph: Graph, precisions: Mapping[str, str], prices: Mapping[str, ChipPrices]) -> Graph:
-    """Return *graph* with the time of each computation."""
+    """Return *graph* with the time of each compute node."""
     nodes = graph.node_columns
     kinds = [(_kind_of(text), " gradient" * ("backward" in text)) for text in nodes["operator"].texts]
     named = [precisions.get(_recorded_precision(text), precisions[""]) for text in nodes["name"].texts]
@@ -224,7 +224,7 @@ def _priced(graph: Graph, precisions: Mapping[str, str], prices: Mapping[str, Ch
         kind, pass_of = kinds[operator]
         key = kind, pass_of, named[name], work, moved
         if key not in prices_ns:
-            # The heads of the script are unknown.
+            # The size of the script's attention heads is unknown.
             scores = work / (4 * USUAL_HEAD) if kind == "flash" else 0.0
             item = Operator(kind + pass_of, kind, work, moved, scores=scores)
             time = prices[named[name]].operator_ns(item) if work > 1 or moved > 1 else 0
@@ -240,14 +240,14 @@ def _kind_of(operator: str) -> str:
 
 
 def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
-    """Return the result of *prediction* with the prediction itself in its provenance, for a run of a study.
+    """Return the result of *prediction*, with the prediction itself in the provenance, for a run of a study.
 
-    Its key ``prediction`` holds the output of `to_json`, the chip's title and its ``chip_memory_bytes``;
-    ``memory_over_time`` has the curves of a prediction from model sizes.
+    The provenance key ``prediction`` holds the output of `to_json`, the chip's title and its
+    ``chip_memory_bytes``. The key ``memory_over_time`` has the curves of a prediction from model sizes.
     """
     chip = prediction.setting.chip if isinstance(prediction, Prediction) else prediction.chip
     document = {**prediction.to_json(), "chip": chip.title, "chip_memory_bytes": chip.memory_bytes}
-    del document["assumptions"]  # the provenance has them already
+    del document["assumptions"]  # the provenance already has the assumptions
     provenance = {**prediction.result.provenance, "prediction": document}
     if isinstance(prediction, Prediction):
         provenance["memory_over_time"] = [curve.to_json() for curve in prediction.memory_over_time]
@@ -255,7 +255,7 @@ def kept_result(prediction: Prediction | RecordedPrediction) -> Result:
 
 
 def keep_prediction(prediction: Prediction, study: Study, label: str = "") -> str:
-    """Add the workload of *prediction* and its run, called *label*, to *study*; return the run's id."""
+    """Add the workload and the run of *prediction* to *study* under *label*, and return the run's id."""
     plan, model = prediction.setting.plan, prediction.setting.model
     degrees = f"-tp{plan.tp}-pp{plan.pp}-dp{plan.dp}"
     name = safe_name(model.name, "model")[: NAME_LENGTH - len(degrees)] + degrees

@@ -19,7 +19,7 @@ _LEAST = "as few layers as it takes"
 
 @dataclass(frozen=True)
 class Remedy:
-    """Options that make a plan fit, with the memory of the fullest rank and the increase of the step time."""
+    """Options that make a plan fit, the memory of the fullest rank, and the factor on the step time."""
 
     options: str
     memory_bytes: int
@@ -27,7 +27,7 @@ class Remedy:
 
 
 def estimated_ns(setting: Setting) -> float:
-    """Return the estimated step of *setting*, from the closed form instead of a simulation."""
+    """Return the step time of *setting* in ns, estimated by the closed form instead of a simulation."""
     costs, plan = setting.costs, setting.plan
     work = work_of(setting.model, plan, Links.of(setting.network))
     price = coefficients(setting.chip, costs, plan.precision)
@@ -35,7 +35,7 @@ def estimated_ns(setting: Setting) -> float:
 
 
 def remedies(setting: Setting) -> list[Remedy]:
-    """Return the changes that make *setting* fit, cheapest first: single ones, or pairs if none suffices."""
+    """Return the cheapest changes that make *setting* fit: single changes, or pairs if none suffices."""
     changes = list(_changes(setting.plan, offloads=setting.chip.host is not None))
     for count in (1, 2):
         result: list[Remedy] = []
@@ -49,7 +49,7 @@ def remedies(setting: Setting) -> list[Remedy]:
 
 
 def _changes(plan: Plan, *, offloads: bool) -> Iterator[dict[str, Any]]:
-    """Yield changes of *plan* that save memory, as fields by name; CPU offload if *offloads*."""
+    """Yield changes of *plan* that save memory, as fields by name, with CPU offload if *offloads*."""
     mode, layers, _ = plan.recomputation
     place = RECOMPUTATIONS.index(plan.recompute) if plan.recompute in RECOMPUTATIONS else 1
     for recompute in RECOMPUTATIONS[place + 1 :]:

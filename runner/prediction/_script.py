@@ -28,10 +28,10 @@ _FUSIBLE = "aten::"
 
 
 def fused_bytes(recording: Recording) -> dict[int, int]:
-    """Return the bytes that each operator moves by its index, for operators that would be fused with others.
+    """Return the bytes that each fusible operator moves, by the operator's index.
 
-    Consecutive operators in a compiled module, without a product, convolution or attention in between,
-    become one kernel. It reads each external input once, and writes each output that is used elsewhere.
+    Consecutive operators in a compiled module become one kernel, if no product, convolution or attention lies
+    between them. The kernel reads each external input once, and writes each output that is used elsewhere.
     """
     entries = recording.entries
     last_use = _last_uses(entries)
@@ -54,7 +54,7 @@ def fused_bytes(recording: Recording) -> dict[int, int]:
 
 
 def _groups(recording: Recording) -> Iterator[list[int]]:
-    """Yield the indices of the operators of each kernel."""
+    """Yield the indices of the operators of each fused kernel."""
     regions = [_region(name, set(recording.compiled)) for name in recording.modules]
     group: list[int] = []
     previous: object = None
@@ -71,14 +71,14 @@ def _groups(recording: Recording) -> Iterator[list[int]]:
 
 
 def _region(module: str, compiled: set[str]) -> str:
-    """Return the outermost compiled module around *module*, ``""`` for none."""
+    """Return the outermost compiled module around *module*, or ``""`` if no module is compiled."""
     parts = module.split(".")
     names = (".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return next((name for name in names if name in compiled), "")
 
 
 def _last_uses(entries: Sequence[RecordedEntry]) -> dict[int, int]:
-    """Return the index of the last use of each storage."""
+    """Return the index of the last operator that uses each storage."""
     last_uses: dict[int, int] = {}
     for place, entry in enumerate(entries):
         for one in (*tensors(entry.inputs), *tensors(entry.outputs)):
@@ -97,12 +97,12 @@ _FUSED = (
 
 
 def script_workload(recordings: Sequence[Recording], mesh: Mapping[str, int] | None = None) -> Workload:
-    """Return the workload of all ranks of a job from the *recordings* of some of them.
+    """Return the workload of all ranks of a job from the *recordings* of some ranks.
 
-    Compute nodes have operations and bytes but no time, which depends on a chip. Streams and their waits
-    are those of the framework. *mesh* has the expected sizes of mesh dimensions by name. Raises
-    `UsageError` for a mesh that the script did not create, `TraceError` if the recorded ranks cannot
-    represent the others.
+    Compute nodes have operations and bytes but no time, because time depends on a chip. Streams and their
+    waits are copied from the framework. *mesh* has the expected sizes of mesh dimensions by name. A mesh that
+    the script did not create raises `UsageError`. Recorded ranks that cannot represent the other ranks raise
+    `TraceError`.
     """
     world = recordings[0].world
     _check_mesh(recordings, mesh or {}, world)
@@ -153,7 +153,7 @@ def _mesh_text(mesh: Mapping[str, int]) -> str:
 
 
 def _role(recording: Recording) -> Role:
-    """Return the program of the recorded rank, with the ranks of the groups it uses."""
+    """Return the program of the recorded rank, with the members of the groups it uses."""
     everyone = tuple(range(recording.world))
     groups: list[tuple[int, ...]] = []
     builder = GraphBuilder()
@@ -179,10 +179,11 @@ def _why(from_comm: bool, to_comm: bool) -> EdgeKind:
 
 
 def _precision(recording: Recording, entry: RecordedEntry) -> str:
-    """Return the precision of a matmul, a convolution or attention; ``""`` for other operators.
+    """Return the precision of a matmul, a convolution or attention, or ``""`` for other operators.
 
-    The size of its operands' elements decides it. FP16 and BF16, which chips compute at one speed, are
-    ``half``. Operands in FP32 are computed in TF32 if the script allows it for operators of their class.
+    The element size of the operands determines the precision. FP16 and BF16 are both ``half``, because chips
+    compute them at one speed. Operands in FP32 are computed in TF32 if the script allows TF32 for operators
+    of their class.
     """
     if not counts_whole(entry.name):
         return ""
@@ -202,7 +203,7 @@ _PRECISIONS = {1: "low", 2: "half", 4: "fp32", 8: "fp64"}
 def _node(
     recording: Recording, entry: RecordedEntry, groups: list[tuple[int, ...]], everyone: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Return the columns of *entry*; a group it uses is added to *groups*, counted from 1 on."""
+    """Return the columns of *entry*, and append a new communication group to *groups*, counted from 1."""
     record = HostOp(
         entry.name,
         entry.inputs,
@@ -248,13 +249,13 @@ _SMALLER = "Predict a job of at most 64 ranks, with --all-ranks."
 
 @dataclass(frozen=True)
 class Role:
-    """The program of a recorded rank: *graph*, whose column ``group`` counts *groups* from 1."""
+    """The program of a recorded rank: a *graph* with a column ``group`` that counts *groups* from 1."""
 
     graph: Graph
     groups: tuple[tuple[int, ...], ...]
 
     def same_as(self, other: Role) -> bool:
-        """Return whether both have the same communication, in the same order, with the same ranks."""
+        """Return whether both programs have the same communication in the same order with the same ranks."""
         return self._traffic() == other._traffic()
 
     def _traffic(self) -> list[tuple[object, ...]]:
@@ -266,11 +267,11 @@ class Role:
         return [*zip(*columns, members, strict=True)]
 
     def has_peers(self) -> bool:
-        """Return whether it sends or receives messages."""
+        """Return whether the program sends or receives messages."""
         return bool(np.isin(self.graph.node_columns["type"], MESSAGES).any())
 
     def peer_groups(self) -> set[tuple[int, ...]]:
-        """Return the ranks of the groups in which it exchanges messages; () is all ranks."""
+        """Return the members of the groups in which the rank exchanges messages, with () for all ranks."""
         nodes = self.graph.node_columns
         used = np.unique(nodes["group"][np.isin(nodes["type"], MESSAGES)]).tolist()
         return {self.groups[group - 1] if group else () for group in used}
@@ -279,10 +280,10 @@ class Role:
 def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world: int) -> Workload:
     """Return the workload of *world* ranks, each with the program of one of the recorded *roles* (by rank).
 
-    Every rank with which rank 0 exchanges messages (the stages of a pipeline) must be recorded. A rank at
-    the same position of another such group has the same program, in the corresponding groups. *made_groups*
-    are all groups of the script in order of creation. Raises `TraceError` if the recorded ranks cannot
-    represent the others, or one of them has a different program.
+    Every rank with which rank 0 exchanges messages (the stages of a pipeline) must be recorded. A rank at the
+    same position of another group of stages has the same program, in the corresponding groups. *made_groups*
+    are all groups of the script in order of creation. The function raises `TraceError` if the recorded ranks
+    cannot represent the other ranks, or if a recorded rank's program differs from its representation.
     """
     missing = sorted(set(range(world)) - set(roles))
     stages = _stages(roles, world) if missing else ()
@@ -304,7 +305,7 @@ def cast(roles: Mapping[int, Role], made_groups: Sequence[Sequence[int]], world:
 
 
 def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
-    """Return the ranks that must be recorded: rank 0, and those with which it exchanges messages."""
+    """Return the ranks that must be recorded: rank 0, and all ranks with which it exchanges messages."""
     groups = roles[0].peer_groups()
     if not groups:
         if any(role.has_peers() for role in roles.values()):
@@ -329,7 +330,7 @@ def _stages(roles: Mapping[int, Role], world: int) -> tuple[int, ...]:
 
 
 class _Replicas:
-    """Maps groups of one rank to corresponding groups of another, which were created together."""
+    """Maps groups of one rank to the groups of another rank that were created together with them."""
 
     def __init__(self, made_groups: Sequence[Sequence[int]], world: int) -> None:
         self._made = made_groups
@@ -337,7 +338,7 @@ class _Replicas:
         self._of_rank: dict[tuple[int, ...], dict[int, tuple[int, ...]]] = {}
 
     def lines(self, stages: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Return the groups that correspond to *stages*; together they contain all ranks."""
+        """Return the groups that correspond to *stages* and together contain all ranks."""
         if len(stages) == 1:
             return [(rank,) for rank in range(self.world)]
         if len(stages) == self.world:
@@ -345,7 +346,7 @@ class _Replicas:
         return groups_like(stages, self._made, self.world, _PLACE)
 
     def group_of(self, rank: int, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the group with *rank* that was created together with that of *ranks*."""
+        """Return the group of *rank* that was created together with the group *ranks*."""
         if ranks not in self._of_rank:
             alike = groups_like(ranks, self._made, self.world, _PLACE)
             self._of_rank[ranks] = {member: group for group in alike for member in group}
@@ -353,7 +354,7 @@ class _Replicas:
 
 
 def _moved(role: Role, stages: tuple[int, ...], line: tuple[int, ...], at: int, replicas: _Replicas) -> Role:
-    """Return the program of the rank at position *at* of *line*: *role*, at the same position of *stages*."""
+    """Return *role*, recorded at position *at* of *stages*, as the program of the rank there in *line*."""
     rank = line[at]
     if line == stages:
         return role

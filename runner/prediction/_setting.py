@@ -1,4 +1,4 @@
-"""The subject of a prediction: a model, its plan, a chip, a network and a software stack."""
+"""The input of a prediction: a model, its plan, a chip, a network and a software stack."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ._prices import ChipPrices, Links, costs_on
 from .models import Plan, Transformer
 
 OPTIONS = ("deduplicate", "expert_overlap", "cuda_graphs", "offload_optimizer")
-_ALIKE = 1.5  # times a bandwidth within which its measured shares are taken to hold
-_KERNELS = 0.1  # of a convolution with what is pointwise behind it, relative to a transformer's layer
+_ALIKE = 1.5  # factor on a bandwidth within which its measured shares are assumed to hold
+_KERNELS = 0.1  # kernels of a convolution and its pointwise operators, relative to a transformer's layer
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The subject of a prediction: *model* with *plan* on a *network* of *chip* with *software*."""
+    """The input of a prediction: *model* with *plan* on a *network* of *chip* with *software*."""
 
     model: Transformer
     plan: Plan
@@ -29,7 +29,7 @@ class Setting:
 
     @property
     def costs(self) -> Costs:
-        """The costs of operators; a convolution starts fewer kernels than a layer of a transformer."""
+        """The costs of operators, with fewer kernel launches per layer for convolutional networks."""
         result = costs_on(self.network, self.chip.costs_of(self.software))
         if self.plan.cuda_graphs:
             result = replace(result, host_ns=0.0)
@@ -39,12 +39,12 @@ class Setting:
 
     @property
     def prices(self) -> ChipPrices:
-        """The prices of operators and collectives."""
+        """The prices (times in ns) of operators and collectives."""
         links = Links.of(self.network)
         return ChipPrices(self.chip, self.costs, self.plan.precision, links)
 
     def check(self) -> None:
-        """Raise `UsageError` for a plan that the model or the network does not allow."""
+        """Raise `UsageError` for a plan that the model, the chip or the network does not allow."""
         self.plan.check(self.model)
         self.chip.peak(self.plan.precision)
         if self.plan.needs_host and self.chip.host is None:
@@ -62,17 +62,17 @@ class Setting:
 
 
 def software_of(chip: Chip, plan: Plan) -> str:
-    """Return the software whose costs on *chip* fit *plan* best."""
+    """Return the software stack of *chip* with the costs that fit *plan* best."""
     wanted = ("fsdp", "megatron") if plan.zero >= 2 else ("megatron", "fsdp")
     return next((name for name in (*wanted, "default") if name in chip.costs), next(iter(chip.costs)))
 
 
 def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
-    """Return *plan* with the defaults of the software of *costs* for everything that *chosen* lacks.
+    """Return *plan* with the software's default for every option that *chosen* lacks.
 
-    Keys are ``sequence_parallel``, ``fused_attention``, ``overlap``, ``tensor_overlap`` and
-    ``gradient_bytes``, and those of `OPTIONS`, which are off by default. Habits of tensor parallelism are
-    kept without it, for plans with more of it.
+    The keys of *chosen* are ``sequence_parallel``, ``fused_attention``, ``overlap``, ``tensor_overlap``,
+    ``gradient_bytes``, and `OPTIONS`, which are off by default. Defaults for tensor parallelism are kept for
+    plans without it, because derived plans may have a higher degree.
     """
 
     def habit(name: str) -> bool:
@@ -93,9 +93,9 @@ def with_habits(plan: Plan, costs: Costs, chosen: Mapping[str, Any]) -> Plan:
 
 
 def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
-    """Return the preset of the usual nodes of *chip*, with that number of *ranks*.
+    """Return the preset of the usual nodes of *chip*, with the given number of *ranks*.
 
-    Raises `UsageError` for a chip without one, and if *ranks* do not fill whole nodes.
+    The function raises `UsageError` for a chip without a preset, and if *ranks* do not fill whole nodes.
     """
     if not chip.network:
         raise UsageError(
@@ -114,9 +114,10 @@ def usual_network(chip: Chip, ranks: int) -> NetworkConfig:
 
 
 def unusual_links(fit: Fit, network: NetworkConfig) -> str:
-    """Return how the bandwidths of *network* differ from those of the measured steps of *fit*, ``""`` if not.
+    """Return the differences of bandwidths between *network* and the measured steps, ``""`` for none.
 
-    Shares of bandwidths were fitted on these; a network with an `efficiency` has shares of its own.
+    The shares of bandwidths in *fit* were fitted on the measured steps. A network with an `efficiency` has
+    shares from its file, so the result is ``""``.
     """
     if network.efficiency is not None:
         return ""

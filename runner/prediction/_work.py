@@ -1,4 +1,4 @@
-"""The amounts of work in a step, which costs turn into a time: a closed form of the simulation."""
+"""The amounts of work in a step, and the closed form of the step time that costs give for the work."""
 
 from __future__ import annotations
 
@@ -42,19 +42,24 @@ _ROWS = ("stages", "products", "tensor", "overlapped", "offloaded", "data", "end
 _DATA_LANES = range(40, 44)
 _TENSOR_LANES = (20, 21, LANES["store"], LANES["load"])
 _EXPERT_LANES = (22, 23)
-_ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # along which ranks exchange activations
+_ACTIVATION_AXES = ("tp", "cp", "ep", "etp")  # the axes along which ranks exchange activations
 _OVERLAPPED_LANES = (*_TENSOR_LANES, *_EXPERT_LANES, *_DATA_LANES)
 
 
 @dataclass(frozen=True)
 class StepWork:
-    """The amounts of a step, in the order of `AMOUNTS`.
+    """The amounts of work in a step, in the order of `AMOUNTS`.
 
-    *stages* has those of a micro-batch on each pipeline stage, *products* those of its products that run
-    during collectives of activations, *tensor* those collectives (with copies), *overlapped* those of experts
-    and of sharded weights during its computation, *offloaded* those of the forward pass of layers whose
-    activations the host keeps, *data* those of collectives once a step, *end* the rest of a step; *message*
-    is one message between stages. Of *data*, the share *hidden* runs during the passes of a micro-batch.
+    * *stages* has the amounts of a micro-batch on each pipeline stage.
+    * *products* has the amounts of the micro-batch's products that run during collectives of activations.
+    * *tensor* has the amounts of the collectives of activations, with copies.
+    * *overlapped* has the amounts of collectives of experts and sharded weights during the computation.
+    * *offloaded* has the amounts of the forward pass of layers with activations on the host.
+    * *data* has the amounts of collectives that run once per step.
+    * *end* has the amounts of the rest of a step.
+    * *message* has the amounts of one message between stages.
+
+    If *hidden*, the collectives of *data* run during the passes of a micro-batch.
     """
 
     micro_batches: int
@@ -72,7 +77,7 @@ class StepWork:
 
 
 class _UnitPrices:
-    """Prices at which every node exists."""
+    """Unit prices, at which every node is present in the graph."""
 
     host_ns = step_ns = 1.0
 
@@ -87,7 +92,7 @@ class _UnitPrices:
 
 
 def work_of(model: Transformer, plan: Plan, links: Links) -> StepWork:
-    """Return the amounts of a step of *model* by *plan*; raises `UsageError` for an impossible one."""
+    """Return the amounts of work in a step of *model*, or raise `UsageError` for an impossible *plan*."""
     plan.check(model)
     rows = _stage_works(model, plan, links)
     parts = {name: np.stack([row[place] for row in rows]) for place, name in enumerate(_ROWS)}
@@ -114,7 +119,7 @@ def _message_bytes(model: Transformer, plan: Plan) -> float:
 
 
 def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
-    """Return the work of each stage, those in the middle with the same kinds of layers counted once."""
+    """Return the work of each stage, computed once for middle stages with the same kinds of layers."""
     if model.convolutions:
         line = _line(model, plan, links, 0, _spreads(plan, links, 0))
         return [_joined(line, _exchanges(model, plan, links, 0)) + _alone(model, plan, links, 0)]
@@ -136,9 +141,9 @@ def _stage_works(model: Transformer, plan: Plan, links: Links) -> list[Floats]:
 
 
 class _Passes(NamedTuple):
-    """Passes of micro-batches of *size* sequences by *plan*, which has one sequence and no recomputation.
+    """The passes of micro-batches of *size* sequences, with *plan* for one sequence without recomputation.
 
-    *mode* and *saved* are those of recomputed layers.
+    *mode* and *saved* describe the recomputed layers.
     """
 
     plan: Plan
@@ -148,12 +153,12 @@ class _Passes(NamedTuple):
 
 
 Counts = tuple[tuple[tuple[bool, bool], int], ...]
-"""How many layers have experts or not, and are computed again or not."""
+"""The number of layers by whether they have experts and whether they are recomputed."""
 
 
 @lru_cache(1 << 12)
 def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> Counts:
-    """Return the layers of *stage* by kind; the first *recomputed* of each part are recomputed (0: all)."""
+    """Count the layers of *stage* by kind, with the first *recomputed* of each chunk recomputed (0: all)."""
     plan = Plan(pp=pp, chunks=chunks)
     counts = Counter(
         (model.is_expert_layer(layer), not recomputed or place < recomputed)
@@ -164,10 +169,10 @@ def _layer_counts(model: Transformer, pp: int, chunks: int, recomputed: int, sta
 
 
 def _stage_work(model: Transformer, passes: _Passes, links: Links, place: int, counts: Counts) -> Floats:
-    """Return a row of amounts for each of `_ROWS`.
+    """Return the work of a pipeline stage, as a row of amounts for each of `_ROWS`.
 
-    Layers of a kind are equal, so the work of the stage at *place* is that of one layer, plus that of a
-    layer times the *counts* of each kind.
+    Layers of one kind are equal. The work of the stage at *place* is the work of a stage with one layer, plus
+    the work of each further layer by the *counts* of its kind.
     """
     base = counts[0][0]
     total = _sample(model, passes, links, place, base, 1)
@@ -180,14 +185,14 @@ def _stage_work(model: Transformer, passes: _Passes, links: Links, place: int, c
 
 
 @lru_cache(1 << 14)
-def _sample(  # noqa: PLR0917 - all of the key
+def _sample(  # noqa: PLR0917 - all arguments form the cache key
     model: Transformer, passes: _Passes, links: Links, stage: int, kind: tuple[bool, bool], layers: int
 ) -> Floats:
-    """Return the work of a *stage* with *layers* layers of a kind, a row for each of `_ROWS`.
+    """Return the work of a *stage* with *layers* layers of one kind, as a row for each of `_ROWS`.
 
-    The work of a micro-batch is proportional to its sequences. Plans share samples: sharding over data
-    parallelism does not change the computation of a rank, and micro-batches and recomputation do not change
-    the collectives of data parallelism.
+    The work of a micro-batch is linear in its sequences. Plans share cached samples. Sharding over data
+    parallelism does not change the computation of a rank. Micro-batches and recomputation do not change the
+    collectives of data parallelism.
     """
     plan, (is_expert, is_recomputed) = passes.plan, kind
     stages = min(plan.pp, 3)
@@ -221,7 +226,7 @@ def _joined(line: Floats, exchanges: Floats) -> Floats:
 
 @lru_cache(1 << 8)
 def _of_layers(model: Transformer, layers: int, is_expert: bool) -> Transformer:
-    """Return *model* with *layers* layers, all of one kind."""
+    """Return *model* with *layers* layers, all with experts or all without experts."""
     return replace(model, layers=layers, dense_layers=0 if is_expert else layers, expert_every=1)
 
 
@@ -233,18 +238,18 @@ def _spreads(plan: Plan, links: Links, stage: int) -> tuple[tuple[tuple[str, ...
 
 @dataclass(frozen=True)
 class _PlacedStage(Stage):
-    """A stage with groups placed in nodes as in *spreads*, regardless of its plan."""
+    """A pipeline stage with groups placed in nodes as in *spreads*, regardless of its plan."""
 
     spreads: tuple[tuple[tuple[str, ...], Spread], ...]
 
     def where(self, axes: tuple[str, ...]) -> Spread:
-        """Return the placement in nodes of a group along *axes*; as of one rank, which exchanges nothing."""
+        """Return the placement in nodes of a group along *axes*, or that of one rank for other axes."""
         return dict(self.spreads).get(axes, Spread(1, 1))
 
 
 @lru_cache(1 << 15)
 def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tuple[Any, ...]) -> Floats:
-    """Return the work of the passes of a *stage* of one chunk: of `_ROWS`, all without data parallelism."""
+    """Return the work of the passes of a *stage* with one chunk, without data parallelism."""
     place = _PlacedStage(plan, _UnitPrices(), links.node_size, stage, spreads)
     passes = Passes(model, place)
     forward = passes.forward(0).nodes
@@ -257,20 +262,20 @@ def _line(model: Transformer, plan: Plan, links: Links, stage: int, spreads: tup
 
 
 class _Exchanges(Passes):
-    """Passes with one operator per layer, of which only the communication counts."""
+    """Passes with one dummy operator per layer, of which only the communication counts."""
 
     def layer(self, layer: int, *, backward: bool = False) -> list[Item]:
-        """Return an operator."""
+        """Return the dummy operator of a layer."""
         return [Operator("layer", "overhead", 1, 0, f"layers.{layer}")]
 
     def output(self, *, backward: bool = False) -> list[Item]:
-        """Return an operator."""
+        """Return the dummy operator of the output."""
         return [Operator("output", "overhead", 1, 0)]
 
 
 @lru_cache(1 << 15)
 def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return the collectives of data parallelism in the passes of a *stage*, per step, and at its end."""
+    """Return the work of data parallelism's collectives of a *stage*: in the passes, per step, at the end."""
     place = Stage(plan, _UnitPrices(), links.node_size, stage)
     passes = _Exchanges(model, place)
     overlapped = data = np.zeros(len(AMOUNTS))
@@ -286,7 +291,7 @@ def _exchanges(model: Transformer, plan: Plan, links: Links, stage: int) -> Floa
 
 
 def _alone(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
-    """Return what collectives of the first layer's weights, which nothing overlaps, add to the rows."""
+    """Return the work of the first layer's collectives of weights, which no computation overlaps."""
     rows = np.zeros((len(_ROWS), len(AMOUNTS)))
     if plan.shards_each_pass:
         place, block = Stage(plan, _UnitPrices(), links.node_size, stage), Block()
@@ -297,7 +302,7 @@ def _alone(model: Transformer, plan: Plan, links: Links, stage: int) -> Floats:
 
 
 def _sum(nodes: Iterable[Mapping[str, Any]], stage: Stage, links: Links, lanes: Sequence[int] = ()) -> Floats:
-    """Return the amounts of *nodes* on *lanes*, or of those that do not overlap computation."""
+    """Return the amounts of *nodes* on *lanes*, or by default of nodes that do not overlap computation."""
     total = np.zeros(len(AMOUNTS))
     for node in nodes:
         lane = node["stream"] % 100
@@ -342,7 +347,7 @@ def _transfer(node: Mapping[str, Any], stage: Stage, links: Links) -> list[tuple
 
 
 def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
-    """Return the time of a unit of each of `AMOUNTS`, in ns; host work has none."""
+    """Return the ns per unit of each of `AMOUNTS`, with 0 for host work."""
     memory = chip.memory_bytes_per_s / 1e9
     offload = host_prices(chip)
     return np.array([
@@ -365,7 +370,7 @@ def coefficients(chip: Chip, costs: Costs, precision: str) -> Floats:
 
 
 class Batch:
-    """Several steps with times computed together."""
+    """Several steps, with step times computed together in arrays."""
 
     def __init__(self, works: Sequence[StepWork]) -> None:
         self._starts = np.cumsum([0, *(len(work.stages) for work in works)])[:-1]
@@ -378,15 +383,16 @@ class Batch:
         self._hidden = np.repeat([work.hidden for work in works], self._count)
 
     def step_ns(self, price: Floats, costs: Costs) -> Floats:
-        """Return the time of each step; *price* is from `coefficients` at *costs*."""
+        """Return the time of each step in ns, for a *price* from `coefficients` at *costs*."""
         times = {name: row @ price for name, row in self._rows.items()}
         each = self._micro_batch_ns(times, price, costs)
         slowest, every = np.maximum.reduceat(each, self._starts), np.add.reduceat(each, self._starts)
         message = (self._message @ price) * 2
-        # A message delays the next turn unless the stage that gets it is behind anyway.
+        # A message delays the next turn unless the receiving stage is late anyway.
         typical = (every - slowest) / np.maximum(self._count - 1, 1)
         turn = np.where(self._count > 1, np.maximum(slowest, typical + message), slowest)
-        # What the first micro-batch needs on all stages; with several chunks, of the others a part.
+        # The first micro-batch passes all stages. With several chunks, the first micro-batch needs only a
+        # part of the other stages' time.
         others = (every - slowest) / self._chunks
         others = np.where(self._bubble_free, others * 2 / 3, others)
         first = slowest + others + (self._count - 1) * message
@@ -397,7 +403,7 @@ class Batch:
         return longest + costs.step_ns
 
     def _micro_batch_ns(self, times: Mapping[str, Floats], price: Floats, costs: Costs) -> Floats:
-        """Return the time of a micro-batch on each stage."""
+        """Return the time of a micro-batch on each stage in ns."""
         transfers = price.copy()
         transfers[[_PLACE[name] for name in ("starts_within", "starts_across", "hops_ns", "copy_bytes")]] = 0
         rows, copy_ns = self._rows, price[_PLACE["copy_bytes"]]
@@ -412,7 +418,7 @@ class Batch:
         return longer
 
     def _concurrent_ns(self, name: str, price: Floats, *more: str) -> Floats:
-        """Return how long transfers within nodes of rows overlap those between nodes, of another layer."""
+        """Return how many ns of transfers within nodes overlap another layer's transfers between nodes."""
         rows = sum((self._rows[other] for other in more), self._rows[name])
         within, across = (
             rows[:, _PLACE[level]] * price[_PLACE[level]] for level in ("within_ns", "across_ns")
@@ -421,9 +427,9 @@ class Batch:
         return shorter
 
     def _awaited_ns(self, each_way: Floats, price: Floats) -> Floats:
-        """Return how long the layers of a micro-batch wait for their copies, which take *each_way* so long.
+        """Return how many ns the layers of a micro-batch wait for copies that take *each_way* per direction.
 
-        A backward pass takes twice as long as its forward pass; the last layer's copy delays nothing.
+        A backward pass takes twice as long as its forward pass. The last layer's copy delays no layer.
         """
         rows = self._rows["offloaded"]
         forward, last = rows @ price, 1 / np.maximum(rows[:, _PLACE["passes"]], 1)
@@ -432,6 +438,6 @@ class Batch:
         return awaited
 
 
-# Gradients of all layers but one can be reduced during the passes of a micro-batch; what is left is a bucket.
+# Gradients of all layers but one can be reduced during the passes of a micro-batch. One bucket is left over.
 _HIDDEN = 0.9
 _BUCKETS = 10

@@ -1,4 +1,4 @@
-"""The study on disk, workspaces of several studies, runs and notes, and imports into studies."""
+"""Studies on disk, workspaces of several studies, runs and notes, and imports into studies."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ..backends import write_inputs
 from ..backends.astra_sim import nearest_program
 
 _MOST_WORKLOAD_BYTES = 128 << 20
-_TIME = (1980, 1, 1, 0, 0, 0)  # the same experiment gives the same bytes
+_TIME = (1980, 1, 1, 0, 0, 0)  # fixed, so that the same experiment gives the same bytes
 _README = """\
 The inputs of one simulation, as ASTRA-sim 2 reads them; start it in this folder:
 
@@ -34,10 +34,10 @@ _WITHOUT_WORKLOAD = (
 
 
 def experiment_archive(experiment: Experiment, command: str) -> bytes:
-    """Return a zip with the files of *experiment* and a README with the command that runs them.
+    """Return a zip with the files of *experiment* and a README with the command that starts ASTRA-sim.
 
-    *command* is the equivalent Chakrascope command. Graphs of more than 128 MB in total are left out. Raises
-    `ConfigError` for missing files of the experiment.
+    *command* is the equivalent Chakrascope command. Graphs of more than 128 MiB in total are left out.
+    Missing files of the experiment raise `ConfigError`.
     """
     size = _workload_bytes(experiment)
     fits = size <= _MOST_WORKLOAD_BYTES

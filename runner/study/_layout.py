@@ -1,4 +1,4 @@
-"""The layout of a study's folder, and the names in it: the only place where a name becomes part of a path."""
+"""The layout of a study's folder, and the only module in which a name becomes part of a path."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...tracer import MANIFEST_NAME
 
 NAME_LENGTH = 80
 _NAME = re.compile(rf"\w[\w .+-]{{0,{NAME_LENGTH - 1}}}")
-_ENTRY_BYTES = 200  # with temporary suffixes it stays below the 255 characters of file systems
+_ENTRY_BYTES = 200  # temporary suffixes keep the name below the 255 characters of file systems
 
 
 def check_name(name: str, what: str) -> None:
     """Raise `StudyError` unless *name* is valid for a new *what*, such as ``a workload``.
 
-    It is never a path.
+    A valid name is never a path.
     """
     if not _NAME.fullmatch(name):
         raise StudyError(
@@ -30,7 +30,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def safe_name(text: str, default: str) -> str:
-    """Return a valid name made of *text*; *default* if it is empty."""
+    """Return a valid name made of *text*, or *default* if no valid character is left."""
     plain = re.sub(r"[^\w .+-]+", "-", text).lstrip(" .+-")[:NAME_LENGTH].rstrip(" .+-")
     return plain or default
 
@@ -38,8 +38,8 @@ def safe_name(text: str, default: str) -> str:
 def named_entry(folder: Path, name: str, what: str) -> Path:
     """Return the path of the item *what* called *name* in *folder*.
 
-    Existing names, such as "job (copy)", may be less strict than new ones. Raises `StudyError` for a name
-    that is hidden or leads out of the folder.
+    Existing names, such as "job (copy)", may be less strict than new names. A name that is hidden or leads
+    out of the folder raises `StudyError`.
     """
     if not 0 < len(os.fsencode(name)) <= _ENTRY_BYTES or name.startswith(".") or {"/", "\0"} & {*name}:
         raise StudyError(
@@ -48,34 +48,34 @@ def named_entry(folder: Path, name: str, what: str) -> Path:
     return folder / name
 
 
-MARKS_FILE = "timeline-notes.json"  # in the folder of a run
-NOTE_FILE = "note.json"  # in the folder of a run, or of a study
+MARKS_FILE = "timeline-notes.json"  # file in the folder of a run with its timeline notes
+NOTE_FILE = "note.json"  # file in the folder of a run or study with its label, note and tags
 RUN_FILE = "run.json"  # the last file of a run to be written
 _HEAD = "study.json"
 _CURRENT = "current.json"
-_KEPT = "kept-"  # prefix of caches in the folder of a run
+_KEPT = "kept-"  # prefix of cache files in the folder of a run
 WORKLOAD = "workload"  # PREFIX of the files in a workload's folder
 
 
 class StudyLayout:
-    """The paths in the study's folder *path*; none of them need exist."""
+    """The paths in the study's folder *path*, whether or not they exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @staticmethod
     def is_study(folder: str | Path) -> bool:
-        """Return whether *folder* is a study's."""
+        """Return whether *folder* holds a study."""
         return (Path(folder) / _HEAD).is_file()
 
     @staticmethod
     def folders_in(folder: Path) -> list[Path]:
-        """Return the studies' folders in *folder*, sorted by name; unreadable ones are skipped."""
+        """Return the studies' folders in *folder*, sorted by name, without unreadable folders."""
         return sorted(file.parent for file in folder.glob(f"*/{_HEAD}"))
 
     @property
     def head_file(self) -> Path:
-        """The file that makes a folder a study."""
+        """The file that marks a folder as a study."""
         return self.path / _HEAD
 
     @property
@@ -100,7 +100,7 @@ class StudyLayout:
 
     @property
     def sweeps_dir(self) -> Path:
-        """The folder of the sweeps; each sweep manages its own folder."""
+        """The folder of the sweeps, each of which manages its own folder."""
         return self.path / "sweeps"
 
     @property
@@ -110,7 +110,7 @@ class StudyLayout:
 
     @property
     def operations_file(self) -> Path:
-        """The table of timed operations of many steps, if the study is of one."""
+        """The table of timed operations of many steps, if the study has one."""
         return self.path / "operations"
 
     @property
@@ -160,7 +160,7 @@ class StudyLayout:
         return self.findings_file(item).with_suffix(".steps.json")
 
     def algorithms_dir(self, name: str) -> Path:
-        """Return the folder of the collective algorithms that jobs saved as *name*; "" for all."""
+        """Return the folder of the collective algorithms saved as *name*, or the parent folder for ""."""
         folder = self.jobs_dir / "algorithms"
         return named_entry(folder, name, "a job's algorithms") if name else folder
 
@@ -208,7 +208,7 @@ class StudyLayout:
         return [folder for folder in folders if not (folder / RUN_FILE).exists()]
 
     def taken_names(self) -> set[str]:
-        """Return the names of a workload or trace set that exist."""
+        """Return the names in use by workloads and trace sets."""
         return {path.name for root in (self.workloads_dir, self.traces_dir) for path in root.glob("*")}
 
     def last_change(self) -> float:
@@ -224,7 +224,7 @@ class StudyLayout:
         return max(part.stat().st_mtime for part in parts if part.exists())
 
     def discard_empty(self, trace_dir: Path) -> None:
-        """Remove the folder *trace_dir* of an empty capture, and the study if it is empty too."""
+        """Remove the folder *trace_dir* of an empty capture, and the study if nothing else is in it."""
         for folder in (trace_dir, self.traces_dir):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

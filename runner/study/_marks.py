@@ -21,9 +21,9 @@ _LARGEST = 1 << 62
 
 @dataclass(frozen=True)
 class TimelineNote:
-    """A note on a slice (*node* of *rank*), or on an interval of a timeline (both are -1).
+    """A note on a timeline's slice (*node* of *rank*), or on an interval (both are -1).
 
-    Times are in ns; *created* is an ISO time (UTC), *id* is unique among the notes of its run.
+    Times are in ns. *created* is an ISO time (UTC). *id* is unique among the notes of its run.
     """
 
     id: str
@@ -38,7 +38,7 @@ class TimelineNote:
 def timeline_notes(study: Study, run_id: str) -> tuple[TimelineNote, ...]:
     """Return the notes on the timeline of the run *run_id*, in order of their time.
 
-    Raises `StudyError` if there is no such run, or its notes are damaged.
+    A missing run or damaged notes raise `StudyError`.
     """
     return _read(_folder(study, run_id))
 
@@ -48,7 +48,7 @@ def add_timeline_note(
 ) -> TimelineNote:
     """Store *text* on *span_ns* of a run's timeline, or on a *node* (rank, node id), and return the note.
 
-    Raises `StudyError` if there is no such run, the text is empty or too long, or there are 1,000 notes.
+    A missing run, an empty text, a text above the length limit, and more than 1,000 notes raise `StudyError`.
     """
     checked = checked_note(text)
     if not checked:
@@ -70,7 +70,7 @@ def add_timeline_note(
 def remove_timeline_note(study: Study, run_id: str, note_id: str) -> None:
     """Remove one note from a run's timeline.
 
-    Raises `StudyError` if there is no such run or note.
+    A missing run or note raises `StudyError`.
     """
     folder = _folder(study, run_id)
     with only_writer(folder):

@@ -19,13 +19,13 @@ _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
 
 def network_names(layout: StudyLayout) -> list[str]:
-    """Return the names of the network files of a study, sorted; other files are ignored."""
+    """Return the sorted names of the network files of a study, without other files."""
     files = layout.networks_dir.iterdir() if layout.networks_dir.is_dir() else ()
     return sorted(file.name for file in files if file.is_file() and _is_name(file.name))
 
 
 def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
-    """Return the network of the file *name*; raises `ConfigError` if it is missing or invalid."""
+    """Return the network of the file *name*, or raise `ConfigError` if it is missing or invalid."""
     names = network_names(layout)
     if name not in names:
         raise ConfigError(f"The study has no network file '{name[:100]}'{did_you_mean(name, names)}")
@@ -33,11 +33,11 @@ def read_network_file(layout: StudyLayout, name: str) -> NetworkConfig:
 
 
 def add_network(layout: StudyLayout, name: str, content: bytes) -> str:
-    """Save *content*, a network YAML, an InfraGraph (YAML, JSON) or XML called *name*; return its saved name.
+    """Save the network *content* (YAML, InfraGraph as YAML or JSON, or XML), and return its saved name.
 
-    The network is saved as YAML, an InfraGraph with explicit links. It must not refer to another file, as
-    *content* may come from a browser. If the name belongs to another network, it is saved as ``NAME-2``.
-    Raises `ConfigError` for an invalid network, and `StudyError` if it cannot be written.
+    The network is saved as YAML, in which an InfraGraph has explicit links. The content must not refer to
+    another file, because it may come from a browser. If another network has the name, the network is saved as
+    ``NAME-2``. An invalid network raises `ConfigError`, and a failed write raises `StudyError`.
     """
     if not _is_name(name):
         raise ConfigError(
@@ -76,7 +76,7 @@ def _free_name(layout: StudyLayout, stem: str, network: NetworkConfig) -> str:
 def _is_same(file: Path, network: NetworkConfig) -> bool:
     try:
         return NetworkConfig.load(file) == network
-    except ConfigError:  # damaged: left to its owner
+    except ConfigError:  # a damaged file is left to its owner
         return False
 
 

@@ -24,7 +24,7 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keep other threads, and processes if the file system has locks, from writing the notes of *folder*."""
+    """Lock the notes of *folder* against other threads, and other processes if file locks work."""
     with _lock, contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             descriptor = os.open(folder, os.O_RDONLY)
@@ -34,17 +34,17 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def checked_label(text: str) -> str:
-    """Return *text* as one stripped line; raises `StudyError` if it is too long or not text."""
+    """Return *text* as one stripped line, or raise `StudyError` if it is too long or not Unicode."""
     return _checked(" ".join(text.split()), "label", LABEL_LENGTH)
 
 
 def checked_note(text: str) -> str:
-    """Return *text* stripped; raises `StudyError` if it is too long or not text."""
+    """Return *text* stripped, or raise `StudyError` if it is too long or not Unicode."""
     return _checked(text.strip(), "note", NOTE_LENGTH)
 
 
 def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return *tags* stripped, without duplicates, in order; raises `StudyError` for too many or long ones."""
+    """Return *tags* stripped, sorted and distinct, or raise `StudyError` for too many or long tags."""
     unique = sorted({_checked(" ".join(tag.split()), "tag", TAG_LENGTH) for tag in tags} - {""})
     if len(unique) > _MOST_TAGS:
         raise StudyError(f"There are {len(unique)} tags; give at most {_MOST_TAGS}.")
@@ -52,16 +52,16 @@ def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_note(folder: Path) -> dict[str, Any]:
-    """Return the ``label``, ``note`` and ``tags`` of *folder*; any may be missing.
+    """Return the ``label``, ``note`` and ``tags`` of *folder*, of which any may be missing.
 
-    If the file is damaged, the returned note says so.
+    If the file is damaged, the returned note describes the damage.
     """
     problem = note_problem(folder)
     return {"note": f"({problem})"} if problem else _stored(folder)
 
 
 def note_problem(folder: Path) -> str:
-    """Return the problem of the note of *folder* and the next step, "" if there is none."""
+    """Return the problem of the note of *folder* and the next step, or "" if there is no problem."""
     try:
         _stored(folder)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:
@@ -83,9 +83,10 @@ def _stored(folder: Path) -> dict[str, Any]:
 
 
 def write_note(folder: Path, label: str | None, note: str | None, tags: Iterable[str] | None = None) -> None:
-    """Replace *label*, *note* and *tags* of *folder*; None keeps one, an empty one removes it.
+    """Replace *label*, *note* and *tags* of *folder*, where None keeps and an empty text removes a value.
 
-    Readers see either the old texts or the new ones. Raises `StudyError` if the folder was removed meanwhile.
+    Readers see either the old texts or the new texts. A folder that was removed meanwhile raises
+    `StudyError`.
     """
     asked = {
         "label": None if label is None else checked_label(label),

@@ -1,4 +1,4 @@
-"""The runs of a study: their descriptions, a list of them, and the choice of runs to compare."""
+"""The runs of a study: their descriptions, tables of runs, and the choice of runs to compare."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS = [
     "tags",
     "note",
 ]
-# Characters that change the direction of adjacent text; text of any script is readable without them.
+# Characters that change the direction of adjacent text. Text of any script is readable without them.
 _NO_TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 _RUN_TYPES = {
     **dict.fromkeys(("backend", "network", "created", "label", "workload"), str),
@@ -43,10 +43,10 @@ _RUN_TYPES = {
 
 @dataclass(frozen=True)
 class RunInfo:
-    """One finished run; *id* is the content hash of its experiment, *created* an ISO time (UTC).
+    """The description of a finished run, where *id* is the content hash of its experiment.
 
-    *steps* are the captured training steps that its makespan spans. *label*, *note* and *tags* are set by
-    users: see `Study.annotate`.
+    *created* is an ISO time (UTC). *steps* is the number of captured training steps that the makespan spans.
+    Users set *label*, *note* and *tags* with `Study.annotate`.
     """
 
     id: str
@@ -63,9 +63,9 @@ class RunInfo:
 
 
 def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
-    """Return the description of the run in *folder*; *prefix_of* returns the PREFIX of a workload.
+    """Return the description of the run in *folder*, where *prefix_of* returns the PREFIX of a workload.
 
-    Raises `StudyError` for a damaged one.
+    A damaged description raises `StudyError`.
     """
     refuse_damaged(folder, lambda name: name == RUN_FILE)
     data = read_json(folder / RUN_FILE, f"The run {folder.name} of the study is damaged")
@@ -82,7 +82,7 @@ def read_info(folder: Path, prefix_of: Callable[[str], Path]) -> RunInfo:
 
 
 def _is(kind: type, value: Any) -> bool:
-    """Return whether *value* is of *kind*; numbers of a run fit into 64 bits and are never negative."""
+    """Return whether *value* is of *kind*, where numbers of a run are 0 or more and fit into 63 bits."""
     return isinstance(value, kind) and (not isinstance(value, int) or 0 <= value < 1 << 63)
 
 
@@ -96,7 +96,7 @@ def _backend_today(folder: Path, backend: str) -> str:
 
 
 def read_json(path: Path, problem: str) -> dict[str, Any]:
-    """Return the JSON object in *path*; raises `StudyError` with *problem* if there is none."""
+    """Return the JSON object in *path*, or raise `StudyError` with *problem* if there is none."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError) as error:
@@ -112,7 +112,7 @@ def is_input(name: str) -> bool:
 
 
 def write_inputs(folder: Path, experiment: Experiment) -> None:
-    """Write the configurations in ASTRA-sim's format, so that a run can be repeated there too."""
+    """Write the configurations in ASTRA-sim's format, so that ASTRA-sim can also repeat the run."""
     from ..config import copied_into  # noqa: PLC0415 - listing runs does without
 
     copied_into(experiment.system, folder).save(folder / "system.json")
@@ -129,11 +129,11 @@ def write_inputs(folder: Path, experiment: Experiment) -> None:
 
 
 def steps_of(prefix: Path) -> int:
-    """Return the number of captured steps in the workload at *prefix*: 1 if its description has none."""
+    """Return the number of captured steps of the workload at *prefix*, or 1 if its description has none."""
     description = prefix.parent / f"{prefix.name}.workload.json"
     try:
         return _steps_in(description, description.stat().st_mtime_ns)
-    except OSError:  # of a run whose workload was removed
+    except OSError:  # the workload of the run was removed
         return 1
 
 
@@ -141,13 +141,13 @@ def steps_of(prefix: Path) -> int:
 def _steps_in(description: Path, _modified_ns: int) -> int:
     try:
         steps = json.loads(description.read_text(encoding="utf-8")).get("steps")
-    except (ValueError, AttributeError, RecursionError):  # damaged: reported when the workload is opened
+    except (ValueError, AttributeError, RecursionError):  # damage is reported when the workload is opened
         return 1
     return max(1, len(steps)) if isinstance(steps, list) else 1
 
 
 def run_name(info: RunInfo) -> str:
-    """Return the title of a run: its label, or that it is the measurement."""
+    """Return the title of a run, which is its label, or states that the run is the measurement."""
     plain = f"{info.backend} on {info.network}"
     if about_backend(info.backend).replays and info.label in ("", plain):
         return "measured (replay)"
@@ -155,9 +155,9 @@ def run_name(info: RunInfo) -> str:
 
 
 def run_rows(runs: Sequence[RunInfo], find: str = "") -> list[dict[str, Any]]:
-    """Return a row per run with *find* in any of its texts, newest first; ``created`` is UTC.
+    """Return a row per run with *find* in any of its texts, newest first, with ``created`` in UTC.
 
-    ``steps`` are the captured training steps that ``makespan_ns`` spans.
+    ``steps`` is the number of captured training steps that ``makespan_ns`` spans.
     """
     rows = [
         {
@@ -188,9 +188,9 @@ def run_table(runs: Sequence[RunInfo], find: str = "") -> pd.DataFrame:
 
 
 def compared(runs: Sequence[RunInfo], chosen: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the reference run among the *chosen* runs, and the others, oldest first.
+    """Return the reference run among the *chosen* runs, and the other chosen runs, oldest first.
 
-    It is a measured replay, if there is one, or else the oldest run.
+    The reference is a measured replay if there is one, or otherwise the oldest run.
     """
     infos = sorted(
         (info for info in runs if info.id in chosen),

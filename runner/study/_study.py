@@ -30,7 +30,7 @@ _FORMAT = "chakrascope-study"
 
 
 class Study(StudyLayout):
-    """A study folder, without absolute paths inside; every run is complete or absent."""
+    """A study folder without absolute paths inside, in which every run is complete or absent."""
 
     LABEL_LENGTH = LABEL_LENGTH
     NOTE_LENGTH = NOTE_LENGTH
@@ -38,9 +38,9 @@ class Study(StudyLayout):
 
     @classmethod
     def create(cls, path: str | Path) -> Study:
-        """Return the study at *path*; creates it in a missing or empty folder.
+        """Return the study at *path*, which is created in a missing or empty folder.
 
-        Raises `StudyError` if another file or a folder with content is there.
+        Another file, or a folder with other content, raises `StudyError`.
         """
         folder = Path(path)
         study = cls(folder)
@@ -50,7 +50,7 @@ class Study(StudyLayout):
             raise StudyError(f"{folder} exists and is not a study; choose a new folder, or an empty one.")
         head = {"format": _FORMAT, "version": 1, "created": _now()}
         try:
-            # Readable only for its owner: training data is private.
+            # The study is readable only for its owner, because training data is private.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(study.head_file, json.dumps(head, indent=2) + "\n")
         except OSError as error:
@@ -61,7 +61,7 @@ class Study(StudyLayout):
 
     @classmethod
     def open(cls, path: str | Path) -> Study:
-        """Return the study at *path*; raises `StudyError` if there is none."""
+        """Return the study at *path*, or raise `StudyError` if there is none."""
         folder = Path(path)
         study = cls(folder)
         name = study.head_file.name
@@ -87,7 +87,7 @@ class Study(StudyLayout):
         return [folder.name for folder in self.trace_set_dirs()]
 
     def latest_trace_set(self) -> Path:
-        """Return the folder of the newest trace set; raises `StudyError` if nothing was captured yet."""
+        """Return the folder of the newest trace set, or raise `StudyError` if the study has no trace set."""
         names = self.trace_sets()
         if not names:
             raise StudyError(
@@ -96,7 +96,7 @@ class Study(StudyLayout):
         return self.trace_dir(names[-1])
 
     def new_trace_dir(self, name: str | None = None) -> Path:
-        """Create and return a new folder for a trace set, called *name* or after the next free number."""
+        """Create and return a folder for a new trace set, called *name* or after the next free number."""
         if name is not None:
             check_name(name, "a trace set")
         self.traces_dir.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ class Study(StudyLayout):
         return [folder.name for folder in self.workload_dirs()]
 
     def workload_prefix(self, name: str | None = None) -> Path:
-        """Return the PREFIX of the workload *name*, or of the newest; `StudyError` if there is none."""
+        """Return the PREFIX of the workload *name* (default: the newest), or raise `StudyError`."""
         names = self.workloads()
         if not names:
             raise StudyError(
@@ -131,16 +131,16 @@ class Study(StudyLayout):
         return self.prefix_in(self.workload_dir(chosen))
 
     def workload(self, name: str | None = None) -> Workload:
-        """Return the workload *name*, or the newest."""
-        from ...converter import Workload  # noqa: PLC0415 - listing runs does without
+        """Return the workload *name*, or the newest workload."""
+        from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
 
         return Workload.load(self.workload_prefix(name))
 
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
-        """Save *workload* as *name*, or ``name-2`` and so on if another workload has it; return its PREFIX.
+        """Save *workload* as *name*, or as ``name-2`` and so on if the name is in use, and return its PREFIX.
 
-        Equal graphs are saved once. With *replace_other* a workload of that name is replaced, unless it has
-        runs. Raises `StudyError` for an invalid name.
+        Equal graphs are saved once. With *replace_other*, a workload of that name is replaced unless it has
+        runs. An invalid name raises `StudyError`.
         """
         return self._add_workload(name, partial(workload.save, linked=True), replace_other=replace_other)
 
@@ -159,9 +159,9 @@ class Study(StudyLayout):
         return self.prefix_in(folder)
 
     def keep_converted(self, workload: Workload, trace_set: str) -> Path:
-        """Save the workload converted from *trace_set*, in place of its earlier one; return its PREFIX.
+        """Save the workload converted from *trace_set* in place of an earlier one, and return its PREFIX.
 
-        As in `add_workload`, another workload of that name, and one with runs, are not replaced.
+        As in `add_workload`, a workload with another source or with runs is not replaced.
         """
         name = safe_name(trace_set, "traces")
         return self.add_workload(workload, name, replace_other=self._is_of(name, trace_set))
@@ -179,7 +179,7 @@ class Study(StudyLayout):
             raise StudyError(f"The study {self.path} has a workload '{name}' already; choose another name.")
 
     def _folder_for(self, saved: Path, wanted: Path, replace_other: bool) -> Path:
-        """Return *wanted*, or the next name in *saved* that is free or may be replaced."""
+        """Return *wanted*, or the next folder name that the workload in *saved* may use."""
         used = {info.workload for info in self._infos()}
         number, folder = 1, wanted
         while folder.exists() and not _same_programs(saved, folder):
@@ -192,13 +192,13 @@ class Study(StudyLayout):
     def import_workload(
         self, prefix: str | Path, groups: str | Path | None = None, name: str | None = None
     ) -> Path:
-        """Copy the workload ``PREFIX.<rank>.et`` into the study and return its PREFIX there.
+        """Copy the workload ``PREFIX.<rank>.et`` into the study, and return its PREFIX in the study.
 
-        *groups* is a file of communicator groups, by default the one next to the workload; *name* is by
-        default that of *prefix*.
+        *groups* is a file of communicator groups, by default the file next to the workload. *name* is by
+        default the name of *prefix*.
         """
-        from ...converter import Workload  # noqa: PLC0415 - listing runs does without
-        from ..config import load_groups  # noqa: PLC0415 - listing runs does without
+        from ...converter import Workload  # noqa: PLC0415 - not needed to list runs
+        from ..config import load_groups  # noqa: PLC0415 - not needed to list runs
 
         name = name or safe_name(Path(prefix).name, "workload")
 
@@ -212,7 +212,7 @@ class Study(StudyLayout):
         return self._add_workload(name, save)
 
     def runs(self) -> list[RunInfo]:
-        """Return the finished runs, oldest first; a run that was requested again counts as new."""
+        """Return the finished runs, oldest first, where a run that was requested again counts as new."""
         repeated, when = self._last_repeated()
         return sorted(
             self._infos(),
@@ -220,19 +220,19 @@ class Study(StudyLayout):
         )
 
     def measured_workload(self) -> str | None:
-        """Return the name of the newest workload with the times of a capture, None if there is none."""
+        """Return the name of the newest workload with measured times, or None if there is none."""
         names = reversed(self.workloads())
         return next((name for name in names if _is_measured(self.workload_files(name)[0])), None)
 
     def default_run(self) -> RunInfo | None:
-        """Return the newest replay of the measured workload, else the newest run; None without runs."""
+        """Return the newest replay of the measured workload, or else the newest run (None without runs)."""
         runs = self.runs()
         measured = self.measured_workload() if any(info.backend == REPLAY for info in runs) else None
         replays = [info for info in runs if info.backend == REPLAY and info.workload == measured]
         return next(iter((replays or runs)[::-1]), None)
 
     def _last_repeated(self) -> tuple[str, str]:
-        """Return the existing run that was requested last, and the time; ("", "") without one."""
+        """Return the id and the time of the last requested existing run, or ("", "") if there is none."""
         try:
             stored = json.loads(self.current_file.read_text(encoding="utf-8"))
             return str(stored["run"]), str(stored["asked"])
@@ -240,9 +240,9 @@ class Study(StudyLayout):
             return "", ""
 
     def run_info(self, run_id: str | None = None) -> RunInfo:
-        """Return the run with the id *run_id*, or the only one whose id starts with it.
+        """Return the run with the id *run_id*, or the only run with an id that starts with *run_id*.
 
-        By default that of `default_run`.
+        The default is the run that `default_run` returns.
         """
         if run_id is not None and run_id in [folder.name for folder in self.run_dirs()]:
             return self._info(self.run_dir(run_id))
@@ -262,7 +262,7 @@ class Study(StudyLayout):
 
     def result(self, run_id: str | None = None) -> Result:
         """Return the result of a run, selected as by `run_info`."""
-        from .._result import Result  # noqa: PLC0415 - listing runs does without
+        from .._result import Result  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
         result = Result.load(self.run_dir(info.id))
@@ -283,8 +283,8 @@ class Study(StudyLayout):
             )
 
     def run_workload(self, run_id: str | None = None) -> Workload:
-        """Return the workload of a run, scaled out as for the run."""
-        from .._result import Result  # noqa: PLC0415 - listing runs does without
+        """Return the workload of a run, scaled out to the ranks of the run."""
+        from .._result import Result  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
         workload = self.workload(info.workload or None)
@@ -294,10 +294,10 @@ class Study(StudyLayout):
         return workload.scale_out(info.num_ranks)
 
     def experiment(self, run_id: str | None = None) -> Experiment:
-        """Return the experiment of a run, from the files in its folder, ready to run again."""
-        from .._experiment import Experiment, WorkloadSource  # noqa: PLC0415 - listing runs does without
-        from ..config import MemoryConfig, NetworkConfig, SystemConfig  # noqa: PLC0415 - listing runs does without
-        from ..gpu import machine_of_plain  # noqa: PLC0415 - listing runs does without
+        """Return the experiment of a run, read from the files in its folder, ready to run again."""
+        from .._experiment import Experiment, WorkloadSource  # noqa: PLC0415 - not needed to list runs
+        from ..config import MemoryConfig, NetworkConfig, SystemConfig  # noqa: PLC0415 - not needed to list runs
+        from ..gpu import machine_of_plain  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
         folder = self.run_dir(info.id)
@@ -312,7 +312,7 @@ class Study(StudyLayout):
         try:
             groups = {int(key): tuple(members) for key, members in stored["groups"].items()}
             options = dict(stored["options"])
-            if "machine" in options:  # unchanged, whatever the backend's file contains now
+            if "machine" in options:  # as stored with the run, even if the backend's file has changed
                 options["machine"] = machine_of_plain(options["machine"])
             return Experiment(**inputs, groups=groups, backend=info.backend, **options)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -321,8 +321,8 @@ class Study(StudyLayout):
             ) from error
 
     def run_configs(self, run_id: str | None = None) -> tuple[NetworkConfig, SystemConfig]:
-        """Return the network and the system of a run, without its workload; raises like `experiment`."""
-        from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - listing runs does without
+        """Return the network and the system of a run, without its workload, or raise as `experiment` does."""
+        from ..config import NetworkConfig, SystemConfig  # noqa: PLC0415 - not needed to list runs
 
         folder = self.run_dir(self.run_info(run_id).id)
         refuse_damaged(folder, is_input)
@@ -333,16 +333,16 @@ class Study(StudyLayout):
         return self.has_run_id(experiment.content_hash)
 
     def has_run_id(self, run_id: str) -> bool:
-        """Return whether the study has a complete run with exactly that id."""
+        """Return whether the study has a complete run with exactly the id *run_id*."""
         return self.run_file(run_id).is_file()
 
     def add_run(
         self, experiment: Experiment, result: Result, *, label: str = "", workload: str | None = None
     ) -> str:
-        """Save *result* as the run of *experiment* of the workload named *workload*; returns the run's id.
+        """Save *result* as the run of *experiment* of the workload named *workload*, and return the run's id.
 
-        The folder is written atomically. An existing run is unchanged, and counts as the newest from now on.
-        Raises `StudyError` if it has another makespan, and if *result* is another backend's.
+        The folder is written atomically. An existing run is unchanged, and counts as the newest run from now
+        on. An existing run with another makespan, and a result of another backend, raise `StudyError`.
         """
         if result.backend != experiment.backend:
             raise StudyError(
@@ -354,7 +354,7 @@ class Study(StudyLayout):
         folder = self.run_dir(run_id)
         if folder.exists():
             self._check_same(run_id, result)
-            with contextlib.suppress(OSError):  # it is saved already, in a read-only study
+            with contextlib.suppress(OSError):  # a read-only study already has the run
                 write_file(self.current_file, json.dumps({"run": run_id, "asked": _now()}) + "\n")
             return run_id
         with writing(folder, StudyError), new_folder(folder, existing="keep") as temporary:
@@ -368,7 +368,7 @@ class Study(StudyLayout):
     def _check_same(self, run_id: str, result: Result) -> None:
         """Raise `StudyError` unless the saved run has the same answer as *result*.
 
-        A backend outside of this package may have changed since.
+        A backend outside of this package may have changed after the run was saved.
         """
         if not self.has_run_id(run_id):
             return
@@ -396,7 +396,7 @@ class Study(StudyLayout):
         }
 
     def _workload_name(self, experiment: Experiment) -> str:
-        """Return the study's workload of the experiment: the one with its prefix, else the newest."""
+        """Return the study's workload with the prefix of the experiment, or else the newest workload."""
         prefix = experiment.workload.prefix
         if prefix is not None and prefix.parent.name in self.workloads():
             return prefix.parent.name
@@ -411,10 +411,10 @@ class Study(StudyLayout):
         note: str | None = None,
         tags: Iterable[str] | None = None,
     ) -> RunInfo:
-        """Set the *label*, *note* and tags of the run *run_id*, and return it.
+        """Set the *label*, *note* and *tags* of the run *run_id*, and return its description.
 
-        None keeps a text; an empty label restores the original one. The result itself never changes. Raises
-        `StudyError` if there is no such run, or a text is too long.
+        None keeps a text, and an empty label restores the original label. The result itself never changes. A
+        missing run, or a text above the length limit, raises `StudyError`.
         """
         folder = self._run_folder(run_id)
         write_note(folder, label, note, tags)
@@ -436,9 +436,9 @@ class Study(StudyLayout):
         return read_json(file, f"The workload '{name}' of {self.path} is damaged")
 
     def delete_run(self, run_id: str) -> None:
-        """Delete the run *run_id* (the complete id) atomically.
+        """Delete the run with the complete id *run_id* atomically.
 
-        The same experiment can be simulated again. Raises `StudyError` if there is no such run.
+        The same experiment can be simulated again. A missing run raises `StudyError`.
         """
         folder = self._run_folder(run_id)
         try:
@@ -464,7 +464,7 @@ class Study(StudyLayout):
             try:
                 yield self._info(folder)
             except StudyError:  # noqa: PERF203 - a study has few runs
-                if self.run_file(folder.name).exists():  # otherwise the run was deleted meanwhile
+                if self.run_file(folder.name).exists():  # without the file, the run was deleted meanwhile
                     raise
 
 
@@ -477,24 +477,24 @@ def _same_programs(one: Path, other: Path) -> bool:
 
 
 def _ranks_of(folder: Path) -> list[Any]:
-    """Return the process groups and the ranks of the workload in *folder*; a missing file has none."""
+    """Return the process groups and ranks of the workload in *folder*, empty for missing files."""
     groups, description = (_object_in(folder / f"{WORKLOAD}.{what}.json") for what in ("groups", "workload"))
     return [groups, description.get("num_ranks"), description.get("representatives")]
 
 
 def _object_in(file: Path) -> dict[str, Any]:
-    """Return the JSON object in *file*, an empty one if the file is missing or damaged."""
+    """Return the JSON object in *file*, or an empty object if the file is missing or damaged."""
     try:
         return read_json(file, str(file))
-    except StudyError:  # reported when the workload is opened
+    except StudyError:  # damage is reported when the workload is opened
         return {}
 
 
 def _is_measured(file: Path) -> bool:
-    """Return whether a workload's description *file* accounts for measured steps, on the captured ranks."""
+    """Return whether a description *file* accounts for measured steps, without ranks beyond the capture."""
     try:
         return _is_measured_at(file, file.stat().st_mtime_ns)
-    except (OSError, StudyError):  # reported where the workload is read
+    except (OSError, StudyError):  # damage is reported when the workload is read
         return False
 
 

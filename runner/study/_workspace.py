@@ -1,4 +1,4 @@
-"""Several studies together: named ones, and those in a folder."""
+"""Several studies together, given by name or contained in a folder."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _COLUMNS = ["name", "tags", "workloads", "ranks", "runs", "shortest_ns", "change
 
 @dataclass(frozen=True)
 class StudyInfo:
-    """A study in one line.
+    """The summary of a study in one line.
 
-    *note* and *tags* are its user's. *ranks* are those of its newest workload (0 without), *shortest_ns* is
-    the shortest simulated step (-1 without), *changed* the ISO time (UTC) of the last change, *problem* the
-    reason why it cannot be read.
+    * *note* and *tags* are set by the user.
+    * *ranks* is the number of ranks of the newest workload (0 without a workload).
+    * *shortest_ns* is the shortest simulated step in ns (-1 without a simulation).
+    * *changed* is the ISO time (UTC) of the last change.
+    * *problem* is the reason why the study cannot be read.
     """
 
     name: str
@@ -42,7 +44,7 @@ class StudyInfo:
 class Workspace:
     """The studies at *folders*, each of which is a study or contains studies.
 
-    Folders are searched on every call. Raises `StudyError` for a folder that is missing.
+    Folders are searched on every call. A missing folder raises `StudyError`.
     """
 
     def __init__(self, *folders: str | Path) -> None:
@@ -53,7 +55,7 @@ class Workspace:
 
     @property
     def is_one_study(self) -> bool:
-        """Whether there is exactly one study and no folder that could contain others."""
+        """Whether there is exactly one study and no folder that could contain other studies."""
         return len(self._folders) == 1 and Study.is_study(self._folders[0])
 
     def studies(self) -> dict[str, Study]:
@@ -79,20 +81,20 @@ class Workspace:
         return list(dict.fromkeys(paths))
 
     def study(self, name: str) -> Study:
-        """Return the study *name*; raises `StudyError` if there is none."""
+        """Return the study *name*, or raise `StudyError` if there is none."""
         studies = self.studies()
         if name not in studies:
             raise StudyError(f"There is no study '{name[:80]}' here{did_you_mean(name, studies)}")
         return studies[name]
 
     def infos(self) -> list[StudyInfo]:
-        """Return each study in one line, in order of name, with the problem of damaged ones."""
+        """Return the summary of each study in order of name, with the problem of a damaged study."""
         return [_info(name, study) for name, study in self.studies().items()]
 
     def table(self, find: str = "") -> pd.DataFrame:
         """Return a row per study that has *find* in any of its texts.
 
-        ``changed`` is UTC to the second, ``shortest_ns`` -1 without a simulation.
+        ``changed`` is UTC to the second. ``shortest_ns`` is -1 without a simulation.
         """
         rows = [
             vars(info) | {"tags": ", ".join(info.tags), "changed": info.changed[:19].replace("T", " ")}
@@ -105,13 +107,13 @@ class Workspace:
 
     @property
     def home(self) -> Path | None:
-        """The folder for new studies: the first one that contains studies, if any."""
+        """The folder for new studies, which is the first folder that contains studies, if any."""
         return next((folder for folder in self._folders if not Study.is_study(folder)), None)
 
     def create(self, name: str) -> Study:
         """Create a study *name* in :attr:`home`.
 
-        Raises `StudyError` for a name that exists or is invalid.
+        A name that exists or is invalid raises `StudyError`.
         """
         check_name(name, "a study")
         if self.home is None:
@@ -124,15 +126,15 @@ class Workspace:
 
 
 def describe_study(study: Study, *, note: str | None = None, tags: Iterable[str] | None = None) -> None:
-    """Set the *note* and the tags of *study*; None leaves a value unchanged.
+    """Set the *note* and the *tags* of *study*, where None leaves a value unchanged.
 
-    Raises `StudyError` for texts that are too long.
+    A text above the length limit raises `StudyError`.
     """
     write_note(study.path.resolve(), None, note, tags)
 
 
 def study_info(study: Study) -> StudyInfo:
-    """Return *study* in one line; raises `StudyError` if it is damaged."""
+    """Return the summary of *study*, or raise `StudyError` if it is damaged."""
     folder = study.path.resolve()
     runs, names = study.runs(), study.workloads()
     simulated = [round(run.makespan_ns / run.steps) for run in runs if not about_backend(run.backend).replays]

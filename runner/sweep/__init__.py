@@ -1,4 +1,4 @@
-"""Sweeps: the same workload on many clusters, in one table."""
+"""Sweeps: simulations of the same workload on many clusters, in one table."""
 
 from typing import TYPE_CHECKING
 

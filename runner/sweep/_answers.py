@@ -1,4 +1,4 @@
-"""Evaluation of a sweep: its axes, best point and Pareto front, and the effect of two settings together."""
+"""Evaluate a sweep: swept settings, best point, Pareto front, and the effect of pairs of settings."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _UNITS = {
 
 
 def swept_settings(points: pd.DataFrame) -> list[str]:
-    """Return the columns of settings with more than one value, those with most values first."""
+    """Return the columns of settings with several values, in descending order of their number."""
     settings = dict.fromkeys(name for text in points["settings"] for name in json.loads(text))
     counts = {name: points[name].astype(str).nunique() for name in settings if name in points}
     return sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])
 
 
 def answered(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the points with figures, best first."""
+    """Return the successful points, shortest makespan first."""
     done = points[points["state"] == "done"]
     ordered: pd.DataFrame = done.sort_values("makespan_ns", kind="stable", ignore_index=True)
     return ordered
@@ -42,7 +42,7 @@ def known_goal(points: pd.DataFrame, goal: Goal) -> Goal:
 
 
 def best_point(points: pd.DataFrame, goal: Goal) -> tuple[pd.Series, bool]:
-    """Return the best of the successful *points* by *goal*, and whether it keeps the limits."""
+    """Return the best of the successful *points* by *goal*, and whether the point is within the limits."""
     best: pd.Series = goal.best_first(points).iloc[0]
     return best, bool(goal.excess(points).min() == 0)
 
@@ -63,7 +63,7 @@ def best_by(points: pd.DataFrame, row: str, column: str) -> Matrix:
 
 
 def setting_title(name: str, *, unit: bool = False) -> str:
-    """Return the title of a setting: its key without the file, with its *unit* if requested."""
+    """Return the title of a setting, which is its key without the file, with the *unit* if requested."""
     plain = name.removeprefix("network.").removeprefix("system.").removesuffix("-implementation")
     plain = plain.replace("npus_count", "size").replace("rank_time_ns", "time of all ranks (ns)")
     plain = plain.replace("memory_bytes", "memory of a rank (bytes)")
@@ -73,12 +73,12 @@ def setting_title(name: str, *, unit: bool = False) -> str:
 
 
 def setting_unit(name: str) -> str:
-    """Return the unit of a setting's numbers, ``""`` for none."""
+    """Return the unit of a setting's numbers, or ``""`` if there is none."""
     return _UNITS.get(name.rpartition(".")[2].partition("[")[0], "")
 
 
 def point_label(settings: Mapping[str, Any]) -> str:
-    """Return the title of a point: each of its settings with its value and unit."""
+    """Return the title of a point, with the value and the unit of each setting."""
     return ", ".join(
         f"{setting_title(key)} {value_text(value)}{' ' if setting_unit(key) else ''}{setting_unit(key)}"
         for key, value in settings.items()
@@ -86,19 +86,19 @@ def point_label(settings: Mapping[str, Any]) -> str:
 
 
 def objectives(points: pd.DataFrame) -> list[str]:
-    """Return the columns that can be objectives next to the makespan: costs with more than one value."""
+    """Return the columns that can be objectives besides the makespan: costs with more than one value."""
     numbers = [name for name in swept_settings(points) if pd.api.types.is_numeric_dtype(points[name])]
     columns = [name for name in ("ranks", "cost", "memory_bytes", *numbers, "rank_time_ns") if name in points]
     return [name for name in dict.fromkeys(columns) if points[name].nunique() > 1]
 
 
 def more_is_cheaper(objective: str) -> bool:
-    """Return whether a larger *objective* means less hardware, as for delays."""
+    """Return whether a larger *objective* means cheaper hardware, as for delays."""
     return "latency" in objective or "delay" in objective
 
 
 def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
-    """Return the Pareto front of the successful points by cost and makespan.
+    """Return a mask of the Pareto front of the successful points by cost and makespan.
 
     The cost is the column *objective*, or its negative if :func:`more_is_cheaper`.
     """
@@ -107,7 +107,7 @@ def worth_their_cost(points: pd.DataFrame, objective: str) -> pd.Series:
 
 
 def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
-    """Return the Pareto front of the successful points by *against* and makespan."""
+    """Return a mask of the Pareto front of the successful points by *against* and makespan."""
     ordered = points.sort_values([against, "makespan_ns"], kind="stable")
     best = ordered["makespan_ns"].astype(np.int64).cummin()
     first = ~ordered.duplicated([against]) & (ordered["makespan_ns"] == best)
@@ -119,7 +119,7 @@ def frontier(points: pd.DataFrame, against: str = "ranks") -> pd.Series:
 def pair_table(points: pd.DataFrame) -> pd.DataFrame:
     """Return the shortest ``makespan_ns`` for each pair of values of the two settings with the most values.
 
-    With a single setting, for each of its values.
+    With a single setting, the table has the shortest makespan for each of its values.
     """
     done = answered(points)
     settings = swept_settings(points)[:2]
@@ -134,8 +134,8 @@ def pair_table(points: pd.DataFrame) -> pd.DataFrame:
 def front_table(points: pd.DataFrame, against: str) -> pd.DataFrame:
     """Return the Pareto front of the step time and its cost, ordered by cost.
 
-    *against* is one of the :func:`objectives`; other values select the first of them. Without costs, it is
-    the fastest point.
+    *against* is one of the :func:`objectives`. Other values select the first objective. Without objectives,
+    the front is the fastest point.
     """
     done = answered(points)
     names = objectives(done)

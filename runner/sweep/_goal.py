@@ -1,4 +1,4 @@
-"""The objective of a sweep: the smallest value of a figure within limits; costs by the user's prices."""
+"""The goal of a sweep (the smallest value of a figure within limits), and costs by the user's prices."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 FIGURES = (
     "makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns", "rank_time_ns", "ranks", "cost",
 )  # fmt: skip
-"""The figures that can be compared. ``rank_time_ns`` is the makespan times the ranks: the accelerator time of
-a step. ``cost`` is its price, if prices are given."""
+"""The figures of a sweep that can be compared.
+
+``rank_time_ns`` is the makespan times the number of ranks, which is the accelerator time of a step. ``cost``
+is the price of a step, if prices are given.
+"""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Points with a smaller figure *least* are better; *at_most* gives limits of figures."""
+    """A goal, by which points with a smaller figure *least* within the limits *at_most* are better."""
 
     least: str = "makespan_ns"
     at_most: Mapping[str, float] = field(default_factory=dict)
@@ -40,8 +43,8 @@ class Goal:
         return "cost" in (self.least, *self.at_most)
 
     def excess(self, table: pd.DataFrame) -> pd.Series:
-        """Return by which fraction each point exceeds its limits; 0 if it is within all of them."""
-        import pandas as pd  # noqa: PLC0415 - slow, and the CLI lists FIGURES
+        """Return the sum of the fractions by which each point exceeds its limits, or 0 within all limits."""
+        import pandas as pd  # noqa: PLC0415 - a slow import, and the command line lists FIGURES
 
         over: pd.Series = pd.Series(0.0, index=table.index)
         for name, limit in self.at_most.items():
@@ -55,7 +58,7 @@ class Goal:
         return score
 
     def best_first(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Return the points within the limits by the figure, then those beyond, then failed ones."""
+        """Return points within the limits by the figure, then points beyond them, then failed points."""
         ranked = table.assign(_failed=table["state"] != "done", _excess=self.excess(table))
         keys = ["_failed", "_excess", self.least, "settings"]
         ordered: pd.DataFrame = ranked.sort_values(keys, na_position="last", ignore_index=True)
@@ -64,7 +67,7 @@ class Goal:
 
 
 def parse_limits(texts: Sequence[str]) -> dict[str, float]:
-    """Parse limits such as ``makespan_ns=5000000``; raises `UsageError`.
+    """Parse limits such as ``makespan_ns=5000000``, or raise `UsageError`.
 
     `Goal` checks that the figure exists.
     """
@@ -99,7 +102,7 @@ class Prices:
     def parse(cls, texts: Sequence[str]) -> Prices:
         """Parse prices: ``2.5``, ``NETWORK=2.5``, or a YAML file that maps networks to prices.
 
-        Raises `ConfigError`.
+        An invalid price or file raises `ConfigError`.
         """
         every, of = None, dict[str, float]()
         for text in texts:
@@ -116,13 +119,13 @@ class Prices:
         return self.every is not None or bool(self.of)
 
     def step(self, network: str, ranks: int, makespan_ns: int) -> float:
-        """Return the cost of a step of *ranks* ranks."""
+        """Return the cost of a step of *makespan_ns* on *ranks* ranks of *network*."""
         return self.per_hour(network) * ranks * makespan_ns / _HOUR_NS
 
     def per_hour(self, network: str) -> float:
-        """Return the price of a rank per hour on *network*, a preset's name or a file.
+        """Return the price of a rank per hour on *network* (a preset's name or a file).
 
-        Raises `ConfigError` for a network without a price.
+        A network without a price raises `ConfigError`.
         """
         for name in (network, Path(network).stem):
             if name in self.of:
@@ -136,7 +139,7 @@ class Prices:
 
 
 def check_cost(goal: Goal, prices: Prices, networks: Iterable[str | Path]) -> None:
-    """Raise `ConfigError` if *goal* needs prices and there are none, or one of *networks* has none."""
+    """Raise `ConfigError` if *goal* needs prices that are missing, for all or for one of *networks*."""
     if goal.needs_prices and not prices:
         raise ConfigError(
             "The cost of a step needs prices; give what one rank costs for an hour (--price NUMBER), or that "
@@ -147,7 +150,7 @@ def check_cost(goal: Goal, prices: Prices, networks: Iterable[str | Path]) -> No
 
 
 def _read(file: Path) -> dict[str, float]:
-    """Read one price per network; raises `ConfigError`."""
+    """Read one price per network from a YAML file, or raise `ConfigError`."""
     prices = read_yaml(file, "list of prices (NETWORK: PRICE-PER-RANK-AND-HOUR)")
     return {name: _price(price, f"{file}, {name}") for name, price in prices.items()}
 

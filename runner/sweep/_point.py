@@ -20,27 +20,30 @@ from ..study import Study
 from ._settings import Base, Builder
 
 MEASURES = ("makespan_ns", "exposed_comm_ns", "compute_ns", "comm_ns", "overlap_ns")
-"""The figures of a result in the table, in ns: the makespan, the exposed communication of the rank with most,
-and the means over ranks of the others."""
+"""The figures of a result in the table, in ns.
+
+The figures are the makespan, the largest exposed communication of a rank, and the means of the other figures
+over ranks.
+"""
 
 Answer = Mapping[str, Any]
-"""Columns of a point's row: its state, and its figures or its error."""
+"""The columns of a point's row: its state, and its figures or its error."""
 
 
 class Work(Protocol):
-    """A task for a process: numbered, and self-contained."""
+    """A numbered and self-contained task for a process."""
 
     @property
     def number(self) -> int:
-        """Its unique number within the run."""
+        """The unique number of the task within the run."""
 
     def answer(self, solver: Solver, progress: Progress | None) -> Answer:
-        """Run the task and return the result's columns; *solver* has the study, if needed."""
+        """Run the task and return the result's columns, with the study from *solver* if needed."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A point to simulate. *experiment* lacks the programs, which a process reads once."""
+    """A point to simulate, with an *experiment* without programs, which each process reads once."""
 
     number: int
     id: str
@@ -69,9 +72,9 @@ class Solver:
         return Builder(Study.open(self._study), Base())
 
     def solve(self, work: Work, progress: Progress | None = None) -> Answer:
-        """Return the result's columns for *work*; errors become results too.
+        """Return the result's columns for *work*, in which an error is also a result.
 
-        Only `Cancelled` is raised.
+        The only exception that the method raises is `Cancelled`.
         """
         return _guarded(lambda: work.answer(self, progress))
 
@@ -79,7 +82,7 @@ class Solver:
         """Return the figures of a point of the study."""
         bare = task.experiment
         source = self._builder.source(task.workload, bare.workload.num_ranks)
-        # A table of points does not need the nodes, whose tables take longer than many a simulation.
+        # A table of points does not need the nodes, for which tables often take longer than the simulation.
         experiment = replace(bare, workload=source, detail=Detail.TOTALS)
         if experiment.content_hash != task.id:
             return failure(

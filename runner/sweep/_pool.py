@@ -1,7 +1,7 @@
-"""Executors for the points of a sweep: this process, several of this machine, or a cluster.
+"""Executors for the points of a sweep: this process, several processes of this machine, or a cluster.
 
-Each function is a generator of tasks with their results, in order of completion, and of ``None`` about once a
-second in between. Closing it ends all its processes.
+Each function is a generator of tasks with their results in order of completion. About once a second without a
+result, the generator yields ``None``. Closing the generator ends all its processes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def answer_here(study: Path, tasks: Iterator[Work]) -> Answers:
 
 
 def answer_in_processes(study: Path, tasks: Iterator[Work], workers: int, log: Path) -> Answers:
-    """Simulate the *tasks* in up to *workers* processes; what these print goes to the file *log*.
+    """Simulate the *tasks* in up to *workers* processes, with their output in the file *log*.
 
-    A process that dies is replaced; its task is retried once.
+    A process that dies is replaced, and its task is retried once.
     """
     pool = _Pool(study, workers, log)
     try:
@@ -51,14 +51,15 @@ def answer_in_processes(study: Path, tasks: Iterator[Work], workers: int, log: P
 
 
 class _Worker:
-    """A process, its connection, and its task."""
+    """A worker process, its connection, and its current task."""
 
     def __init__(self, study: Path, log: Path) -> None:
         ours, theirs = multiprocessing.Pipe()
         self.connection: Connection[object, object] = ours
         self.task: Work | None = None
         with log.open("ab") as output:
-            # In a separate process group: Ctrl-C is for this process, which then ends its children.
+            # The worker has a separate process group. Ctrl-C only reaches this process, which ends its
+            # workers.
             self._process = subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.worker", str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
@@ -84,7 +85,7 @@ class _Worker:
             self.connection.send(message)
 
     def close(self) -> str:
-        """End the process and return how it ended."""
+        """Kill the process and return the reason of its end."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         status = self._process.wait()
@@ -114,7 +115,7 @@ class _Pool:
                     yield answered
 
     def _occupy(self, tasks: Iterator[Work]) -> bool:
-        """Give every idle process a task, and start processes as needed; False if all tasks are done."""
+        """Give every idle process a task, starting processes as needed, and return whether any is busy."""
         idle = [worker for worker in self._workers if worker.task is None]
         while idle or len(self._workers) < self._most:
             task = self._retries.popleft() if self._retries else next(tasks, None)
@@ -162,10 +163,10 @@ class _Pool:
 
 @dataclass(frozen=True)
 class Places:
-    """Where to simulate: on a Dask *cluster*, or in *workers* processes here, but at most *points*.
+    """The executor of a sweep: a Dask *cluster*, or up to *workers* local processes for *points* tasks.
 
-    *workers* is the number of processes, 0 for this process only, None for one per processor; for a batch
-    system's YAML, the number of jobs.
+    *workers* is the number of processes, with 0 for this process only, and None for one process per
+    processor. For a batch system's YAML, *workers* is the number of jobs.
     """
 
     cluster: str | None
@@ -173,9 +174,9 @@ class Places:
     points: int
 
     def answers(self, study: Path, tasks: Iterator[Work], log: Path) -> Answers:
-        """Yield the *tasks* with their results as they complete, and None about once a second in between.
+        """Yield the *tasks* with their results as they complete, and None after each second without a result.
 
-        Workers open the folder *study* if a task needs it; their output goes to *log*.
+        Workers open the folder *study* if a task needs it. Their output goes to *log*.
         """
         if self.cluster is not None:
             return _answer_on_cluster(study, tasks, self.cluster, self.workers or 1)
@@ -186,10 +187,10 @@ class Places:
 
 
 def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: int = 1) -> Answers:
-    """Simulate the *tasks* on the *cluster*; *jobs* is the number of jobs of a batch system.
+    """Simulate the *tasks* on the *cluster*, with *jobs* as the number of jobs of a batch system.
 
-    The workers need the study's folder at the same path. When a worker dies, Dask moves its tasks to another.
-    Raises what `connected` does.
+    The workers need the study's folder at the same path. When a worker dies, Dask moves its tasks to another
+    worker. The function also raises the errors of `connected`.
     """
     with (
         connected(cluster, jobs, "sweep") as place,
@@ -204,7 +205,7 @@ def _answer_on_cluster(study: Path, tasks: Iterator[Work], cluster: str, jobs: i
 
 
 def _solve(study: str, task: Work) -> Answer:
-    """Answer one task, on a worker."""
+    """Answer one task on a worker of the cluster."""
     return _solver(study).solve(task)
 
 

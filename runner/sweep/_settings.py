@@ -1,4 +1,4 @@
-"""Make experiments from settings: change single fields of the configuration files by their keys."""
+"""Make experiments from settings, which change single fields of the configuration files by their keys."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _SIZES_KEPT = 16
 class Base:
     """The base of every point of a sweep: a study's workload, and configurations or their names.
 
-    *workload* is a name in the study, ``None`` for its newest; *network* may be ``None`` if every point names
-    one. *options* are ASTRA-sim's: ``num-queues-per-dim``, ``injection-scale``, ``rendezvous``, and the
-    ``semantics``.
+    *workload* is a name in the study, or ``None`` for the newest workload. *network* may be ``None`` if every
+    point names a network. *options* are ASTRA-sim's ``num-queues-per-dim``, ``injection-scale`` and
+    ``rendezvous``, and the ``semantics``.
     """
 
     workload: str | None = None
@@ -70,7 +70,7 @@ class Base:
 
 
 class Builder:
-    """Makes the experiments of a sweep; each workload is read once for each number of ranks."""
+    """Makes the experiments of a sweep, reading each workload once for each number of ranks."""
 
     def __init__(self, study: Study, base: Base) -> None:
         self.study = study
@@ -79,7 +79,7 @@ class Builder:
         self._part = lru_cache(None)(self._read_part)
 
     def experiment(self, settings: Settings) -> Experiment:
-        """Return the experiment of one point; raises the errors of `prepare` for invalid values."""
+        """Return the experiment of one point, or raise the errors of `prepare` for invalid values."""
         backend = str(settings.get("backend", self.base.backend))
         get_backend(backend)
         network = self._network(settings, backend)
@@ -96,7 +96,7 @@ class Builder:
         )
 
     def source(self, workload: str, num_ranks: int) -> WorkloadSource:
-        """Return the programs of the study's *workload* for that many ranks."""
+        """Return the programs of the study's *workload* for *num_ranks* ranks."""
         return self._source(workload, num_ranks)[0]
 
     def workload_name(self, settings: Settings) -> str:
@@ -172,7 +172,7 @@ class Builder:
 
 
 def check_keys(settings: Settings) -> None:
-    """Raise `ConfigError` for a key without a field, before anything runs."""
+    """Raise `ConfigError` for a key without a field, before any point is simulated."""
     for key in settings:
         part, dot, rest = key.partition(".")
         if not dot and key in (*_PARTS, *_OPTIONS):
@@ -208,23 +208,23 @@ def _changes(settings: Settings, part: str) -> dict[str, Any]:
 
 
 def _spelled(part: str, name: str) -> str:
-    """Return *name* in the file's spelling: the system's keys have dashes, the network's underscores."""
+    """Return *name* in the file's spelling, with dashes in system keys and underscores in network keys."""
     if part == "network":
         return name if name.partition(".")[0] in EXTENSIONS else name.replace("-", "_")
     return name.replace("_", "-")
 
 
 def _entries(key: str, value: Any, dimensions: int) -> int:
-    """Return the number of entries that a scalar becomes in the system's *key*; 0 if it stays a scalar."""
+    """Return the number of entries that a scalar becomes in the system's *key*, or 0 for a scalar key."""
     name = key.partition("[")[0]
-    # An algorithm called one... spans all dimensions.
+    # An algorithm with the prefix "one" spans all dimensions.
     if name in _CUSTOMS or (name in _ALGORITHMS and str(value).startswith(WHOLE_ALGORITHMS)):
         return 1
     return dimensions if name in _ALGORITHMS else 0
 
 
 def _put(data: dict[str, Any], key: str, value: Any, dimensions: int) -> None:
-    """Set *key* in *data*; if it has one entry per dimension, a scalar applies to all of them."""
+    """Set *key* in *data*, where a scalar applies to all entries of a key with one entry per dimension."""
     match = _KEY.fullmatch(key)
     if match and match["index"] is not None:
         _put_entry(data, match["name"], int(match["index"]), value)

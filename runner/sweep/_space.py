@@ -1,4 +1,4 @@
-"""The points of a sweep: a grid over axes, a list in a file, both multiplied, or chosen by Optuna."""
+"""The points of a sweep: a grid over axes, a list in a file, the product of both, or Optuna's choice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...support import parse_bandwidth, parse_duration, parse_flops
 
 @dataclass(frozen=True)
 class Range:
-    """Every number from *low* to *high*, both included; whole numbers if both are."""
+    """Every number from *low* to *high* inclusive, or every integer if both bounds are integers."""
 
     low: float
     high: float
@@ -29,13 +29,13 @@ class Range:
 
 
 Space = Mapping[str, Sequence[Any] | Range]
-"""Values, or a range of numbers, of each key."""
+"""The values of each key, as a list or as a range of numbers."""
 
 
 class Search:
-    """*trials* points in a *space*; the same results with the same *seed* give the same points.
+    """A search of *trials* points in a *space*, in which equal results and *seed* give equal points.
 
-    Raises `BackendUnavailable` if Optuna is not installed.
+    A missing Optuna raises `BackendUnavailable`.
     """
 
     def __init__(self, space: Space, trials: int, seed: int = 0) -> None:
@@ -57,7 +57,7 @@ class Search:
             yield {key: _suggested(trial, key, values) for key, values in self._space.items()}
 
     def tell(self, number: int, score: float | None) -> None:
-        """Report the value of point *number* (less is better), or its failure."""
+        """Report the value of point *number* to Optuna (less is better), or its failure."""
         trial = self._open.pop(number)
         if score is None:
             self._study.tell(trial, state=self._failed)
@@ -70,27 +70,27 @@ def _suggested(trial: Any, key: str, values: Sequence[Any] | Range) -> Any:
         whole = isinstance(values.low, int) and isinstance(values.high, int)
         suggest = trial.suggest_int if whole else trial.suggest_float
         return suggest(key, values.low, values.high)
-    # Optuna's choices cannot be lists, but indices of lists.
+    # Optuna's choices cannot be lists, so Optuna chooses an index.
     return values[trial.suggest_categorical(key, list(range(len(values))))]
 
 
 def _optuna() -> Any:
     try:
-        import optuna  # noqa: PLC0415 - an extra
+        import optuna  # noqa: PLC0415 - an optional dependency
     except ImportError as error:
         raise BackendUnavailable(
             f"A search needs Optuna ({error}); install it with 'pip install chakrascope[search]'."
         ) from error
-    # It would report every trial on standard error.
+    # Without this setting, Optuna reports every trial on standard error.
     optuna.logging.set_verbosity(logging.WARNING)
     return optuna
 
 
 Settings = Mapping[str, Any]
-"""The changes of one point: keys such as ``network.bandwidth`` with JSON values."""
+"""The changes of one point, as keys such as ``network.bandwidth`` with JSON values."""
 
-# Conversions of values with a unit to the unit of their file.
-_GIB_PER_S = Fraction(2**30, 10**9)  # in bytes/ns
+# Conversions from a value with a unit to the unit of its file.
+_GIB_PER_S = Fraction(2**30, 10**9)  # one GiB/s in bytes/ns
 _QUANTITIES: Mapping[str, Callable[[str], Fraction]] = {
     "network.bandwidth": lambda text: parse_bandwidth(text, bare="GiB/s") / _GIB_PER_S,
     "network.latency": parse_duration,
@@ -102,11 +102,11 @@ _RANGE = re.compile(r"(?P<low>-?[\d.]*\d)\.\.(?P<high>-?\.?\d[\d.]*)")
 
 
 def parse_axis(text: str) -> tuple[str, list[Any] | Range]:
-    """Parse ``KEY=VALUE,VALUE,...``; brackets mark a list.
+    """Parse an axis ``KEY=VALUE,VALUE,...``, in which brackets mark a list.
 
-    A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text; ``KEY=25..400`` is a range,
-    for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``, and are
-    returned in the unit of the file that has the key. Raises `ConfigError`.
+    A value is a number, ``true``, ``false``, a list such as ``[25,50]``, or text. ``KEY=25..400`` is a range
+    for a search. Bandwidths, latencies and delays may have a unit, such as ``10GB/s`` or ``1.5us``. The
+    returned value has the unit of the file that has the key. Invalid text raises `ConfigError`.
     """
     key, equals, values = text.partition("=")
     items = [item for item in _split(values, text) if item]
@@ -135,9 +135,9 @@ def _in_unit(key: str, value: Any, text: str) -> Any:
 
 
 def grid(axes: Mapping[str, Sequence[Any] | Range]) -> list[dict[str, Any]]:
-    """Return every combination of the values of *axes*; the last axis changes fastest.
+    """Return every combination of the values of *axes*, in which the last axis changes fastest.
 
-    Raises `ConfigError` for an axis without values, and for a range.
+    An axis without values, and a range, raise `ConfigError`.
     """
     lists = {key: _listed(key, values) for key, values in axes.items()}
     return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
@@ -155,14 +155,14 @@ def _listed(key: str, values: Sequence[Any] | Range) -> Sequence[Any]:
 
 
 def multiply(first: Sequence[Settings], second: Sequence[Settings]) -> list[dict[str, Any]]:
-    """Return each of *first* merged with each of *second*, which has precedence."""
+    """Return every pair of points from *first* and *second* merged, with precedence of *second*."""
     return [{**one, **other} for one in first for other in second]
 
 
 def read_points(path: str | Path) -> list[dict[str, Any]]:
-    """Read a point from each line of *path*, a JSON object of settings; empty lines are skipped.
+    """Read one point from each non-empty line of *path*, a JSON object of settings.
 
-    Raises `ConfigError` with the number of the line that cannot be read.
+    A line that cannot be read raises `ConfigError` with the line number.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -175,7 +175,7 @@ def read_points(path: str | Path) -> list[dict[str, Any]]:
 
 
 def point_key(settings: Settings) -> str:
-    """Return the same text for equal settings in any order."""
+    """Return a text that is the same for equal settings in any order."""
     return json.dumps(settings, sort_keys=True, default=str)
 
 
@@ -192,7 +192,7 @@ def _point(line: str, where: str) -> dict[str, Any]:
 
 
 def _split(values: str, text: str) -> list[str]:
-    """Split at the commas outside of brackets."""
+    """Split *values* at the commas outside of brackets."""
     items, depth = [""], 0
     for character in values:
         depth += (character == "[") - (character == "]")

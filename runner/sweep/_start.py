@@ -21,10 +21,10 @@ _UNFINISHED = "unfinished"
 
 
 def write_start(folder: Path, base: Base, points: int) -> None:
-    """Write the base of the sweep in *folder*; presets by name, all else in full.
+    """Write the base of the sweep to *folder*, with presets by name and other configurations in full.
 
-    Until :func:`finish_start`, it records the expected number of *points*. Raises `StudyError` if the folder
-    has points of another base, with which the new ones would share a table.
+    Until :func:`finish_start`, the file records the expected number of *points*. If the folder has points of
+    another base, which would share the table, the function raises `StudyError`.
     """
     system, network = base.system, base.network
     if not isinstance(system, SystemConfig) and system not in list_presets("system"):
@@ -50,7 +50,7 @@ def _refuse_other_base(folder: Path, start: dict[str, Any]) -> None:
     try:
         before = json.loads((folder / _NAME).read_text(encoding="utf-8"))
         differing = [key for key in start if key != _UNFINISHED and before[key] != start[key]]
-    except (OSError, ValueError, KeyError, TypeError):  # none, or reported when a point is repeated
+    except (OSError, ValueError, KeyError, TypeError):  # damage is reported later
         return
     if differing:
         raise StudyError(
@@ -68,13 +68,13 @@ def finish_start(folder: Path) -> None:
 
 
 def planned_points(folder: Path) -> int:
-    """Return the expected number of points of the interrupted sweep in *folder*, 0 if it is complete.
+    """Return the expected number of points of an interrupted sweep, or 0 if the sweep is complete.
 
     A running sweep counts as interrupted.
     """
     try:
         planned = json.loads((folder / _NAME).read_text(encoding="utf-8")).get(_UNFINISHED, 0)
-    except (OSError, ValueError, AttributeError):  # reported when a point is repeated
+    except (OSError, ValueError, AttributeError):  # damage is reported when a point is repeated
         return 0
     return planned if isinstance(planned, int) else 0
 
@@ -82,7 +82,7 @@ def planned_points(folder: Path) -> int:
 def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
     """Return the experiment of the point *identity* of a sweep, ready to be repeated.
 
-    Raises `StudyError` if there is no such point, or the sweep was restarted from another base.
+    A missing point, and a sweep that was restarted from another base, raise `StudyError`.
     """
     if study.has_run_id(identity):
         return study.experiment(identity)
@@ -97,7 +97,7 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
 
 
 def sweep_workload(study: Study, name: str, identity: str) -> str:
-    """Return the name of the workload of a sweep's point in *study*; raises like `sweep_experiment`."""
+    """Return the name of the workload of a sweep's point, or raise as `sweep_experiment` does."""
     if study.has_run_id(identity):
         return study.run_info(identity).workload
     settings = _settings_of(study, name, identity)

@@ -1,4 +1,4 @@
-"""Run a sweep: each point once, on any executor, with all results in one table."""
+"""Run a sweep: simulate each point once, on any executor, with all results in one table."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ._start import finish_start, planned_points, write_start
 from ._table import PointTable, points_file, read_table
 
 SweepProgress = Callable[[int, int, int], None]
-"""Called with the number of points that have a row, of all points, and of failures."""
+"""Callback with the numbers of points that have a row, of all points, and of failed points."""
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C stopped the sweep *name* after *done* of its *points*, whose results its table keeps."""
+    """Ctrl-C stopped the sweep *name* after *done* of *points*, with the results kept in its table."""
 
     def __init__(self, name: str, done: int, points: int) -> None:
         super().__init__(f"{done} of {points} points of the sweep '{name}' are done")
@@ -49,9 +49,10 @@ class Sweep:
     """A sweep: its *name*, the *path* of its table, and its *points*, best first.
 
     *points* has a column for each setting, ``id`` (the experiment's hash), ``state`` (done or failed),
-    ``error``, ``ranks``, the figures in ns and how long the simulation took. *simulated* counts the points
-    of this call, *reused* those of earlier sweeps and runs; *kept* are the points saved as runs of the
-    study. An interrupted or running sweep has *missing* points; the same call resumes it.
+    ``error``, ``ranks``, the figures in ns, and the duration of the simulation. *simulated* counts the points
+    of this call, and *reused* counts the points of earlier sweeps and runs. *kept* lists the points saved as
+    runs of the study. An interrupted or running sweep has *missing* points, and the same call resumes the
+    sweep.
     """
 
     name: str
@@ -113,20 +114,24 @@ def run_sweep(
     keep: int = 0,
     progress: SweepProgress | None = None,
 ) -> Sweep:
-    """Simulate every point of the space *over*, and return them, best first.
+    """Simulate every point of the space *over*, and return the sweep with its points, best first.
 
-    *over* maps keys to values, of which every combination is a point, or lists the points. A key is
-    ``network``, ``system``, ``memory``, ``workload`` or ``backend``, one of ASTRA-sim's options
-    (``num-queues-per-dim``, ``injection-scale``, ``rendezvous``) or ``semantics``, or a field of a
-    configuration file such as ``network.bandwidth``, ``network.bandwidth[1]`` or ``system.endpoint-delay``.
+    *over* maps keys to values, of which every combination is a point, or *over* lists the points. A key is
+    one of these:
 
-    Points with a result in the sweep's table or the study are not simulated again; a point that fails
-    becomes a row with its error. *workers* is the number of processes (0: only this one). *cluster* is the
-    address or file of a Dask scheduler to use instead, or a batch system's YAML; *workers* is then the
-    number of jobs. With *trials*, Optuna chooses that many points of the space instead of all, and keys may
-    have a `Range`. The best points minimise the figure *least* within the limits *at_most*; *prices* give
-    the ``cost`` of a step. The full results of the *keep* best become runs of the study. Raises
-    `ConfigError` for keys without a field, and `SweepInterrupted` on Ctrl-C.
+    * ``network``, ``system``, ``memory``, ``workload`` or ``backend``.
+    * An option of ASTRA-sim (``num-queues-per-dim``, ``injection-scale``, ``rendezvous``), or ``semantics``.
+    * A field of a configuration file, such as ``network.bandwidth``, ``network.bandwidth[1]`` or
+      ``system.endpoint-delay``.
+
+    Points with a result in the sweep's table or the study are not simulated again. A point that fails becomes
+    a row with its error. *workers* is the number of processes (0: only this process). *cluster* is the
+    address or file of a Dask scheduler to use instead, or a batch system's YAML, for which *workers* is the
+    number of jobs. With *trials*, Optuna chooses this number of points of the space, and keys may have a
+    `Range`. The best points minimise the figure *least* within the limits *at_most*. *prices* determine the
+    ``cost`` of a step. The full results of the *keep* best points become runs of the study.
+
+    The function raises `ConfigError` for keys without a field, and `SweepInterrupted` on Ctrl-C.
     """
     goal = Goal(least, at_most or {})
     points = _points(over) if trials is None else _search(over, trials)
@@ -152,27 +157,27 @@ def run_sweep(
 
 
 def sweep_names(study: Study) -> list[str]:
-    """Return the names of the study's sweeps, sorted."""
+    """Return the sorted names of the study's sweeps."""
     return sorted(
         folder.name for folder in study.sweeps_dir.glob("*") if points_file(study, folder.name).is_file()
     )
 
 
 def read_sweep(study: Study, name: str) -> Sweep:
-    """Return a sweep of the study with all points in its table; `StudyError` if there is none."""
+    """Return a sweep of the study with all points in its table, or raise `StudyError`."""
     names = sweep_names(study)
     if name not in names:
         raise StudyError(f"The study {study.path} has no sweep '{name}'{did_you_mean(name, names)}")
     path = points_file(study, name)
     table = read_table(path)
     planned = planned_points(study.sweep_dir(name))
-    # A search may have tried a point twice, which is one row: an interrupted one misses at least one.
+    # A search may try a point twice, which gives one row. An interrupted search lacks at least one point.
     missing = max(1, planned - len(table)) if planned else 0
     return Sweep(name, path, table, reused=len(table), missing=missing)
 
 
 class _Run:
-    """One pass through the points: existing results are reused, and equal experiments simulated once."""
+    """One pass through the points, which reuses existing results and simulates equal experiments once."""
 
     def __init__(self, study: Study, base: Base, points: list[dict[str, Any]] | Search, goal: Goal) -> None:
         self.study = study
@@ -188,7 +193,7 @@ class _Run:
         self._failed = 0
 
     def run(self, table: PointTable, places: Places, progress: SweepProgress) -> None:
-        """Get a result for every point; if this is interrupted, the table keeps the results so far."""
+        """Compute a result for every point, with finished results kept in the table if interrupted."""
         tasks = self._tasks(table)
         with closing(
             places.answers(self.study.path.resolve(), tasks, table.path.with_name("log.txt"))
@@ -201,7 +206,7 @@ class _Run:
         progress(self.finished, len(self._all), self._failed)
 
     def _tasks(self, table: PointTable) -> Iterator[Task]:
-        """Yield the tasks to simulate, each experiment once; other results go to the table directly."""
+        """Yield each experiment to simulate once, and write existing results directly to the table."""
         for number, settings in enumerate(self._all):
             self.points.append(settings)
             try:
@@ -223,7 +228,7 @@ class _Run:
 
     def _experiment(self, settings: Settings) -> Experiment:
         experiment = self._builder.experiment(settings)
-        # Paths of custom algorithms are relative to the working directory of the process.
+        # Paths of custom algorithms are relative to the working directory of this process.
         system = replace(experiment.system, folder=experiment.system.folder.resolve())
         return replace(experiment, system=system)
 
@@ -262,7 +267,7 @@ class _Run:
             self._all.tell(number, None if answer["state"] == "failed" else float(self._goal.score(row)[0]))
 
     def keep_best(self, table: PointTable, count: int) -> tuple[str, ...]:
-        """Save the best *count* points as runs of the study, after simulating them again in full."""
+        """Simulate the best *count* points again in full, and save them as runs of the study."""
         rows = table.frame(self.points, self._goal)
         done = rows[rows["state"] == "done"].drop_duplicates("id")["settings"].head(count)
         by_key = {point_key(settings): settings for settings in self.points}
@@ -280,13 +285,13 @@ class _Run:
 
 
 def _points(over: Space | Sequence[Settings]) -> list[dict[str, Any]]:
-    """Return the distinct points."""
+    """Return the distinct points of the space."""
     points = grid(over) if isinstance(over, Mapping) else [dict(point) for point in over]
     return list({point_key(point): point for point in points}.values())
 
 
 def _rows_at_last(points: list[dict[str, Any]] | Search, table: PointTable) -> int:
-    """Return the final number of rows of the table, which sweeps may share."""
+    """Return the final number of rows of the table, which several sweeps may share."""
     return len(points) if isinstance(points, Search) else len({*table.rows, *map(point_key, points)})
 
 
@@ -299,7 +304,7 @@ def _search(over: Space | Sequence[Settings], trials: int) -> Search:
 
 
 def _check(over: Space | Sequence[Settings], base: Base) -> None:
-    """Check for errors that would affect every point, before the first is simulated."""
+    """Check for errors that would affect every point, before the first point is simulated."""
     points = [over] if isinstance(over, Mapping) else over
     for keys in {tuple(point) for point in points}:
         check_keys(dict.fromkeys(keys))
@@ -318,7 +323,7 @@ def _check(over: Space | Sequence[Settings], base: Base) -> None:
 def _cost(
     goal: Goal, prices: Prices, over: Space | Sequence[Settings], base: Base
 ) -> Callable[[Settings, int, int], float] | None:
-    """Return the price of a step as a function; raises `ConfigError` if it is needed and unknown."""
+    """Return a function for the price of a step, or raise `ConfigError` for a missing required price."""
     named = base.network.name if isinstance(base.network, NetworkConfig) else "measured"
     for point in [over] if isinstance(over, Mapping) else over:
         networks: Any = point.get("network", named)
@@ -335,7 +340,7 @@ def _loaded(network: NetworkConfig | str | Path | None) -> NetworkConfig | None:
 
 
 def _default_name(over: Space | Sequence[Settings], base: Base) -> str:
-    """Return the same name for the same sweep, so that running it again resumes it."""
+    """Return a name that is the same for the same sweep, so that a repeated call resumes the sweep."""
     points = [over] if isinstance(over, Mapping) else over
     text = "\n".join([*sorted(map(point_key, points)), repr(base)])
     return f"sweep-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -30,16 +30,17 @@ _PAUSE_S = 1.0
 
 
 def points_file(study: Study, name: str) -> Path:
-    """Return the table of the study's sweep *name*, which may not exist yet."""
+    """Return the path of the table of the study's sweep *name*, which may not exist yet."""
     return study.sweep_dir(name) / _POINTS
 
 
 class PointTable:
-    """The rows of the sweep in *folder*, by settings; a context manager that locks the folder.
+    """The rows of the sweep in *folder* by settings, as a context manager that locks the folder.
 
     *cost*, if given, computes the price of a step from a point's settings, ranks and makespan. Rows are kept
-    in memory and written at most about once a second (`save`), and at the end, then with checksums of the
-    folder's files. Raises `StudyError` if the file is damaged or another process works on the same sweep.
+    in memory, and `save` writes them at most about once a second. At the end, the rows are written with
+    checksums of the folder's files. A damaged file, or another process on the same sweep, raises
+    `StudyError`.
     """
 
     def __init__(self, folder: Path, cost: Callable[[Settings, int, int], float] | None = None) -> None:
@@ -93,7 +94,7 @@ class PointTable:
             self._lock.close()
 
     def put(self, settings: Settings, identity: str, ranks: int | None, answer: Answer) -> None:
-        """Set the row of the point with these *settings*."""
+        """Set the row of the point with the given *settings*."""
         key = point_key(settings)
         self.rows[key] = {"id": identity, "ranks": ranks, "settings": key, **answer}
         self._remember(self.rows[key])
@@ -101,16 +102,16 @@ class PointTable:
         self._changed = True
 
     def done(self, settings: Settings, identity: str) -> bool:
-        """Return whether the point has a result, of the experiment *identity*."""
+        """Return whether the point has a result of the experiment *identity*."""
         row = self.rows.get(point_key(settings))
         return row is not None and row["state"] == "done" and row["id"] == identity
 
     def row(self, settings: Settings) -> Mapping[str, Any] | None:
-        """Return the row of the point with these *settings*, None if there is none."""
+        """Return the row of the point with the given *settings*, or None if there is none."""
         return self.rows.get(point_key(settings))
 
     def answer_of(self, identity: str) -> Answer | None:
-        """Return the figures of any point with this experiment."""
+        """Return the figures of any point with the experiment *identity*."""
         return self._answers.get(identity)
 
     def _remember(self, row: dict[str, Any]) -> None:
@@ -118,33 +119,33 @@ class PointTable:
             self._answers[row["id"]] = {name: row.get(name) for name in ("state", *MEASURES, "simulation_s")}
 
     def save(self, *, now: bool = False) -> None:
-        """Write the file if there are new rows, at a limited rate unless *now*."""
+        """Write the file if there are new rows, at a limited rate unless *now* is set."""
         started = time.monotonic()
         if not self._changed or (not now and started - self._saved_at < self._pause_s):
             return
-        # Lost rows of a running sweep are simulated again.
+        # A crash may lose the latest rows of a running sweep, which are simulated again.
         with new_file(self.path, sync=now) as temporary:
             temporary.write_bytes(frame_bytes(self.frame()))
         self._changed = False
         self._saved_at = time.monotonic()
-        # The longer writing the table takes, the less often it is written.
+        # The pause between writes grows with the duration of a write.
         self._pause_s = max(_PAUSE_S, 20 * (self._saved_at - started))
 
     def frame(self, points: Iterable[Settings] | None = None, goal: Goal = Goal()) -> pd.DataFrame:  # noqa: B008
-        """Return the rows, all or those of *points*, with a column for each setting, best first."""
+        """Return the rows (all, or those of *points*), with a column for each setting, best first."""
         keys = self.rows if points is None else dict.fromkeys(map(point_key, points))
         return goal.best_first(_frame([self.rows[key] for key in keys if key in self.rows]))
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Return the table of a sweep; raises `StudyError` if it cannot be read."""
+    """Return the table of a sweep, or raise `StudyError` if it cannot be read."""
     return Goal().best_first(_frame(_stored_rows(path)))
 
 
 def _stored_rows(path: Path) -> list[dict[str, Any]]:
     refuse_damaged(path.parent, {path.name}.__contains__)
     try:
-        # Tables of earlier versions have no prices, and only those of plans have memory.
+        # Tables of earlier versions have no prices, and only tables of plans have memory.
         absent = {"cost": None, "memory_bytes": None}
         return [{name: (absent | row)[name] for name in _FIXED} for row in ParquetFile(path).records()]
     except (OSError, ValueError, KeyError) as error:
@@ -172,7 +173,7 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _setting_column(settings: list[Mapping[str, Any]], name: str) -> Any:
-    """Return a numeric column if all values are numbers, else text; lists are written as JSON."""
+    """Return a numeric column if all values are numbers, or else a text column with lists as JSON."""
     values = [setting.get(name) for setting in settings]
     if all(value is None or type(value) in (int, float) for value in values):
         kind = "Float64" if any(type(value) is float for value in values) else "Int64"

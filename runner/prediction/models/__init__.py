@@ -1,4 +1,4 @@
-"""Generate training steps without a trace: transformers by name or size, in any parallelism."""
+"""Generate training steps without a trace: models by name or by size, in any parallelism."""
 
 from __future__ import annotations
 

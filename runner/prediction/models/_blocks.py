@@ -12,9 +12,9 @@ from ._operators import PRODUCTS, WITHIN, Exchange, Item, Operator, Phase, Sprea
 from ._plan import Plan
 
 GroupKey = tuple[tuple[str, ...], str]
-"""The axes of a group, and whether it is the part of it ``within`` a node, ``across`` nodes, or ``all``."""
+"""The axes of a group, and its level: ``within`` a node, ``across`` nodes, or ``all`` ranks of the group."""
 
-# Streams of the device: what shares one happens one after the other.
+# Streams of the device. Nodes on one stream run one after another.
 LANES = {"compute": 0, "host": 1, "store": 24, "load": 26, "send": 30, "receive": 31}
 AXIS_LANES = {
     "tp": 10, "cp": 12, "ep": 14, "etp": 16, "overlap": 20, "experts": 22, "gather": 40, "scatter": 42,
@@ -25,35 +25,38 @@ _KINDS = {"overhead": "host", "launches": "host", "host": "host", "copy": "copy"
 
 
 class Prices(Protocol):
-    """The times of operators and collectives, in ns."""
+    """The times of operators and collectives on a chip and its links, in ns."""
 
     @property
     def host_ns(self) -> float:
-        """The host's time to start a pass over a layer."""
+        """The host's time in ns to start a pass over a layer."""
 
     @property
     def step_ns(self) -> float:
-        """The fixed costs of a step."""
+        """The fixed overhead of a step in ns."""
 
     def operator_ns(self, operator: Operator) -> float:
-        """Return the time of *operator*."""
+        """Return the time of *operator* in ns."""
 
     def start_ns(self, where: Spread) -> float:
-        """Return the overhead of a collective, in addition to its transfer, for a placement of its ranks."""
+        """Return the start-up time in ns that a collective with this placement adds to its transfer."""
 
     def slowed_ns(self, exchange: Exchange, where: Spread) -> float:
-        """Return the factor by which a concurrent collective lengthens computation."""
+        """Return the time in ns that a concurrent collective adds to computation."""
 
 
 @dataclass
 class Block:
-    """Nodes of a part of a program, numbered from 0, and the edges between them.
+    """Nodes of a part of a program, numbered from 0, and the edges between the nodes.
 
-    *first* and *last* are the ends of its computation, *receive* is the node that waits for another stage,
-    *late* is where its last layer begins, *early* are nodes that wait for that of the block before, *open*
-    those that the end of the step waits for. *exchanged* is the last exchange of experts during computation,
-    for which the end of the next block waits, of another micro-batch. *stored* are the layers' copies to the
-    host.
+    * *first* and *last* are the first and last nodes of its computation.
+    * *receive* is the node that waits for a message from another stage.
+    * *late* is the node at which its last layer begins.
+    * *early* has the nodes that wait for the node *late* of the previous block.
+    * *open* has the nodes that the end of the step waits for.
+    * *exchanged* is the last exchange of experts during computation. The end of the next block, of another
+      micro-batch, waits for the exchange.
+    * *stored* has the layers' copies to the host.
     """
 
     nodes: list[dict[str, Any]] = field(default_factory=list)
@@ -68,14 +71,14 @@ class Block:
     stored: list[int] = field(default_factory=list)
 
     def add(self, waits: Sequence[int], **columns: Any) -> int:
-        """Append a node after *waits* and return its number."""
+        """Append a node that depends on *waits*, and return its number."""
         number = len(self.nodes)
         self.nodes.append(columns)
         self.edges += [(source, number, int(EdgeKind.DATA)) for source in waits if source >= 0]
         return number
 
     def compute(self, name: str, duration_ns: float, waits: Sequence[int] = (), **columns: Any) -> int:
-        """Append computation that depends on the last node and on *waits*."""
+        """Append a compute node that depends on the last node and on *waits*, and return its number."""
         number = self.add(
             [self.last, *waits],
             name=name,
@@ -97,7 +100,7 @@ def _where(layout: Plan, rank: int, axes: tuple[str, ...], node_size: int) -> Sp
 
 @dataclass(frozen=True)
 class Stage:
-    """A pipeline stage from the view of one of its ranks; *node_size* ranks share a node."""
+    """A pipeline stage, seen from one of its ranks, with *node_size* ranks per node."""
 
     plan: Plan
     prices: Prices
@@ -106,7 +109,7 @@ class Stage:
 
     @property
     def rank(self) -> int:
-        """The rank that represents the stage: the first on every other axis."""
+        """The rank that represents the stage: the first rank along every axis but ``pp``."""
         return self.stage * self.plan.strides["pp"]
 
     def where(self, axes: tuple[str, ...]) -> Spread:
@@ -155,7 +158,7 @@ class Stage:
         )
 
     def copied(self, block: Block, operator: Operator, waits: Sequence[int], lane: str, phase: str) -> int:
-        """Append a copy to the host or from it behind *waits*, next to computation; return its node."""
+        """Append a copy to or from the host that overlaps computation after *waits*, and return its node."""
         return block.add(
             waits,
             name=operator.name,
@@ -193,7 +196,7 @@ class Stage:
             last = [self._phase(block, exchange, step, where, last, lane)]
         return last[-1] if last else -1
 
-    def _phase(  # noqa: PLR0917 - as exchange
+    def _phase(  # noqa: PLR0917 - same arguments as exchange
         self, block: Block, exchange: Exchange, step: Phase, where: Spread, waits: Sequence[int], lane: int
     ) -> int:
         split = min(where) > 1
@@ -213,7 +216,7 @@ class Stage:
         )
 
     def message(self, block: Block, name: str, size_bytes: float, waits: Sequence[int], step: int) -> int:
-        """Append a message to (*name* ``send``) or from (``receive``) the stage *step* away."""
+        """Append a message to (*name* ``send``) or from (``receive``) the stage at distance *step*."""
         sends = name == "send"
         return block.add(
             waits,

@@ -1,4 +1,4 @@
-"""Models by name, from a small YAML, or from a Hugging Face config.json; layers of VGG16 and ResNet-50."""
+"""Models by name, from a small YAML or a Hugging Face config.json, with the layers of VGG16 and ResNet-50."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._hugging_face import of_hugging_face
 from ._transformer import Convolution, Transformer
 
 _GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
-# llm-foundry's loss works in place of the logits.
+# llm-foundry's loss overwrites the logits in place.
 _MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True, "loss_bytes": 4}
 
 
@@ -83,8 +83,8 @@ def _resnet50() -> Iterator[Convolution]:
             inputs, before = outputs, side
 
 
-# Sizes as published: Brown et al. 2020 (GPT-3), Narayanan et al. 2021 and Korthikanti et al. 2022 (the sizes
-# up to 1T), MosaicML's llm-foundry (MPT), the model cards and config.json of the others.
+# Published sizes. Sources are Brown et al. 2020 (GPT-3), Narayanan et al. 2021 and Korthikanti et al. 2022
+# (the sizes up to 1T), MosaicML's llm-foundry (MPT), and the model cards and config.json of other models.
 _MODELS: dict[str, dict[str, Any]] = {
     "gpt3-125m": _gpt(12, 768, 12),
     "gpt3-350m": _gpt(24, 1024, 16),
@@ -118,8 +118,8 @@ _MODELS: dict[str, dict[str, Any]] = {
     "llama3-8b": _llama(32, 4096, 32, 8, 14336, 128256, sequence=8192),
     "llama3-70b": _llama(80, 8192, 64, 8, 28672, 128256, sequence=8192),
     "llama3-405b": _llama(126, 16384, 128, 8, 53248, 128256, sequence=8192),
-    # Every layer of Scout has experts, every other one of Maverick; both have one shared expert.
-    # Three of four layers attend within chunks.
+    # Every layer of Scout has experts, and every second layer of Maverick. Both models have one shared
+    # expert. Three of four layers attend within chunks.
     "llama4-scout": _llama(
         48, 5120, 40, 8, 16384, 202048, sequence=8192, head_size=128,
         experts=16, top_k=1, expert_ffn=8192, shared_experts=1, chunk=8192, full_every=4,
@@ -156,7 +156,7 @@ _OTHER_NAMES = {
     "llama3.1-8b": "llama3-8b",
     "llama3.1-70b": "llama3-70b",
 }
-_NO_SIZES = ("convolutions", "remarks")  # what a file cannot say
+_NO_SIZES = ("convolutions", "remarks")  # fields that a model file cannot contain
 
 
 def list_models() -> list[str]:
@@ -165,7 +165,7 @@ def list_models() -> list[str]:
 
 
 def find_model(name: str | Path) -> Transformer:
-    """Return the model called *name*, or that of a file; raises `UsageError` naming the closest."""
+    """Return the model called *name* or stored in that file, or raise `UsageError` with the closest name."""
     text = str(name)
     key = _OTHER_NAMES.get(text.lower(), text.lower())
     if key in _MODELS:
@@ -180,7 +180,7 @@ def find_model(name: str | Path) -> Transformer:
 
 
 def read_model(path: str | Path) -> Transformer:
-    """Read the model of a YAML with the fields of `Transformer`, or of a Hugging Face config.json."""
+    """Read a model from a YAML with the fields of `Transformer`, or from a Hugging Face config.json."""
     file = Path(path)
     try:
         text = file.read_text(encoding="utf-8")

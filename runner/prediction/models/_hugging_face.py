@@ -1,4 +1,4 @@
-"""The sizes of a model in a Hugging Face config.json, and its unsupported parts."""
+"""Read the sizes of a model from a Hugging Face config.json, and report its unsupported parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHARED_KEYS = "keys and values that layers share"
 _RESIDUAL = "a feed-forward part next to the experts"
 _STATE_KEYS = ("mamba_d_state", "mamba_d_ssm", "mamba_d_conv", "mamba_expand", "ssm_state_size", "state_size",
                "ssm_cfg", "attn_layer_period", "hybrid_override_pattern", "hybrid_layer_ids")  # fmt: skip
-# Any value but nothing, zero or false means that some layers are of this kind.
+# Any value except null, zero, false or an empty value means that some layers are of the given kind.
 _REFUSED_KEYS = {
     "full_attention_interval": _LINEAR,
     "linear_attn_config": _LINEAR,
@@ -45,7 +45,7 @@ _REFUSED_KEYS = {
     "H_cycles": "layers that run several times",
     "num_loops": "layers that run several times",
 }
-_HYBRID = "granitemoehybrid"  # of attention alone in Granite 4.0 Micro and 350M
+_HYBRID = "granitemoehybrid"  # Granite 4.0 Micro and 350M have attention layers only
 _ATTENTION = ("sliding_attention", "full_attention", "chunked_attention", "attention")
 _EMBEDDINGS = ("embedding_size", "input_embedding_size", "word_embed_proj_dim")
 _NEXT = "Next: predict its script with `chakrascope predict --script`."
@@ -54,8 +54,8 @@ _NEXT = "Next: predict its script with `chakrascope predict --script`."
 def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, str], file: Path) -> None:
     """Raise `UsageError` for a model with layers other than attention and a feed-forward part.
 
-    The message names the key that shows it. *misread* are model types with sizes that are not read
-    correctly, with the reason.
+    The message names the key that shows the unsupported layer. *misread* has the model types with sizes that
+    would be read wrongly, and the reason for each type.
     """
     reason = _reason(data)
     if not reason and kind in misread and not (kind == _HYBRID and _has_attention_only(data)):
@@ -68,7 +68,7 @@ def refuse_unmodelled(data: Mapping[str, Any], kind: str, misread: Mapping[str, 
 
 
 def _reason(data: Mapping[str, Any]) -> str:
-    """Return the key and the value that show unsupported layers, ``""`` if none does."""
+    """Return the key and the value that show unsupported layers, or ``""`` if there are none."""
     if data.get("is_encoder_decoder"):
         return "'is_encoder_decoder: true' means an encoder and a decoder"
     for key in ("layer_types", "layers_block_type", "block_types"):
@@ -97,7 +97,7 @@ def _reason(data: Mapping[str, Any]) -> str:
 
 
 def _has_attention_only(data: Mapping[str, Any]) -> bool:
-    """Return whether a hybrid model lists its layers, and all of them are attention."""
+    """Return whether a hybrid model lists its layers, and all listed layers are attention."""
     types = data.get("layer_types")
     return isinstance(types, list) and bool(types) and set(map(str, types)) <= {*_ATTENTION}
 
@@ -144,7 +144,7 @@ _KEYS = {
     "rope_size": ("qk_rope_head_dim",),
     "tied": ("tie_word_embeddings",),
 }
-_OF_LAYERS = ("moe_layer_freq",)  # that hold a value for each layer
+_OF_LAYERS = ("moe_layer_freq",)  # keys with a list of one value per layer
 _TEXT_PARTS = ("text_config", "language_config", "llm_config")
 _NEEDED = ("layers", "hidden", "heads", "vocab", "sequence")
 _OF_EXPERTS = (
@@ -152,7 +152,7 @@ _OF_EXPERTS = (
     "top_groups",
 )  # fmt: skip
 _SHARED_WIDTHS = ("shared_expert_intermediate_size", "shared_intermediate_size")
-# Feed-forward parts of three matrices, whatever their activation is.
+# Model types with three matrices per feed-forward part, for any activation.
 _GATED = (
     "llama", "mistral", "mixtral", "qwen", "deepseek", "olmo", "phi3", "modernbert", "chatglm",
     "dbrx", "bitnet", "internlm", "baichuan", "granitemoehybrid",
@@ -173,7 +173,8 @@ _ENCODERS = (
     "bert", "roberta", "xlm-roberta", "distilbert", "electra", "deberta", "modernbert", "camembert",
 )  # fmt: skip
 _IMAGES = ("vit", "deit", "dinov2")
-# Types whose defaults are not in the table. Published parameters confirm that their layers are read right.
+# Model types without defaults in the table. Published parameter counts confirm the sizes read for these
+# types.
 _UNTIED = (
     "chatglm", "internlm", "internlm2", "baichuan", "qwen", "deepseek", "yi", "hunyuan", "hunyuan_v1_moe",
     "dbrx", "nemotron", "kimi_k2", "bailing_moe", "dots1",
@@ -192,8 +193,8 @@ _PATTERNS = ("sliding_window_pattern", "global_attn_every_n_layers", "no_rope_la
 def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any], list[str]]:
     """Return the model sizes in a config.json, and remarks on unsupported parts.
 
-    For a model of several parts, they are those of its text part. Raises `UsageError` for unsupported
-    layers and missing sizes.
+    For a model of several parts, the sizes are those of its text part. Unsupported layers and missing sizes
+    raise `UsageError`.
     """
     remarks: list[str] = []
     given = _text_part(data, remarks)
@@ -205,7 +206,7 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
     refuse_unmodelled(data, kind, usual["misread"], file)
     found: dict[str, Any] = {}
     for ours, theirs in _KEYS.items():
-        # What is given comes first: the usual values may have another name for it.
+        # Keys in the file precede the defaults, which may have another name for the same size.
         values = [(key, part[key]) for part in (given, data) for key in theirs if part.get(key) is not None]
         if values:
             found[ours] = _one_value(*values[0], file)
@@ -229,8 +230,8 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
 def _defaults() -> dict[str, Any]:
     """Return the output of `scripts/config_defaults.py`: default values by type of configuration.
 
-    The sizes of ``types`` are read correctly; those of ``misread`` are not, for a reason;
-    ``text_parts`` has the type of the text part of others.
+    Types in ``types`` have sizes that are read correctly. Types in ``misread`` have sizes that would be read
+    wrongly, with the reason. ``text_parts`` maps other types to the type of their text part.
     """
     file = Path(__file__).with_name("config_defaults.json")
     loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -238,8 +239,8 @@ def _defaults() -> dict[str, Any]:
 
 
 def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
-    """Return the configuration of the text part of a model that has several."""
-    thinker = data.get("thinker_config")  # of models that also speak
+    """Return the configuration of the text part of a model with several parts."""
+    thinker = data.get("thinker_config")  # in models that also generate speech
     data = thinker if isinstance(thinker, Mapping) else data
     kind = str(data.get("model_type", "")).lower()
     key = next((key for key in _TEXT_PARTS if isinstance(data.get(key), Mapping)), "text_config")
@@ -254,7 +255,7 @@ def _text_part(data: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
 
 
 def _one_value(key: str, value: Any, file: Path) -> Any:
-    """Return *value*, or that of all layers if it is a list of one for each of them."""
+    """Return *value*, or its common element if it is a list with one element per layer."""
     if not isinstance(value, list) or key in _OF_LAYERS:
         return value
     if not value or any(each != value[0] for each in value):
@@ -266,7 +267,7 @@ def _one_value(key: str, value: Any, file: Path) -> Any:
 
 
 def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
-    """Complete *found* by the defaults of configurations of a *kind*."""
+    """Complete *found* with the defaults of configurations of a *kind*."""
     found["gated"] = kind.startswith(_GATED) or "gemma" in kind or data.get("hidden_act") in _GATES
     found["learned_positions"] = kind.startswith(_LEARNED_POSITIONS) or kind == "gpt_neo"
     if kind == "mpt":
@@ -285,7 +286,7 @@ def _of_kind(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks:
 
 
 def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
-    """Return the keys that are not read, and whose values may be sizes."""
+    """Return the keys that are not read, but may hold sizes."""
     read = {key for keys in _KEYS.values() for key in keys} | {
         *_SHARED_WIDTHS,
         *_PATTERNS,
@@ -303,14 +304,14 @@ def _unread_sizes(data: Mapping[str, Any]) -> list[str]:
 
 
 def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str]) -> None:
-    """Complete *found* by heads that are shared, latent attention and windows."""
+    """Complete *found* with shared heads, latent attention and attention windows."""
     if kind.startswith("falcon"):
         groups = data.get("num_kv_heads") if data.get("new_decoder_architecture") else None
         found["kv_heads"] = groups or (1 if data.get("multi_query", True) else found.get("heads", 0))
     elif kind.startswith("gpt_bigcode"):
         found["kv_heads"] = 1 if data.get("multi_query", True) else found.get("heads", 0)
     if found.get("kv_rank") and data.get("v_head_dim"):
-        found["head_size"] = data["v_head_dim"]  # 'head_dim' is that of positions there
+        found["head_size"] = data["v_head_dim"]  # with a 'kv_rank', 'head_dim' is the size of positions
         if data.get("qk_nope_head_dim") not in (None, data["v_head_dim"]):
             remarks.append("Heads of queries and keys are as large as those of values")
     window = data.get("sliding_window", data.get("local_attention"))
@@ -329,7 +330,7 @@ def _attention(found: dict[str, Any], data: Mapping[str, Any], kind: str, remark
 
 
 def _alternating(data: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
-    """Return the attention windows of GPT-Neo; by default every other layer has one."""
+    """Return the attention windows of GPT-Neo, in which by default every second layer has a window."""
     types = data.get("attention_types") or [[["global", "local"], 1]]
     try:
         kinds = Counter(kind for names, times in types for kind in list(names) * times)
@@ -344,21 +345,21 @@ def _alternating(data: Mapping[str, Any], remarks: list[str]) -> dict[str, int]:
 
 
 def _full_every(data: Mapping[str, Any], kind: str) -> int:
-    """Return the interval of layers with attention to the whole sequence, 0 for none."""
+    """Return the interval of layers with attention to the whole sequence, or 0 if there are none."""
     types = data.get("layer_types")
     if isinstance(types, Sequence) and types:
         full = Counter(types)["full_attention"]
         return round(len(types) / full) if full else 0
     positions = data.get("no_rope_layers")
     if isinstance(positions, Sequence) and positions and kind.startswith("llama4"):
-        full = Counter(positions)[0]  # Llama 4: layers without positions attend to everything
+        full = Counter(positions)[0]  # Llama 4: layers without positions attend to all tokens
         return round(len(positions) / full) if full else 0
     pattern = next((data[key] for key in _PATTERNS if data.get(key)), 0)
     return pattern if isinstance(pattern, int) else 0
 
 
 def _image(found: dict[str, Any], data: Mapping[str, Any], remarks: list[str]) -> None:
-    """Complete *found* by the tokens of an image and the classes of a vision transformer."""
+    """Complete *found* with the tokens of an image and the classes of a vision transformer."""
     size, patch = data.get("image_size", 224), data.get("patch_size", 16)
     if isinstance(size, int) and isinstance(patch, int) and patch > 0:
         found["sequence"] = (size // patch) ** 2 + 1
@@ -372,7 +373,7 @@ def _image(found: dict[str, Any], data: Mapping[str, Any], remarks: list[str]) -
 def _feed_forward(
     found: dict[str, Any], data: Mapping[str, Any], kind: str, remarks: list[str], file: Path
 ) -> None:
-    """Complete *found* by the width of feed-forward parts and of experts."""
+    """Complete *found* with the width of feed-forward parts and of experts."""
     ratio = data.get("expansion_ratio")
     if "ffn" not in found and isinstance(ratio, int) and isinstance(found.get("hidden"), int):
         found["ffn"] = ratio * found["hidden"]
@@ -381,12 +382,12 @@ def _feed_forward(
             "No intermediate_size is given; feed-forward parts are four times the hidden size wide"
         )
     if kind == "qwen" and isinstance(found.get("ffn"), int):
-        found["ffn"] //= 2  # both halves of the gate are counted there
-    if found.get("experts", 0) in (0, 1):  # which may be a list
+        found["ffn"] //= 2  # Qwen's size counts both halves of the gate
+    if found.get("experts", 0) in (0, 1):  # a list if sizes differ between layers
         for key in _OF_EXPERTS:
             found.pop(key, None)
         return
-    if "intermediate_size_mlp" in data:  # Llama 4, whose experts have the plain name
+    if "intermediate_size_mlp" in data:  # in Llama 4, the plain name is the size of the experts
         found |= {"expert_ffn": found.get("ffn"), "ffn": data["intermediate_size_mlp"], "shared_experts": 1}
     if "expert_ffn" not in found and "ffn" in found:
         found["expert_ffn"] = found["ffn"]
@@ -409,7 +410,7 @@ def _feed_forward(
 
 
 def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) -> None:
-    """Complete *found* by a list of layers with experts; layers without come first."""
+    """Complete *found* from a list of layers with experts, in which layers without experts come first."""
     key = "mlp_layer_types" if data.get("mlp_layer_types") else "moe_layer_freq"
     listed = data.get(key)
     if not isinstance(listed, list):
@@ -425,7 +426,7 @@ def _which_layers(found: dict[str, Any], data: Mapping[str, Any], file: Path) ->
 
 
 def _left_out(data: Mapping[str, Any]) -> list[str]:
-    """Return the parts of the model that cost time and are not predicted."""
+    """Return remarks on parts of the model that take time but are not predicted."""
     remarks = []
     more = next((data[key] for key in _FURTHER_TOKENS if data.get(key)), 0)
     if more:

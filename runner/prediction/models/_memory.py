@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ._plan import OFFLOAD, Plan, Recomputation
 from ._transformer import Transformer
 
-_MASTER, _ADAM = 4, 8  # bytes a parameter: the weight in single precision, and two moments
+_MASTER, _ADAM = 4, 8  # bytes per parameter: the weight in single precision, and two moments
 _SINGLE = 4
 
 
@@ -20,7 +20,7 @@ _SINGLE = 4
 class Memory:
     """The peak memory of a rank of *stage*, in bytes by category.
 
-    *buffers* are those that PyTorch reserves for collectives and messages during the whole step.
+    *buffers* are reserved by PyTorch for collectives and messages during the whole step.
     """
 
     stage: int
@@ -34,7 +34,7 @@ class Memory:
 
     @property
     def total(self) -> int:
-        """The total; the output is released before the first layer's backward pass."""
+        """The total in bytes, where *output* is released before the first layer's backward pass."""
         held = self.weights + self.gradients + self.optimizer + self.buffers + self.activations
         return held + max(self.output, self.working)
 
@@ -43,7 +43,7 @@ def rank_memory(
     model: Transformer, plan: Plan, stage: int, recomputation: Recomputation | None = None
 ) -> Memory:
     """Return the peak memory of a rank of *stage*, with another *recomputation* if given."""
-    # What sequences add, each of them adds; searches ask for all sizes of micro-batches.
+    # Memory grows linearly with sequences, so the cache holds one sequence for all sizes of micro-batches.
     recomputation, single = recomputation or plan.recomputation, plan.of_one_sequence
     kinds = _kinds(model, plan.pp, plan.chunks, recomputation.layers, stage)
     fixed = _fixed(model, single, stage)
@@ -54,17 +54,18 @@ def rank_memory(
     buffers = fixed.buffers + _pipeline_buffers(model, plan, stage)
     gradients = fixed.gradients
     if plan.zero == 3 and plan.chunks > 1 and plan.micro_batches <= plan.pp:
-        # FSDP reduces the gradients of a part before the backward passes of the next one begin.
+        # FSDP reduces the gradients of a chunk before the backward passes of the next chunk begin.
         gradients /= plan.chunks
     parts = fixed.weights, gradients, fixed.optimizer, buffers, kept, output, working
     return Memory(stage, *map(round, parts))
 
 
 class _Fixed(NamedTuple):
-    """Bytes that do not depend on the micro-batch, and the *output* of one sequence.
+    """Bytes that do not depend on the micro-batch, and the *output* bytes of one sequence.
 
-    *ends* are the weights that PyTorch leaves whole at the loss, *gathered* those of the layers that a
-    backward pass needs, with their gradients. *buffers* are held by other streams than that of computation.
+    *ends* are the weights that PyTorch leaves whole at the loss. *gathered* are the weights of the layers
+    that a backward pass needs, with their gradients. *buffers* belong to streams other than the compute
+    stream.
     """
 
     weights: float
@@ -101,15 +102,15 @@ def _fixed(model: Transformer, plan: Plan, stage: int) -> _Fixed:
 
 
 def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[float, float, float]:
-    """Return the `_Fixed.ends`, `gathered` and `buffers` of weights that are sharded, in bytes.
+    """Return the `_Fixed.ends`, `gathered` and `buffers` of sharded weights, in bytes.
 
-    *ends* and *layer* are the parameters of the embedding and the output, and of the largest layer, *sharded*
-    the bytes of the gradients of a rank.
+    *ends* are the parameters of the embedding and the output, and *layer* is the number of parameters of the
+    largest layer. *sharded* is the size of a rank's gradients in bytes.
 
-    As in `torch.distributed.fsdp.fully_shard`: an all-gather has a buffer on a separate stream, which is
-    released when the next one is read. The ends and the last layer are whole at the loss. A reduce-scatter
-    copies the gradients of a layer in single precision, while those of the previous layer are in flight.
-    The caching allocator never uses the memory of one stream for another.
+    The model follows `torch.distributed.fsdp.fully_shard`. An all-gather has a buffer on a separate stream,
+    which is released when the next buffer is read. The ends and the last layer are whole at the loss. A
+    reduce-scatter copies the gradients of a layer in single precision, while the gradients of the previous
+    layer are in flight. The caching allocator never reuses the memory of one stream for another.
     """
     size = plan.element_bytes
     if not plan.eager:
@@ -122,11 +123,12 @@ def _sharding(plan: Plan, ends: float, layer: float, sharded: float) -> tuple[fl
 
 
 def _sharding_of_convolutions(plan: Plan, units: Sequence[float]) -> tuple[float, float, float]:
-    """Return what `_sharding` does, for layers of different sizes: *units* are their parameters, in order.
+    """Return the result of `_sharding` for layers of different sizes, with *units* as parameters in order.
 
-    As in `torch.distributed.fsdp.fully_shard`, the weights of a unit are released before its gradients are
-    copied in single precision, and the copy of the previous unit is released before that of the next one
-    begins. The weights of the next unit are gathered meanwhile. The last unit is whole from the forward pass.
+    The model follows `torch.distributed.fsdp.fully_shard`. The weights of a unit are released before its
+    gradients are copied in single precision. The copy of the previous unit is released before the copy of the
+    next unit begins. The weights of the next unit are gathered meanwhile. The last unit stays whole after the
+    forward pass.
     """
     size = plan.element_bytes
     needed = [0.0]
@@ -141,7 +143,7 @@ def _sharding_of_convolutions(plan: Plan, units: Sequence[float]) -> tuple[float
 
 
 def _gathered_bytes(model: Transformer, plan: Plan) -> float:
-    """Return the size of a sequence-parallel layer's whole input and its gradient, for one sequence."""
+    """Return the bytes of a sequence-parallel layer's whole input and its gradient, for one sequence."""
     if not plan.sequence_parallel or plan.tp == 1:
         return 0.0
     return 2 * (plan.sequence or model.sequence) / plan.cp * model.hidden * plan.element_bytes
@@ -150,8 +152,8 @@ def _gathered_bytes(model: Transformer, plan: Plan) -> float:
 def _pipeline_buffers(model: Transformer, plan: Plan, stage: int) -> float:
     """Return the bytes that `torch.distributed.pipelining` holds for messages and outputs of *stage*.
 
-    Each micro-batch has buffers of its own for the input and the gradient that a part receives, and the
-    logits of all are held until the step ends. As many outputs are in flight as inputs that are also
+    Each micro-batch has separate buffers for the input and the gradient that a chunk receives. The logits of
+    all micro-batches are held until the step ends. As many outputs are in flight as inputs that are also
     activations of a layer.
     """
     if plan.pp == 1 or not plan.eager:
@@ -167,26 +169,26 @@ def _pipeline_buffers(model: Transformer, plan: Plan, stage: int) -> float:
 def _state(
     model: Transformer, plan: Plan, params: float, experts: float, layers: int
 ) -> tuple[float, float, float]:
-    """Return the bytes of weights, gradients and optimizer of *params* parameters, some of them *experts*."""
-    # Ranks with the same experts are fewer than those with the same other weights.
+    """Return the bytes of weights, gradients and optimizer for *params* parameters, including *experts*."""
+    # Fewer ranks share the same experts than the same other weights.
     owned = (params - experts) / plan.degree(*plan.data_axes) + experts / plan.degree("edp")
     size = plan.element_bytes
     each = plan.shards_each_pass
-    # The host takes the moments; Megatron leaves the weights in single precision on the chip.
+    # The host stores the moments. Megatron leaves the weights in single precision on the chip.
     moments = 0 if plan.offload_optimizer else _ADAM
     masters = 0 if plan.offload_optimizer and plan.eager else _MASTER
-    # Weights in single precision are their own master.
+    # Weights in single precision need no separate master copy.
     master = 0 if size == _MASTER else masters
     weights, gradients, optimizer = params * size, params * plan.grad_bytes, params * (master + moments)
     if plan.zero == 1:
         optimizer = owned * (master + moments)
     if plan.zero >= 2:
-        # Sharded weights are kept in single precision alone.
+        # Sharded weights are stored in single precision only.
         gradients, optimizer = (owned if each else params) * 4, owned * (masters + moments)
     if plan.zero == 3 and each:
         weights = 0.0 if masters else owned * size
     if plan.frozen:
-        # Frozen weights are kept as they are computed with.
+        # Frozen weights are stored in the precision of computation.
         if plan.zero == 3:
             weights = owned * size + (0.0 if each else params * size)
         adapters = layers * model.adapter_params(plan.lora) / plan.tp
@@ -206,7 +208,7 @@ class _Layers(NamedTuple):
     kinds: Sequence[_Kind]
 
     def activations(self, stage: int) -> float:
-        """Return the activation bytes of a forward pass in a chunk of *stage*, averaged over its chunks."""
+        """Return the bytes of activations that a forward pass stores, averaged over the chunks of *stage*."""
         unit, plan = self.recomputation.unit, self.plan
         if unit > 1:
             parts = (len(plan.layers_of(stage, chunk, self.model.layers)) for chunk in range(plan.chunks))
@@ -216,10 +218,10 @@ class _Layers(NamedTuple):
 
     @property
     def recomputed(self) -> float:
-        """The bytes that a unit of layers needs while it is recomputed, beyond those that it keeps.
+        """The bytes that a unit of layers needs during its recomputation, in addition to the stored bytes.
 
-        Activations from the host come a layer ahead. Layers that keep everything follow them, and have
-        released it by then.
+        Activations from the host arrive one layer ahead. Layers that keep all activations come later in the
+        forward pass, and have released their activations by the time of the recomputation.
         """
         if self.recomputation.mode == "none":
             return 0.0
@@ -238,7 +240,7 @@ class _Layers(NamedTuple):
 def least_recomputation(model: Transformer, plan: Plan, most_bytes: int) -> Plan | None:
     """Return *plan* with the fewest recomputed layers that need at most *most_bytes*.
 
-    Returns None if all layers, or more, would have to be recomputed.
+    The result is None if recomputing all layers but one does not suffice.
     """
     counts = range(1, plan.longest_part(model.layers))
 
@@ -261,7 +263,7 @@ def fullest_memory(model: Transformer, plan: Plan, recomputation: Recomputation 
 
 @lru_cache(1 << 10)
 def _different_stages(model: Transformer, pp: int, chunks: int, recomputed: int) -> tuple[int, ...]:
-    """Return the first of the stages with equal layers, which has the most micro-batches in flight."""
+    """Return the first of each set of stages with equal layers, with the most micro-batches in flight."""
     first: dict[tuple[object, ...], int] = {}
     for stage in range(pp):
         kinds = [
@@ -273,9 +275,9 @@ def _different_stages(model: Transformer, pp: int, chunks: int, recomputed: int)
 
 
 def in_flight(plan: Plan, stage: int) -> int:
-    """Return the maximum number of forward passes of a part of the model without their backward passes.
+    """Return the maximum number of forward passes of a chunk whose backward passes have not run.
 
-    This follows from `schedule`, without listing its turns.
+    The number equals the maximum over the turns of `schedule`, without listing the turns.
     """
     behind = plan.pp - stage - 1
     if plan.pp > 1 and plan.schedule == "zero-bubble":
@@ -286,7 +288,7 @@ def in_flight(plan: Plan, stage: int) -> int:
 
 
 class _Kind(NamedTuple):
-    """A kind of *layer*, the number of such *layers* in a stage, and whether they are recomputed."""
+    """An example *layer* of a kind, its recomputation, and the number of its *layers* in a stage."""
 
     layer: int
     is_recomputed: bool
@@ -295,7 +297,7 @@ class _Kind(NamedTuple):
 
 @lru_cache(1 << 14)
 def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int) -> tuple[_Kind, ...]:
-    """Return the kinds of layers of *stage*; the first *recomputed* of each part are recomputed (0: all)."""
+    """Return the kinds of layers of *stage*, recomputing the first *recomputed* of each chunk (0: all)."""
     plan = Plan(pp=pp, chunks=chunks)
     kinds: dict[tuple[int, bool], _Kind] = {}
     for chunk in range(chunks):
@@ -309,21 +311,24 @@ def _kinds(model: Transformer, pp: int, chunks: int, recomputed: int, stage: int
 
 @lru_cache(1 << 12)
 def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str) -> float:
-    """Return the bytes of *layer* and a micro-batch that a chip stores for the backward pass, by *recompute*.
+    """Return the bytes of *layer* that a chip stores per micro-batch for the backward pass, by *recompute*.
 
-    As Korthikanti et al. count it (34 + 5 a s / h bytes a token and hidden number of a GPT in half precision,
-    10 of them whole on every tensor-parallel rank), for other feed-forward parts and heads too; eager
-    frameworks that shard weights also keep what norms compute in single precision, the gate separate from its
-    activation, and inputs that sequence parallelism gathered. Experts keep a copy of a
-    token each. Matmuls of a low precision keep
-    their operands in it, that of attention's output in addition to the output. Matmuls with *frozen* weights
-    keep no inputs: behind the norm and the activation of a feed-forward part.
+    The count follows Korthikanti et al., who count 34 + 5 a s / h bytes per token and hidden unit of a GPT in
+    half precision, 10 of them whole on every tensor-parallel rank. The count is extended to other
+    feed-forward parts and heads.
+
+    * Eager frameworks that shard weights also keep the single-precision results of norms, the gate separate
+      from its activation, and inputs that sequence parallelism gathered.
+    * Each expert keeps a copy of a token.
+    * Matmuls of a low precision keep their operands in this precision. The matmul of attention's output keeps
+      its operand in addition to the output.
+    * Matmuls with *frozen* weights keep no inputs after the norm and the activation of a feed-forward part.
     """
     if recompute == OFFLOAD:
         return 0.0
     if model.convolutions:
         stored = model.convolutions[layer].stored_bytes(plan.element_bytes)
-        if layer == 0:  # the images, as they were loaded and as they are computed with
+        if layer == 0:  # the images as loaded, and in the precision of computation
             first = model.convolutions[0]
             stored += (
                 first.inputs
@@ -335,7 +340,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     tokens = plan.micro_batch * sequence / plan.cp
     hidden, tp = model.hidden, plan.tp
     kept = 1 / tp if plan.sequence_parallel else 1.0
-    # The counts below are of half precision.
+    # The counts below hold for half precision.
     tokens *= plan.element_bytes / 2
     wide = _feed_forward_width(model, layer)
     kv_size = model.kv_size_on(tp) * tp
@@ -344,20 +349,21 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
             "qkv": (model.query_size + 2 * kv_size) / tp,
             "projection": hidden * kept,
             "up": wide * (model.matrices - 1) / tp,
-            "down": 0.0,  # only the next layer needs it, which keeps its input
+            "down": 0.0,  # only the next layer needs the output, and keeps it as its input
         }
         return tokens * 2 * (hidden * kept + sum(columns[name] for name in plan.saved))
-    heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and what comes out
+    heads = (2 * model.query_size + 2 * kv_size) / hidden  # queries, keys, values, and attention's output
     if recompute == "selective" and plan.fused_attention and plan.eager:
-        # The inputs of a layer and what attention, queries, values and every second later matmul put out.
+        # Stored: the inputs of a layer, and the outputs of attention, queries, values and every second later
+        # matmul.
         ends = 2 if model.gated else 1
         return tokens * 2 * (hidden * kept * ends + (2 * model.query_size + kv_size + wide) / tp)
     if recompute == "selective" and plan.fused_attention:
-        # Frozen weights without their inputs can keep less without recomputation.
+        # Frozen weights without stored inputs can need less memory without recomputation.
         least = activation_bytes(model, plan, layer, "none")
         products = heads + wide / hidden * (model.matrices - 1)
         return min(least, tokens * hidden * 2 * (3 * kept + products / tp))
-    # Norms in single precision; fused attention comes without dropout, whose masks are two bytes.
+    # Norms run in single precision. Fused attention has no dropout, whose masks would take two bytes.
     eager = plan.eager and not model.learned_positions
     whole = 16.0 if eager else 8.0 if plan.fused_attention else 10.0
     split = 2 * heads + 2 * wide / hidden * ((4 if eager else 3) if model.gated else 2)
@@ -369,7 +375,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
         whole -= operand
         split -= operand * wide / hidden
     if eager:
-        split += 4 * (model.query_size - kv_size) / hidden  # keys and values for each head
+        split += 4 * (model.query_size - kv_size) / hidden  # keys and values expanded to all heads
         if plan.sequence_parallel:
             split += operand * (1 + (not model.is_expert_layer(layer))) * (tp - 1)
     scores = 0.0
@@ -385,22 +391,22 @@ def _feed_forward_width(model: Transformer, layer: int) -> float:
 
 
 def _params(model: Transformer, plan: Plan, layer: int) -> float:
-    """Return the parameters of *layer* on one rank."""
+    """Return the number of parameters of *layer* on one rank."""
     return model.shared_params_on(plan.tp, layer) + _expert_params(model, plan, layer)
 
 
 def _expert_params(model: Transformer, plan: Plan, layer: int) -> float:
-    """Return the parameters of the experts of *layer* on one rank."""
+    """Return the number of parameters of the experts of *layer* on one rank."""
     if not model.is_expert_layer(layer):
         return 0.0
     return model.experts * model.expert_params / plan.ep / plan.expert_split
 
 
 def _output_bytes(model: Transformer, plan: Plan) -> float:
-    """Return the bytes of the logits at the end of the model: in half precision, and twice in fp32.
+    """Return the bytes of the logits at the end of the model, one copy in half precision and two in fp32.
 
-    Eager frameworks have buffers for logits in half precision and in fp32, their softmax and its gradient,
-    and two more for a softmax over tensor-parallel ranks.
+    Eager frameworks have buffers for logits in half precision and in fp32, and for the softmax and its
+    gradient. A softmax over tensor-parallel ranks needs two more buffers.
     """
     if model.classes:
         return plan.micro_batch * model.classes * 10

@@ -1,4 +1,4 @@
-"""The operators of a rank in each layer with their work, and its collectives with their sizes and phases."""
+"""The operators of a rank in each layer with their work, and its collectives with sizes and phases."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ WITHIN, ACROSS = "within", "across"
 
 
 class Spread(NamedTuple):
-    """The placement of a group's members: *inside* of them in each of *nodes* nodes."""
+    """The placement of a group's members: *inside* members in each of *nodes* nodes."""
 
     inside: int
     nodes: int
 
 
 class Phase(NamedTuple):
-    """A collective on one kind of link; *size_bytes* as in Chakra (for an all-gather, each rank's shard)."""
+    """A collective on one kind of link, with Chakra's *size_bytes* (for an all-gather, each rank's shard)."""
 
     kind: CollectiveType
     level: str
@@ -31,7 +31,7 @@ class Phase(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """The routing of a token: *chosen* of *experts*, from *chosen_groups* of *groups* equal groups."""
+    """The routing of a token to *chosen* of *experts*, from *chosen_groups* of *groups* equal groups."""
 
     experts: int
     chosen: int
@@ -39,7 +39,7 @@ class Routing(NamedTuple):
     chosen_groups: int = 1
 
     def places(self, count: int) -> float:
-        """Return how many of *count* nodes or ranks, with equally many experts each, hold a token's."""
+        """Return how many of *count* equally filled nodes (or ranks) hold experts of a token."""
         share = self.chosen_groups / self.groups if count >= self.groups else 1.0
         places, experts = count * share, self.experts * share
         others = experts - experts / places
@@ -48,7 +48,7 @@ class Routing(NamedTuple):
 
 
 def spread(members: tuple[int, ...], node_size: int) -> Spread:
-    """Return the placement of *members* in nodes of *node_size* ranks; uneven ones count as one per node."""
+    """Return the placement of *members* in nodes of *node_size* ranks, or one member per node if uneven."""
     counts: dict[int, int] = defaultdict(int)
     for rank in members:
         counts[rank // node_size] += 1
@@ -59,11 +59,11 @@ def spread(members: tuple[int, ...], node_size: int) -> Spread:
 def phases(
     kind: CollectiveType, size_bytes: float, where: Spread, routing: Routing | None = None
 ) -> list[Phase]:
-    """Return the phases of a collective of *size_bytes* in total: first within the nodes, then between them.
+    """Return the phases of a collective of *size_bytes* in total, within the nodes and between them.
 
-    This equals NCCL's rings over all adapters of a node. In an all-to-all, each rank exchanges its node's
-    part within the node, and sends the rest through its own adapter. With *routing*, a token is sent once
-    to each node, where a rank forwards it.
+    The phases equal NCCL's rings over all network adapters of a node. In an all-to-all, each rank exchanges
+    its node's part within the node, and sends the rest through its own adapter. With *routing*, a token is
+    sent once to each node, in which a rank forwards the token.
     """
     inside, nodes = where
     members = inside * nodes
@@ -103,10 +103,10 @@ _STEPS = {
 
 
 PRODUCTS = ("gemm", "half_gemm")
-"""Kinds of matmuls: in the precision of the plan, and in half precision whatever that is."""
+"""Kinds of matmuls: in the plan's precision, and in half precision regardless of the plan."""
 
-# Of the work of the forward pass: matmuls have two gradients; flash attention computes the scores
-# once more in addition to its four; what is pointwise reads the gradient as well.
+# The work of the backward pass, relative to the forward pass. Matmuls have two gradients. Flash attention
+# recomputes the scores in addition to its four matmuls. Pointwise operators also read the gradient.
 _BACKWARD = {
     **dict.fromkeys(PRODUCTS, 2.0),
     "attention": 2.0,
@@ -115,27 +115,33 @@ _BACKWARD = {
     "cast": 1.0,
     "launches": 2.0,
 }
-# Kernels of a pass, estimated from Megatron-LM's layers: of a dense layer, of one of experts (router, token
-# dispatcher and permutations), and of each local expert, whose two matmuls are launched one by one, in a low
-# precision behind the largest value and the cast of their inputs.
+# Kernels of a pass, estimated from Megatron-LM's layers: for a dense layer, for a layer of experts (router,
+# token dispatcher and permutations), and for each local expert. An expert's two matmuls are launched one by
+# one. In a low precision, kernels for the maximum and the cast of the inputs precede each matmul.
 USUAL_HEAD = 128
-"""The columns of the heads of usual attention; wider ones do not compute faster."""
+"""The columns of the usual attention heads. Wider heads do not compute faster."""
 DENSE_KERNELS, _EXPERT_KERNELS, _KERNELS_OF_EXPERT, _CAST_KERNELS = 15, 45, 2, 4
-# Megatron-LM (TEGroupedMLP._apply_bias) adds the bias expert by expert in single precision, by two kernels,
-# and moves 64 bytes an element in both passes.
+# Megatron-LM (TEGroupedMLP._apply_bias) adds the bias expert by expert in single precision with two kernels,
+# and moves 64 bytes per element in both passes together.
 _BIAS_KERNELS, _BIAS_TOUCHES = 2, 64 / 3 / 2
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator of a rank, or several of a kind.
+    """One operator of a rank, or several operators of one kind.
 
-    *kind* is one of `PRODUCTS`, ``attention`` (the whole of it, scores in memory), ``flash`` (fused),
-    ``pointwise``, ``cast`` (to a low precision), ``overhead`` (what each layer takes in addition to its
-    work), ``launches`` (which the chip waits for), ``copy`` (to the host or from it) or ``host`` (the memory
-    traffic of work on the host). *flops* and *moved_bytes* are its work; for an overhead, *flops* is the
-    number of passes over a dense layer that take as long, of launches, their number. Fused attention has
-    *scores* with a softmax.
+    *kind* is one of these:
+
+    * `PRODUCTS` are matmuls.
+    * ``attention`` is unfused attention with scores in memory, and ``flash`` is fused attention.
+    * ``pointwise`` reads and writes memory, and ``cast`` converts to a low precision.
+    * ``overhead`` is the time of each layer in addition to its work.
+    * ``launches`` are launches that the chip waits for.
+    * ``copy`` is a copy to or from the host, and ``host`` is the memory traffic of work on the host.
+
+    *flops* and *moved_bytes* are the operator's work. For an overhead, *flops* is the equivalent number of
+    passes over a dense layer. For launches, *flops* is their number. *scores* counts the softmax scores of
+    fused attention.
     """
 
     name: str
@@ -148,11 +154,12 @@ class Operator:
 
 @dataclass(frozen=True)
 class Exchange:
-    """A collective of the ranks along *axes*; *size_bytes* is the total of bytes.
+    """A collective of the ranks along *axes*, with *size_bytes* as the total size.
 
-    With *overlapped* it runs during the matmul after it (a gather) or before it; an all-to-all during
-    the whole pass over the layer. With *routing*, copies of a token to one node or rank are sent once. With
-    *regathered*, ranks keep their own parts alone, and gather the rest again for the gradient of the weights.
+    An *overlapped* gather runs during the next matmul, and an *overlapped* scatter during the previous
+    matmul. An *overlapped* all-to-all runs during the whole pass over the layer. With *routing*, copies of a
+    token to one node or rank are sent once. With *regathered*, ranks keep only their own parts, and gather
+    the other parts again for the gradient of the weights.
     """
 
     name: str
@@ -185,7 +192,7 @@ class _Sizes:
 
     @property
     def kept_tokens(self) -> float:
-        """The tokens with complete rows on a rank: with sequence parallelism, a part of them."""
+        """The number of tokens with complete rows on a rank, which sequence parallelism divides."""
         return self.tokens / (self.plan.tp if self.plan.sequence_parallel else 1)
 
     def half_gemm(self, name: str, rows: float, inner: float, columns: float, module: str) -> Operator:
@@ -201,7 +208,8 @@ class _Sizes:
         """Yield a matmul with *matrices* that divide the rows, after the cast of its input."""
         operand, size = self.plan.operand_bytes, self.plan.element_bytes
         if operand < size:
-            # Read once, and written twice: for the matmul, and transposed for the gradient of the weights.
+            # The cast reads once and writes twice: for the matmul, and transposed for the gradient of the
+            # weights.
             moved = rows * inner * (size + 2 * operand)
             yield Operator(f"{name} cast", "cast", 0, moved, module)
         moved = operand * inner * (rows + matrices * columns) + size * rows * columns
@@ -213,9 +221,9 @@ class _Sizes:
     def joined(
         self, name: str, module: str, *, gather: bool, alone: bool = False, axis: str = "tp"
     ) -> list[Item]:
-        """Return the communication of ranks along *axis* before (*gather*) or after the matrices they split.
+        """Return the collective along *axis* before (*gather*) or after the matrices that its ranks split.
 
-        *alone*: no software overlaps them with the products.
+        A collective that is *alone* never overlaps a matmul.
         """
         plan = self.plan
         ranks = plan.degree(axis)
@@ -268,7 +276,7 @@ def _kernels_of_experts(model: Transformer, plan: Plan) -> float:
 
 
 def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) -> list[Item]:
-    """Return the last matmul and the loss (an encoder's classifier) of one micro-batch."""
+    """Return the last matmul and the loss of one micro-batch, or the classifier of an encoder."""
     sizes = _Sizes(model, plan)
     if model.classes:
         items: list[Item] = [
@@ -279,16 +287,17 @@ def pass_over_output(model: Transformer, plan: Plan, *, backward: bool = False) 
         items = [
             *sizes.joined("output", "output", gather=True, alone=True),
             sizes.half_gemm("logits", sizes.tokens, model.hidden, columns, "output"),
-            # In single precision: read twice and written as a loss.
+            # The loss reads the logits twice in single precision, and writes its result.
             Operator("loss", "pointwise", 0, sizes.tokens * columns * 8, "output"),
         ]
     return _gradients(items, plan) if backward else items
 
 
 def optimizer_step(params: float, plan: Plan) -> list[Item]:
-    """Return Adam on *params* in single precision: weight, gradient and two moments read, three written.
+    """Return the operators of an Adam step on *params* parameters in single precision.
 
-    On the host, gradients go there before, and weights come back.
+    Adam reads the weight, the gradient and two moments, and writes the weight and the moments. With Adam on
+    the host, gradients are copied to the host first, and new weights are copied back.
     """
     moved, module = params * (28 + plan.element_bytes), "optimizer"
     if not plan.offload_optimizer:
@@ -306,7 +315,8 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     yield sizes.pointwise("norm", sizes.kept_tokens * hidden, 2, module)
     yield from sizes.joined("attention", module, gather=True)
     if plan.frozen:
-        # The adapter of queries, keys and values has an input of its own: the rows before the gather.
+        # The adapter of queries, keys and values has a separate input, which consists of the rows before the
+        # gather.
         yield from sizes.joined("adapter", module, gather=True, alone=True)
     inner = model.query_size / plan.tp
     inputs = model.attention_inputs / plan.tp
@@ -316,11 +326,11 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
     if plan.lora:
         yield sizes.half_gemm("adapter down", tokens, hidden, plan.lora / plan.tp, module)
         yield sizes.half_gemm("adapter up", tokens, plan.lora, inputs, module)
-    # Only fused attention leaves out what is masked.
+    # Only fused attention skips masked scores.
     reach = float(sizes.sequence)
     if plan.fused_attention:
         reach = min(plan.document or reach, model.reach(sizes.sequence))
-    columns = inner + model.heads * model.rope_size / 2 / plan.tp  # of queries and keys, and of values
+    columns = inner + model.heads * model.rope_size / 2 / plan.tp  # average width of queries and values
     square = plan.micro_batch * sizes.sequence * reach / plan.cp * columns
     if plan.cp > 1:
         kept = 2 * sizes.tokens * plan.cp * model.kv_size_on(plan.tp) * plan.element_bytes
@@ -339,8 +349,8 @@ def _attention(sizes: _Sizes, module: str) -> Iterator[Item]:
 def _convolution(sizes: _Sizes, layer: Convolution) -> Iterator[Item]:
     """Yield a convolution as a matmul, and the pointwise operators after it.
 
-    A normalisation reads twice (for its mean, then to normalise) and writes once; the activation reads and
-    writes once. Kernels are launched while earlier ones run.
+    A normalisation reads its input twice (for the mean, and for normalising) and writes once. The activation
+    reads and writes once. Kernels are launched while earlier kernels run.
     """
     size, images = sizes.plan.element_bytes, sizes.tokens
     before, behind = layer.inputs * layer.before * images, layer.outputs * layer.positions * images
@@ -368,9 +378,10 @@ def _feed_forward(
 
 
 def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
-    """Yield a layer of experts, with balanced routing: each rank receives as many tokens as it sends.
+    """Yield a layer of experts with balanced routing, in which each rank receives as many tokens as it sends.
 
-    The ranks that share an expert gather the tokens that they keep, and each gives away its share of them.
+    The ranks that share an expert gather the tokens that they keep. Each rank of an expert sends a share of
+    the gathered tokens.
     """
     model, plan = sizes.model, sizes.plan
     split, axis = plan.expert_split, plan.expert_axis
@@ -392,10 +403,12 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
     )
     if plan.ep > 1:
         yield exchange
-    # Sorted by rank and by expert, and back; a dispatcher that copies a token once to a rank sorts it there.
+    # Tokens are sorted by rank and by expert, and back. A dispatcher that sends one copy per rank sorts
+    # there.
     sorts = 4.0 if plan.deduplicate or plan.ep == 1 else 6 + 2 / model.top_k
     yield sizes.pointwise("permute", sent * model.hidden, sorts, module)
-    # The host reads how many tokens each expert gets before it launches their matmuls, on an idle chip.
+    # The host reads each expert's token count before it launches the experts' matmuls, while the chip is
+    # idle.
     yield Operator("experts", "launches", _kernels_of_experts(model, plan), 0, module)
     width = model.expert_ffn / split
     yield from _feed_forward(sizes, routed, width, module, model.experts / plan.ep)
@@ -403,7 +416,7 @@ def _experts(sizes: _Sizes, module: str) -> Iterator[Item]:
         yield sizes.pointwise("bias", routed * model.hidden, _BIAS_TOUCHES, module)
     if plan.ep > 1:
         yield replace(exchange, name="combine")
-    shares_rows = axis == "tp"  # the shared experts read the rows that the others have gathered
+    shares_rows = axis == "tp"  # the shared experts read the gathered rows of the routed experts
     if not shares_rows:
         yield from sizes.joined("mlp", module, gather=False, alone=True, axis=axis)
     if model.shared_experts:
@@ -443,7 +456,7 @@ def _recomputed(model: Transformer, plan: Plan, forward: Sequence[Item]) -> list
 
 
 def _part(plan: Plan, kind: CollectiveType) -> float:
-    """Return the share of an activation's bytes that tensor parallelism moves, as it gathers operands."""
+    """Return the share of an activation's bytes that tensor parallelism moves, by the size of operands."""
     return plan.operand_bytes / plan.element_bytes if kind is CollectiveType.ALL_GATHER else 1.0
 
 
@@ -454,7 +467,7 @@ _OPPOSITE = {
 
 
 def _gradients(forward: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return the backward pass of *forward*; an all-reduce after a part becomes one before it."""
+    """Return the backward pass of *forward*, with operators and collectives in reverse order."""
     items: list[Item] = []
     for item in reversed(forward):
         name = f"{item.name} gradient"

@@ -22,7 +22,7 @@ from ._transformer import Transformer
 
 
 class Passes:
-    """The passes of *stage* over its layers of *model*."""
+    """The passes of a pipeline *stage* over its layers of *model*."""
 
     def __init__(self, model: Transformer, stage: Stage) -> None:
         self.model, self.stage, self.plan = model, stage, stage.plan
@@ -32,11 +32,11 @@ class Passes:
         self._plans = {layer: self.plan.at(place) for part in self.parts for place, layer in enumerate(part)}
 
     def is_first(self, chunk: int) -> bool:
-        """Return whether the model begins with *chunk*."""
+        """Return whether *chunk* is the first of the model."""
         return self.stage.stage == 0 and chunk == 0
 
     def is_last(self, chunk: int) -> bool:
-        """Return whether the model ends with *chunk*."""
+        """Return whether *chunk* is the last of the model."""
         return self.stage.stage == self.plan.pp - 1 and chunk == self.plan.chunks - 1
 
     def layer(self, layer: int, *, backward: bool = False) -> Sequence[Item]:
@@ -44,13 +44,13 @@ class Passes:
         return pass_over_layer(self.model, self._plans[layer], layer, backward=backward)
 
     def output(self, *, backward: bool = False) -> Sequence[Item]:
-        """Return the operators of a micro-batch after the layers."""
+        """Return the operators of a micro-batch after the last layer."""
         return pass_over_output(self.model, self.plan, backward=backward)
 
     def forward(self, chunk: int, *, is_first: bool = False) -> Block:
         """Return the forward pass of a micro-batch through *chunk*.
 
-        In the first of a step (*is_first*), weights are gathered that stay whole for the others.
+        The first pass of a step (*is_first*) gathers the weights that stay whole for the later passes.
         """
         block = Block()
         gathers = self.plan.shards_each_pass or (is_first and self.gathers_late)
@@ -64,7 +64,7 @@ class Passes:
         return block
 
     def backward(self, chunk: int, *, half: str = "B", reduces: bool = False) -> Block:
-        """Return the backward pass, or a *half* of it: ``I`` (inputs) or ``W`` (weights) alone.
+        """Return the backward pass, or a *half* of the pass: only ``I`` (inputs) or only ``W`` (weights).
 
         With *reduces*, gradients are reduced after each layer, as in the last micro-batch of a step.
         """
@@ -85,7 +85,7 @@ class Passes:
         return block
 
     def end(self) -> Block:
-        """Return the end of a step: reductions of remaining gradients, optimizer, gathering of weights."""
+        """Return the end of a step: reduction of remaining gradients, optimizer, and gathering of weights."""
         block, plan = Block(), self.plan
         block.compute("end of backward", 1, operator="end", phase="optimizer", kind="compute", num_ops=1,
                       tensor_size_bytes=1)  # fmt: skip
@@ -117,7 +117,7 @@ class Passes:
         return block
 
     def _adapters(self, block: Block) -> float:
-        """Append the reduction of the gradients of adapters; return those with state on this rank."""
+        """Append the reduction of adapter gradients, and return the number of adapter parameters owned."""
         plan = self.plan
         params = sum(map(len, self.parts)) * self.model.adapter_params(plan.lora) / plan.tp
         reduced = Exchange("adapters", CollectiveType.ALL_REDUCE, plan.data_axes, params * plan.grad_bytes)
@@ -127,7 +127,7 @@ class Passes:
 
     @property
     def gathers_late(self) -> bool:
-        """Whether weights are gathered once a step, when they are first used."""
+        """Whether weights are gathered once per step, at their first use."""
         plan = self.plan
         if plan.zero == 3:
             return not plan.shards_each_pass
@@ -144,7 +144,7 @@ class Passes:
         gathers: bool,
         half: str = "B",
     ) -> None:
-        """Append a layer, after its host work and its weights."""
+        """Append a layer after its launches on the host and the gathering of its weights."""
         waits = [self._host(block, layer, phase, half)] if layer >= 0 else []
         if gathers and layer >= 0:
             waits.append(self._gather(block, layer, place))
@@ -169,9 +169,10 @@ class Passes:
                           phase=phase, kind="compute", num_ops=1, tensor_size_bytes=1)  # fmt: skip
 
     def _waits_for_copies(self, block: Block, layer: int, place: int, phase: str) -> list[int]:
-        """Return what *layer* waits for: the copy of the last layer but one, or that of its activations.
+        """Return the copies that *layer* waits for.
 
-        They are copied back while the layer in front of it works.
+        A forward pass waits for the copy of the last layer but one to the host. A backward pass waits for the
+        layer's activations, which are copied back during the previous layer of the pass.
         """
         if phase == "forward":
             return block.stored[-2:-1]
@@ -193,7 +194,7 @@ class Passes:
             block.edges += [(source, start, 0) for source in waits if source >= 0]
 
     def _host(self, block: Block, layer: int, phase: str, half: str) -> int:
-        """Append the launches of a pass over a layer; of split passes, the half for weights counts as one."""
+        """Append the launches of a pass over a layer, where the half for weights counts as one pass."""
         if self.stage.prices.host_ns < 1:
             return -1
         launches = relative_launches(self.model, self.plan, layer)
@@ -211,7 +212,7 @@ class Passes:
         )
 
     def _slowed_ns(self, layer: int, phase: str, half: str) -> float:
-        """Return the factor by which concurrent collectives slow a pass over *layer*."""
+        """Return the time in ns that concurrent collectives add to a pass over *layer*."""
         plan = self.plan
         if not plan.shards_each_pass:
             return 0
@@ -235,7 +236,7 @@ class Passes:
         return self._of_unit("gradients", CollectiveType.REDUCE_SCATTER, layer, self.plan.grad_bytes)
 
     def _of_unit(self, name: str, kind: CollectiveType, layer: int, size_bytes: int) -> list[Exchange]:
-        """Return collectives of the parameters of *layer*; those of experts have separate groups."""
+        """Return collectives of the parameters of *layer*, with separate groups for experts."""
         plan, module = self.plan, f"layers.{layer}"
         params, experts = self._unit_params(layer), self._expert_params(layer)
         if plan.ep == 1 and plan.expert_split == plan.tp:
@@ -250,8 +251,8 @@ class Passes:
     def _gather(self, block: Block, layer: int, place: int) -> int:
         """Append the all-gather of a layer's weights.
 
-        Sharded weights are gathered during the computation of the preceding layer, those of a sharded
-        optimizer from the start of the step on.
+        Sharded weights are gathered during the computation of the preceding layer. The weights of a sharded
+        optimizer are gathered from the start of the step.
         """
         waits = [block.late] if place > 0 and self.plan.zero >= 2 else []
         node = -1
@@ -262,10 +263,10 @@ class Passes:
         return node
 
     def _reduce(self, block: Block, layer: int, *, every: bool, last: bool) -> None:
-        """Append the reduction of a layer's gradients, after *every* micro-batch or the *last* one."""
+        """Append the reduction of a layer's gradients, after *every* or only the *last* micro-batch."""
         plan = self.plan
         if every:
-            # One communicator gathers and scatters, one after the other.
+            # One communicator runs the gathers and the scatters one after another.
             for exchange in self._reduced(layer):
                 node = self.stage.exchange(block, exchange, [block.last], AXIS_LANES["gather"])
                 block.open.append(node)
@@ -277,7 +278,7 @@ class Passes:
                 node = self._gradient(block, name, params, axes, [block.last], f"layers.{layer}")
                 block.open.append(node)
 
-    def _gradient(  # noqa: PLR0917 - what is reduced, and where
+    def _gradient(  # noqa: PLR0917 - the gradient and its place in the graph
         self, block: Block, name: str, params: float, axes: tuple[str, ...], waits: Sequence[int], module: str
     ) -> int:
         kind = CollectiveType.REDUCE_SCATTER if self.plan.zero else CollectiveType.ALL_REDUCE
@@ -288,17 +289,17 @@ class Passes:
         return node if node >= 0 else waits[-1]
 
     def _shared_params(self, layer: int) -> float:
-        """Return the parameters of *layer* on this rank, except experts."""
+        """Return the number of parameters of *layer* on this rank, except experts."""
         return self.model.shared_params_on(self.plan.tp, layer)
 
     def _expert_params(self, layer: int) -> float:
-        """Return the parameters of the experts of *layer* on this rank."""
+        """Return the number of parameters of the experts of *layer* on this rank."""
         if not self.model.is_expert_layer(layer):
             return 0.0
         return self.model.experts / self.plan.ep * self.model.expert_params / self.plan.expert_split
 
     def _unit_params(self, layer: int) -> float:
-        """Return the parameters gathered with *layer*, including those before or after the layers."""
+        """Return the number of parameters gathered with *layer*, including the embedding and the output."""
         params = self._shared_params(layer)
         if layer == 0:
             params += self.model.embedding_params / self.plan.tp
@@ -307,7 +308,7 @@ class Passes:
         return params
 
     def _dense_params(self, *, every: bool) -> float:
-        """Return the parameters on this rank, except experts; without *every*, only those outside layers."""
+        """Return the parameters on this rank except experts, only outside layers unless *every* is set."""
         params = 0.0
         for chunk, layers in enumerate(self.parts):
             if every:
@@ -332,18 +333,18 @@ class Passes:
 
     @property
     def _embedding(self) -> tuple[Sequence[Item], int]:
-        """The work of a part of the model outside the layers: reading and writing a row for each token."""
+        """The work of the embedding, which reads and writes a row for each token."""
         return [Operator("embedding", "pointwise", 0, 2 * self._activations(), "embedding")], -1
 
     def _activations(self) -> float:
-        """Return the bytes between stages; each tensor-parallel rank sends its part."""
+        """Return the bytes of a message between stages, of which each tensor-parallel rank sends a part."""
         plan = self.plan
         sequence = plan.sequence or self.model.sequence
         return plan.micro_batch * sequence / plan.cp / plan.tp * self.model.hidden * plan.element_bytes
 
 
 def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:
-    """Return the part of a backward pass for inputs (``I``) or for weights (``W``); *frozen* ones lack it."""
+    """Return the part of a backward pass for inputs (``I``) or for weights (``W``, few if *frozen*)."""
     result: list[Item] = []
     for item in items:
         is_weights = isinstance(item, Operator) and item.kind in PRODUCTS and item.name.endswith("gradient")

@@ -1,4 +1,4 @@
-"""The plan of a training: parallelism, batches, recomputation, schedule, and the coordinates of ranks."""
+"""The plan of a training job: parallelism, batches, recomputation, schedule, and coordinates of ranks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ._transformer import Transformer
 
 RECOMPUTATIONS = ("none", "selective", "full")
 OFFLOAD = "offload"
-"""The mode of layers whose activations wait in the memory of the host instead."""
+"""The mode of layers with activations that are kept in the memory of the host."""
 _UNIFORM = "uniform"
 
 
 class Recomputation(NamedTuple):
-    """The *mode*, of `RECOMPUTATIONS` or `OFFLOAD`, of the first *layers* of each part of a stage (0: all).
+    """The *mode* (`OFFLOAD` or from `RECOMPUTATIONS`) of the first *layers* of each chunk (0: all layers).
 
     Other layers keep all activations. Each *unit* of layers keeps only its input.
     """
@@ -29,16 +29,16 @@ class Recomputation(NamedTuple):
     unit: int = 1
 
     def mode_at(self, place: int) -> str:
-        """Return the mode of the layer at *place* of a part of a stage."""
+        """Return the mode of the layer at *place* in a chunk of a stage."""
         return self.mode if not self.layers or place < self.layers else "none"
 
 
 @lru_cache(256)
 def recomputation_of(text: str) -> Recomputation:
-    """Read a mode, ``N``, ``uniform:N`` or ``offload:N``; raises `UsageError` for others.
+    """Read a mode, ``N``, ``uniform:N`` or ``offload:N``, or raise `UsageError` for other texts.
 
     ``N`` and ``uniform:N`` are Megatron's full recomputation of ``--recompute-num-layers`` N by the methods
-    ``block`` and ``uniform``, ``offload:N`` its ``--cpu-offloading-num-layers`` N.
+    ``block`` and ``uniform``. ``offload:N`` is Megatron's ``--cpu-offloading-num-layers`` N.
     """
     if text in {*RECOMPUTATIONS, OFFLOAD}:
         return Recomputation(text)
@@ -71,26 +71,31 @@ class Rank:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A way to train a model on ``tp * cp * dp * pp`` ranks.
+    """A plan to train a model on ``tp * cp * dp * pp`` ranks.
 
-    *ep* ranks of those along ``cp`` and ``dp`` share the experts of a layer, neighbours first. *zero* 1
-    to 3 shards the optimizer, the gradients and the weights over data parallelism (3 is FSDP, which keeps
-    weights and gradients whole during a step of several pipeline stages, as PyTorch does). *chunks*
-    is how many parts of the model each pipeline stage has (the schedule ``interleaved``). *placement* lists
-    the axes, innermost first. *overlap* lets gradients be reduced during the backward pass. *fused_attention*
-    never writes the scores to memory. *grad_bytes* is the size of a gradient as it is reduced. With *frozen*
-    weights only adapters are trained (LoRA): there are no gradients of weights. Adapters on queries, keys and
-    values are of rank *lora*, or too small to count (0). With *tensor_overlap* the collectives of tensor
-    parallelism overlap the products they belong to. *recompute* is read by `recomputation_of`; under full
-    recomputation, *saved* names the products that are not computed again. *expert_tp* ranks share an expert,
-    neighbours along ``tp`` (0: all of them). If these are fewer than *tp*, the *ep* ranks also span ``tp``,
-    and each group has separate tokens. A token attends to at most *document* tokens, where sequences
-    are packed from shorter ones. With *deduplicate* a token is sent once to a node and once to a rank,
-    whatever the number of its experts there; with *expert_overlap* that runs during the computation of
-    another micro-batch. *cuda_graphs* replay the launches of kernels, which then take the host no time. With
-    *offload_optimizer* the host keeps the state of the optimizer, and computes its step. *eager* frameworks
-    run PyTorch's own operators: they keep more for them, and compute every second product again under
-    selective recomputation (torchtitan).
+    * *ep* ranks along ``cp`` and ``dp`` share the experts of a layer, neighbours first.
+    * *zero* 1 to 3 shards the optimizer, the gradients and the weights over data parallelism. Stage 3 is
+      FSDP. Like PyTorch, FSDP with several pipeline stages keeps weights and gradients whole during a step.
+    * *chunks* is the number of parts of the model per pipeline stage (schedule ``interleaved``).
+    * *placement* lists the axes, innermost first.
+    * With *overlap*, gradients are reduced during the backward pass.
+    * *fused_attention* never writes the scores to memory.
+    * *grad_bytes* is the size of a gradient during its reduction.
+    * With *frozen* weights, only adapters are trained (LoRA), and weights have no gradients.
+    * *lora* is the rank of adapters on queries, keys and values, or 0 for adapters too small to count.
+    * With *tensor_overlap*, the collectives of tensor parallelism overlap the matmuls that they belong to.
+    * *recompute* is read by `recomputation_of`. Under full recomputation, *saved* names the matmuls that are
+      not recomputed.
+    * *expert_tp* ranks share an expert, neighbours along ``tp`` (0: all of them). If *expert_tp* is less than
+      *tp*, the *ep* ranks also span ``tp``, and each group has separate tokens.
+    * A token attends to at most *document* tokens if sequences are packed from shorter documents.
+    * With *deduplicate*, a token is sent once to a node and once to a rank, for any number of its experts
+      there.
+    * With *expert_overlap*, the exchange of tokens runs during the computation of another micro-batch.
+    * *cuda_graphs* replay the launches of kernels, which take the host no time.
+    * With *offload_optimizer*, the host keeps the optimizer's state and computes its step.
+    * *eager* frameworks run PyTorch's own operators. PyTorch's own operators keep more activations. Selective
+      recomputation of eager frameworks (torchtitan) computes every second matmul again.
     """
 
     tp: int = 1
@@ -125,21 +130,21 @@ class Plan:
 
     @property
     def world(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the job."""
         return self.tp * self.cp * self.dp * self.pp
 
     @property
     def micro_batches(self) -> int:
-        """The number of micro-batches of a step."""
+        """The number of micro-batches per step and data-parallel rank."""
         return self.global_batch // (self.dp * self.micro_batch)
 
     @cached_property
     def recomputation(self) -> Recomputation:
-        """The recomputation of the backward pass; raises `UsageError` for an invalid *recompute*."""
+        """The recomputation of the backward pass, or `UsageError` for an invalid *recompute*."""
         return recomputation_of(self.recompute)
 
     def at(self, place: int) -> Plan:
-        """Return the plan with the recomputation of the layer at *place* of a stage's part for all layers."""
+        """Return the plan that applies the recomputation of the layer at *place* of a chunk to all layers."""
         mode = self.recomputation.mode_at(place)
         if mode == self.recompute:
             return self
@@ -160,12 +165,12 @@ class Plan:
 
     @property
     def shards_each_pass(self) -> bool:
-        """Whether each micro-batch gathers weights and reduces gradients of its own."""
+        """Whether each micro-batch gathers weights and reduces gradients separately."""
         return self.zero == 2 or (self.zero == 3 and self.pp == 1)
 
     @property
     def needs_host(self) -> bool:
-        """Whether it moves anything between a chip and its host."""
+        """Whether the plan moves activations or optimizer state between a chip and its host."""
         return self.offload_optimizer or self.recomputation.mode == OFFLOAD
 
     @cached_property
@@ -189,17 +194,17 @@ class Plan:
 
     @property
     def element_bytes(self) -> int:
-        """The size of an activation or weight in computations."""
+        """The size in bytes of an activation or weight in computations."""
         return 4 if self.precision in {"fp32", "tf32"} else 2
 
     @property
     def operand_bytes(self) -> float:
-        """The size of an operand of the layers' matmuls."""
+        """The size in bytes of an operand of the layers' matmuls."""
         return LOW_PRECISIONS.get(self.precision, self.element_bytes)
 
     @cached_property
     def strides(self) -> dict[str, int]:
-        """The stride between neighbours on each axis."""
+        """The distance in rank numbers between neighbours on each axis."""
         sizes = [getattr(self, axis) for axis in self.placement]
         return dict(
             zip(self.placement, itertools.accumulate([1, *sizes[:-1]], lambda a, b: a * b), strict=True)
@@ -212,19 +217,19 @@ class Plan:
         return Plan(**{key: getattr(self, key) for key in keys})
 
     def rank_of(self, place: Rank) -> int:
-        """Return the number of the rank at *place*."""
+        """Return the number of the rank at the coordinates *place*."""
         return sum(getattr(place, axis) * stride for axis, stride in self.strides.items())
 
     def place_of(self, rank: int) -> Rank:
-        """Return where *rank* stands."""
+        """Return the coordinates of *rank* on each axis."""
         return Rank(**{axis: rank // self.strides[axis] % getattr(self, axis) for axis in AXES})
 
     def group(self, rank: int, *axes: str) -> tuple[int, ...]:
-        """Return the ranks that differ from *rank* along *axes* only, in the order of their numbers.
+        """Return the ranks that differ from *rank* along *axes* only, in ascending order.
 
-        In addition to the axes of a plan there are ``ep``, the ranks that share experts out (neighbours along
-        ``cp``, then ``dp``, as in Megatron), ``edp``, those that have the same experts, and ``etp``, those
-        that share one expert.
+        In addition to a plan's axes, there are three axes for experts. ``ep`` has the ranks that distribute
+        experts (neighbours along ``cp``, then ``dp``, as in Megatron). ``edp`` has the ranks with the same
+        experts. ``etp`` has the ranks that share one expert.
         """
         place = self.place_of(rank)
         origin, steps = rank, []
@@ -235,9 +240,9 @@ class Plan:
         return tuple(sorted(origin + sum(step) for step in itertools.product(*steps)))
 
     def _line(self, place: Rank, axis: str) -> tuple[int, int, int]:
-        """Return the stride and size of *axis*, and the position of *place* on it."""
+        """Return the stride and size of *axis*, and the position of *place* on the axis."""
         if axis in {"ep", "edp"}:
-            # The ranks that share out experts side by side, those with different ones innermost.
+            # The ranks that distribute experts are adjacent, with ranks of different experts innermost.
             stride = min((self.strides[each] for each in self._expert_plane), default=self.strides["dp"])
             stride *= self.expert_split if "tp" in self._expert_plane else 1
             number = self.rank_of(place) // stride % self.expert_ranks
@@ -250,17 +255,17 @@ class Plan:
 
     @property
     def data_axes(self) -> tuple[str, ...]:
-        """The axes along which ranks have the same weights, except those of experts."""
+        """The axes along which ranks have the same weights, except weights of experts."""
         return ("cp", "dp") if self.cp > 1 else ("dp",)
 
     @property
     def expert_ranks(self) -> int:
-        """The number of ranks of a stage, each with its own tokens, over which experts can be distributed."""
+        """The number of ranks of a stage with separate tokens, over which experts can be distributed."""
         return self.cp * self.dp * self.tp // self.expert_split
 
     @property
     def _expert_plane(self) -> tuple[str, ...]:
-        """The axes over which experts can be distributed, without those of one rank."""
+        """The axes over which experts can be distributed, without axes of a single rank."""
         axes = ("tp", "cp", "dp") if self.expert_split < self.tp else ("cp", "dp")
         return tuple(axis for axis in axes if getattr(self, axis) > 1)
 
@@ -270,16 +275,16 @@ class Plan:
         return math.prod(sizes.get(axis) or getattr(self, axis) for axis in axes)
 
     def ends_count(self, layers: int) -> bool:
-        """Return whether the embedding and the loss count as a layer each in the pipeline.
+        """Return whether the embedding and the loss count as one layer each in the pipeline.
 
-        As in Megatron, they do if the layers cannot be divided evenly otherwise. No stage is without
-        layers.
+        As in Megatron, the embedding and the loss count as layers if the layers cannot be divided evenly
+        otherwise. Every stage has at least one layer.
         """
         parts = self.pp * self.chunks
         return layers % parts != 0 and (layers + 2) % parts == 0 and layers + 2 > self.pp
 
     def layers_of(self, stage: int, chunk: int, layers: int) -> range:
-        """Return the layers of *chunk* of *stage*; if uneven, the first parts have one more."""
+        """Return the layers of *chunk* of *stage*, with one more in the first chunks of uneven splits."""
         part, parts = chunk * self.pp + stage, self.pp * self.chunks
         if self.ends_count(layers):
             each = (layers + 2) // parts
@@ -289,14 +294,14 @@ class Plan:
         return range(first, first + each + (part < more))
 
     def longest_part(self, layers: int) -> int:
-        """Return the largest number of layers of a part of a stage."""
+        """Return the largest number of layers of a chunk of a stage."""
         parts = self.pp * self.chunks
         if self.ends_count(layers):
             return (layers + 2) // parts - (parts == 2)
         return -(-layers // parts)
 
     def check(self, model: Transformer) -> None:
-        """Raise `UsageError` for sizes that do not divide and incompatible options, with the remedy."""
+        """Raise `UsageError`, with the remedy, for sizes that do not divide and for incompatible options."""
         for key in ("tp", "pp", "dp", "cp", "ep", "micro_batch", "global_batch", "chunks"):
             if getattr(self, key) < 1:
                 raise UsageError(f"{_option(key)} must be 1 or more, not {getattr(self, key)}.")
@@ -395,7 +400,7 @@ class Plan:
             )
 
     def _check_experts(self, model: Transformer) -> None:
-        """Raise `UsageError` for experts that do not divide among the ranks, with the valid numbers."""
+        """Raise `UsageError`, with valid degrees, for experts that do not divide among the ranks."""
         if not model.experts and (self.expert_tp or self.ep > 1):
             option = f"--expert-tp {self.expert_tp}" if self.expert_tp else f"--ep {self.ep}"
             raise UsageError(f"{model.name} has no experts. Next: leave out {option}.")
@@ -432,7 +437,7 @@ class Plan:
             )
 
     def _check_expert_split(self, model: Transformer) -> None:
-        """Raise `UsageError` for ranks that cannot share an expert."""
+        """Raise `UsageError` for tensor-parallel ranks that cannot share an expert equally."""
         split = self.expert_split
         if split < 1 or self.tp % split:
             near = _divisor(self.tp, max(1, min(split, self.tp)))
@@ -454,7 +459,7 @@ class Plan:
 
 
 def shares_heads(kv_heads: int, tp: int) -> bool:
-    """Return whether *tp* ranks have equally many of *kv_heads* heads, or one each with equal copies."""
+    """Return whether *tp* ranks have equally many of *kv_heads* heads, or one head each in equal copies."""
     return kv_heads % tp == 0 or tp % kv_heads == 0
 
 

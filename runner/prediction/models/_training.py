@@ -1,4 +1,4 @@
-"""The Chakra graphs of a training step by schedule, for one rank of each kind or for all."""
+"""The Chakra graphs of a training step by schedule, for one rank of each kind or for all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._transformer import Transformer
 
 
 class Turn(NamedTuple):
-    """One pass of a stage: *kind* is ``F`` (forward), ``B`` (backward), ``I`` or ``W`` (its two halves)."""
+    """One pass of a stage, of *kind* ``F`` (forward), ``B`` (backward), or its halves ``I`` and ``W``."""
 
     kind: str
     chunk: int
@@ -25,7 +25,7 @@ class Turn(NamedTuple):
 
 
 def schedule(plan: Plan, stage: int) -> list[Turn]:
-    """Return the turns of *stage*, in order."""
+    """Return the passes of *stage* in the order of the plan's schedule."""
     if plan.schedule == "zero-bubble" and plan.pp > 1:
         return _zero_bubble(plan.pp, stage, plan.micro_batches)
     if plan.schedule == "interleaved" and plan.pp > 1:
@@ -45,7 +45,7 @@ def _merged(forward: list[Turn], backward: list[Turn], first: int) -> list[Turn]
 
 
 def _interleaved(plan: Plan, stage: int) -> list[Turn]:
-    """Return Megatron-LM's order: rounds of *pp* micro-batches through each of the chunks."""
+    """Return Megatron-LM's order, with rounds of *pp* micro-batches through each of the chunks."""
     turns = plan.micro_batches * plan.chunks
     forward, backward = [], []
     for number in range(turns):
@@ -59,7 +59,7 @@ def _interleaved(plan: Plan, stage: int) -> list[Turn]:
 
 
 def _zero_bubble(stages: int, stage: int, micro_batches: int) -> list[Turn]:
-    """Return ZB-H1: 1F1B with the gradients of weights postponed until the stage would wait."""
+    """Return the order of ZB-H1: 1F1B with weight gradients postponed until the stage would wait."""
     behind = stages - stage - 1
     first = min(behind, micro_batches)
     turns = [Turn("F", 0, number) for number in range(first)]
@@ -75,10 +75,10 @@ def _zero_bubble(stages: int, stage: int, micro_batches: int) -> list[Turn]:
 def training_step(
     model: Transformer, plan: Plan, prices: Prices, node_size: int, *, every_rank: bool = False
 ) -> Workload:
-    """Return a step of *model* trained by *plan* on nodes of *node_size* ranks, at *prices*.
+    """Return the graphs of a step of *model* by *plan*, with *node_size* ranks per node, at *prices*.
 
-    Ranks of a pipeline stage have the same program, so one graph represents all of them, except with
-    *every_rank*. Raises `UsageError` for a plan that the model does not allow.
+    Ranks of a pipeline stage have the same program, so one graph represents them all unless *every_rank* is
+    set. The function raises `UsageError` for a plan that the model does not allow.
     """
     plan.check(model)
     programs = [_program(model, Stage(plan, prices, node_size, stage)) for stage in range(plan.pp)]
@@ -94,7 +94,7 @@ def training_step(
 
 
 class Span(NamedTuple):
-    """The nodes of a *turn*: *length* nodes, starting with *first*."""
+    """The nodes of a *turn*: *length* nodes from node *first*."""
 
     turn: Turn
     first: int
@@ -115,7 +115,7 @@ class _Groups:
         self._numbers: dict[tuple[int, ...], int] = {}
 
     def number(self, rank: int, key: GroupKey) -> int:
-        """Return the number of the group with *key* of *rank*."""
+        """Return the number of the group of *rank* with *key*."""
         axes, level = key
         members = self.plan.group(rank, *axes)
         node = rank // self.node_size
@@ -135,7 +135,7 @@ class _Groups:
 
 @dataclass(frozen=True)
 class _Program:
-    """The program of a stage: columns with keys of groups, and peers as distances in stages."""
+    """The program of a stage, with keys in place of groups, and distances in stages in place of peers."""
 
     columns: Mapping[str, Column]
     edges: np.ndarray
@@ -144,7 +144,7 @@ class _Program:
     spans: tuple[Span, ...]
 
     def graph(self, rank: int, plan: Plan, groups: _Groups) -> Graph:
-        """Return the graph of *rank*."""
+        """Return the program as the graph of *rank*."""
         numbers = np.array([0, *(groups.number(rank, key) for key in self.keys)], dtype=np.int64)
         stride, place = plan.strides["pp"], plan.place_of(rank).pp
         stage = (place + self.peer) % plan.pp
@@ -159,7 +159,7 @@ class _Program:
 
 
 class _Assembly:
-    """Concatenates the turns of a stage: each is a copy of a block, with the edges between them."""
+    """Concatenates the turns of a stage: copies of blocks, with edges between consecutive turns."""
 
     def __init__(self) -> None:
         self.rows: list[np.ndarray] = []
@@ -175,7 +175,7 @@ class _Assembly:
     def append(self, block: Block, start: int, edges: np.ndarray, tags: tuple[int, int] = (0, 0)) -> None:
         """Append a copy of *block*, whose nodes are at *start* of the pool.
 
-        *tags* are those of its sent and received messages.
+        *tags* are the tags of its sent and its received messages.
         """
         base, length = self.count, len(block.nodes)
         self.rows.append(np.arange(start, start + length))
@@ -233,14 +233,14 @@ def _block(passes: Passes, turn: Turn, *, is_end: bool) -> Block:
 
 
 class _Pool:
-    """The nodes of all different blocks of a stage, from which its program takes copies."""
+    """The nodes of all different blocks of a stage, from which the program is copied."""
 
     def __init__(self) -> None:
         self.blocks: dict[Any, tuple[Block, int, np.ndarray]] = {}
         self.nodes: list[dict[str, Any]] = []
 
     def add(self, key: Any, block: Block) -> None:
-        """Add *block* under *key*."""
+        """Add the nodes of *block* under *key*."""
         edges = np.array(block.edges, dtype=np.int64).reshape(-1, 3)
         self.blocks[key] = (block, len(self.nodes), edges)
         self.nodes += block.nodes
@@ -273,7 +273,7 @@ class _Pool:
 
 
 def _numbers(values: list[Any], dtype: str) -> np.ndarray:
-    """Return *values* as an array; raises `UsageError` if the step is too large."""
+    """Return *values* as an array, or raise `UsageError` if a value exceeds 63 bits."""
     try:
         return np.array(values, dtype=dtype)
     except OverflowError as error:
@@ -284,7 +284,7 @@ def _numbers(values: list[Any], dtype: str) -> np.ndarray:
 
 
 def _tags(stage: Stage, turn: Turn) -> tuple[int, int]:
-    """Return the tags of the messages of *turn*: the border between stages, and the direction."""
+    """Return the tags of a turn's messages, which encode the boundary between stages and the direction."""
     parts = stage.plan.pp * stage.plan.chunks
     part = turn.chunk * stage.plan.pp + stage.stage
     behind, front = (turn.micro_batch * (parts + 1) + border for border in (part + 1, part))

@@ -1,4 +1,4 @@
-"""Transformers and convolutional networks by their sizes: parameters and operations of each part."""
+"""Transformers and convolutional networks by their sizes, with parameters and operations of each part."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ....errors import UsageError
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution of *kernel* squared, from *inputs* to *outputs* channels, of images.
+    """A convolution of images with a square *kernel*, from *inputs* to *outputs* channels.
 
-    *before* and *positions* are the numbers of input and output pixels; a fully connected layer has one of
-    each. *norm*: a batch normalisation follows; *bias*: it has a bias. *pooled* is the number of pixels after
-    the max pooling behind it, 0 without one. The output of a *shortcut* is added to that of another layer.
-    *dropout*: its output is multiplied by a random mask.
+    *before* and *positions* are the numbers of input and output pixels, both 1 for a fully connected layer. A
+    batch normalisation follows if *norm* is set. The convolution has a bias if *bias* is set. *pooled* is the
+    number of pixels after the subsequent max pooling, or 0 without pooling. The output of a *shortcut* is
+    added to the output of another layer. With *dropout*, the output is multiplied by a random mask.
     """
 
     name: str
@@ -31,21 +31,21 @@ class Convolution:
 
     @property
     def params(self) -> int:
-        """Parameters, including its normalisation's."""
+        """The number of parameters, including those of the normalisation."""
         return self.inputs * self.outputs * self.kernel**2 + self.outputs * (2 * self.norm + self.bias)
 
     @property
     def flops(self) -> int:
-        """Operations of the forward pass per image."""
+        """The operations of the forward pass per image."""
         return 2 * self.inputs * self.outputs * self.kernel**2 * self.positions
 
     def stored_bytes(self, element_bytes: int) -> int:
         """Return the bytes per image that PyTorch keeps for the backward pass of the layer.
 
-        The activation works in place, on the output of the convolution or of the normalisation. The latter
-        keeps its input as well. The addition behind a shortcut needs neither operand. A max pooling keeps
-        its results, which are the next layer's input, and their places as integers of 8 bytes. A dropout
-        keeps its result and a mask of 1 byte per number.
+        The activation works in place on the output of the convolution or of the normalisation. The
+        normalisation also keeps its input. The addition after a shortcut needs neither operand. A max pooling
+        keeps its results, which are the next layer's input, and their positions as integers of 8 bytes. A
+        dropout keeps its result and a mask of 1 byte per number.
         """
         copies = 1 + (self.norm and not self.shortcut)
         stored = self.positions * copies * element_bytes
@@ -63,19 +63,26 @@ _PLACE_BYTES = 8
 class Transformer:
     """A decoder of identical layers, or an encoder if it is not *causal*.
 
-    Heads have *head_size* (by default hidden / heads); *kv_heads* fewer keys and values. A *gated*
-    feed-forward part has three matrices instead of two. With *experts*, layers after the first
-    *dense_layers* (of these, the last of each *expert_every*) have that many feed-forward parts of
-    *expert_ffn*, *top_k* of which each token uses in addition to *shared_experts*, all of them in
-    *top_groups* of *expert_groups* equal groups; outputs of experts may have biases (*expert_bias*). With
-    *kv_rank*, attention is latent (DeepSeek): keys and values come from that many numbers per token, queries
-    from *query_rank*, with *rope_size* more per head. *classes* replaces the vocabulary at the end of a
-    vision transformer, which has none at the front. *loss_bytes* are the stored bytes of the loss per logit
-    (0: the framework's). With *convolutions*, these are the layers, before a classifier of *hidden* units; a
-    token is an image. A token attends to the last *window* ones, or to those before it in its *chunk* of
-    tokens. Layers whose number *full_every* divides (0: none) have full attention, counted as a share of
-    every layer. *remarks* list the parts that the sizes leave out. Raises `UsageError` for
-    sizes that cannot be.
+    * Heads have *head_size* columns (by default hidden / heads). *kv_heads* is the number of heads of keys
+      and values.
+    * A *gated* feed-forward part has three matrices instead of two.
+    * With *experts* above 0, layers after the first *dense_layers* have *experts* feed-forward parts of width
+      *expert_ffn*. Only the last of every *expert_every* layers has experts.
+    * Each token uses *top_k* experts in addition to *shared_experts*, all in *top_groups* of *expert_groups*
+      equal groups. Outputs of experts may have biases (*expert_bias*).
+    * With *kv_rank*, attention is latent (DeepSeek). Keys and values are computed from *kv_rank* numbers per
+      token, and queries from *query_rank* numbers, with *rope_size* more columns per head.
+    * *classes* replaces the vocabulary at the end of a vision transformer, which has no vocabulary at its
+      start.
+    * *loss_bytes* are the stored bytes of the loss per logit (0: the framework's default).
+    * *convolutions* are the layers of a convolutional network, before a classifier of *hidden* units. A token
+      is an image.
+    * A token attends to the last *window* tokens, or to the previous tokens in its *chunk* of tokens.
+    * Layers with a number divisible by *full_every* (0: none) have full attention, counted as a share of
+      every layer.
+    * *remarks* lists the parts that the sizes leave out.
+
+    The constructor raises `UsageError` for impossible sizes.
     """
 
     name: str
@@ -152,7 +159,7 @@ class Transformer:
 
     @property
     def query_size(self) -> int:
-        """The width of all heads together, per token."""
+        """The width of the queries of all heads, per token."""
         return self.heads * self.head_size
 
     @property
@@ -171,7 +178,7 @@ class Transformer:
 
     @property
     def attention_params(self) -> int:
-        """Parameters of the attention of a layer."""
+        """The number of parameters of the attention of a layer."""
         if self.kv_rank:
             per_head = self.head_size + self.rope_size
             queries = (
@@ -194,23 +201,23 @@ class Transformer:
 
     @property
     def dense_params(self) -> int:
-        """Parameters of a dense feed-forward part."""
+        """The number of parameters of a dense feed-forward part."""
         return self.matrices * self.hidden * self.ffn
 
     @property
     def expert_params(self) -> int:
-        """Parameters of one expert."""
+        """The number of parameters of one expert."""
         return self.matrices * self.hidden * self.expert_ffn
 
     @property
     def embedding_params(self) -> int:
-        """Parameters before the layers."""
+        """The number of parameters of the embeddings before the layers."""
         positions = self.sequence * self.hidden if self.learned_positions else 0
         return self.vocab * self.hidden + positions
 
     @property
     def output_params(self) -> int:
-        """Parameters after the layers that are not shared with those before."""
+        """The number of parameters after the layers, or 0 if they are shared with the embedding."""
         return 0 if self.tied else (self.classes or self.vocab) * self.hidden
 
     def is_expert_layer(self, layer: int) -> bool:
@@ -218,7 +225,7 @@ class Transformer:
         return self.experts > 0 and layer >= self.dense_layers and (layer + 1) % self.expert_every == 0
 
     def layer_params(self, layer: int, *, active: bool = False) -> int:
-        """Return the parameters of *layer*; if *active*, only experts that a token uses."""
+        """Return the number of parameters of *layer*, with only a token's experts if *active*."""
         if self.convolutions:
             return self.convolutions[layer].params
         if not self.is_expert_layer(layer):
@@ -235,15 +242,15 @@ class Transformer:
         return (self.layer_params(layer) - experts) / tp + copied
 
     def params(self, *, active: bool = False) -> int:
-        """Return the parameters of the model; if *active*, only experts that a token uses."""
+        """Return the number of parameters of the model, with only a token's experts if *active*."""
         layers = sum(self.layer_params(layer, active=active) for layer in range(self.layers))
         return layers + self.embedding_params + self.output_params
 
     def flops_per_token(self, sequence: int, *, trained: bool = True) -> float:
         """Return the required operations per token of a step, forward and backward, without recomputation.
 
-        Six for each parameter in a matrix, four unless it is *trained*, and attention over the whole square
-        of the sequence, the usual measure of utilisation.
+        Each parameter of a matrix counts six operations, or four unless it is *trained*. Attention counts the
+        whole square of the sequence, as is usual for utilisation.
         """
         last = (self.classes or self.vocab) * self.hidden
         if self.convolutions:
@@ -254,10 +261,10 @@ class Transformer:
         )
 
     def reach(self, sequence: int) -> float:
-        """Return the length of a sequence with full attention that has as many attended tokens as *sequence*.
+        """Return the length of a fully attended sequence with as many attended tokens as *sequence*.
 
-        That is *sequence*, or less with windows or chunks: the first tokens of a causal window see fewer than
-        it has, and the last chunk may be a shorter one.
+        The length is *sequence*, or less with windows or chunks. The first tokens of a causal window see
+        fewer tokens than the window has, and the last chunk may be shorter.
         """
         if not 0 < (self.window or self.chunk) < sequence:
             return sequence

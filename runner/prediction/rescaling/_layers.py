@@ -1,4 +1,4 @@
-"""A captured job with more layers or micro-batches, with other devices, or with more replicas."""
+"""Scale a captured job to more layers or micro-batches, to other devices, or to more replicas."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _INSTEAD = "Capture the deeper model, or record its script."
 
 
 def with_layers(workload: Workload, count: int) -> Workload:
-    """Return *workload* for a model of *count* layers, all equal to those in the middle.
+    """Return *workload* for a model of *count* layers, all equal to the captured middle layers.
 
     Layers are modules with a number in their path. For pipelines and several micro-batches, `with_stages`
-    assembles the passes. Raises `UsageError` for fewer layers than captured, and `WorkloadError` if no two
-    consecutive layers are equal, or gradients of several are reduced together.
+    assembles the passes. Fewer layers than captured raise `UsageError`. The function raises `WorkloadError`
+    if no two consecutive layers are equal, or if gradients of several layers are reduced together.
     """
     graphs = workload.graphs
     replicas = recognise(graphs, workload.program_of_rank, workload.groups).replicas
@@ -66,12 +66,12 @@ def with_layers(workload: Workload, count: int) -> Workload:
 
 
 def _deeper(layers: Layers, times: int, replicas: frozenset[int]) -> Graph:
-    """Return the graph of *layers* with one of them repeated *times* more times."""
+    """Return the graph of *layers* with the last of the equal layers repeated *times* more times."""
     graph, name_of = layers.graph, layers.name_of()
     cuts = {phase: layers.cuts(phase) for phase in ("forward", "backward")}
     forward = _periods(graph, cuts["forward"], name_of, "forward")
     share = _share(graph, forward)
-    if not cuts["backward"]:  # inference
+    if not cuts["backward"]:  # an inference job has no backward pass
         return repeated(_scaled(graph, cuts["forward"][-1], 1 + times * share), forward, times)
     backward = _periods(graph, cuts["backward"], name_of, "backward")
     if replicas:
@@ -91,7 +91,7 @@ def _periods(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]
 
 
 def _check_gradients(graph: Graph, backward: Periods, replicas: frozenset[int]) -> None:
-    """Refuse layers whose gradients are reduced with those of others: more layers change the buckets."""
+    """Refuse gradients that several layers reduce together, because more layers change the buckets."""
     last = backward.found[-1]
     nodes = graph.node_columns
     inside = slice(last.begin, last.end)
@@ -105,7 +105,7 @@ def _check_gradients(graph: Graph, backward: Periods, replicas: frozenset[int]) 
 
 
 def _share(graph: Graph, forward: Periods) -> float:
-    """Return the share of a layer in the weights: in gathered bytes, or else in forward operations."""
+    """Return one layer's share of the weights, by gathered bytes or else by forward operations."""
     nodes = graph.node_columns
     phase = nodes["phase"]
     is_forward = phase == "forward"
@@ -118,7 +118,7 @@ def _share(graph: Graph, forward: Periods) -> float:
 
 
 def _scaled(graph: Graph, behind: int, factor: float) -> Graph:
-    """Return *graph* with the computation from row *behind* on multiplied by *factor*."""
+    """Return *graph* with the computation from row *behind* to the end multiplied by *factor*."""
     nodes = graph.node_columns
     rows = (np.arange(graph.num_nodes) >= behind) & (nodes["type"] == NodeType.COMP)
     changed = {
@@ -145,8 +145,9 @@ def _without_saved_tensors(graph: Graph, forward: Periods) -> Graph:
 def with_chip(workload: Workload, operations_per_ns: float, bytes_per_ns: float, name: str) -> Workload:
     """Return *workload* with the times of its operators on a chip with the given peaks.
 
-    Each takes the longer of the two times (roofline). Host work is unchanged if a device computed; on a CPU
-    rank, all but operators takes no time. Raises `WorkloadError` if no operator has operations or bytes.
+    Each operator takes the longer of its two times, for operations and for bytes (roofline). Host work is
+    unchanged if a device computed. On a CPU rank, host work other than operators takes no time. The function
+    raises `WorkloadError` if no operator has operations or bytes.
     """
     on_host = computed_on_host(workload)
     graphs = tuple(_timed(graph, operations_per_ns, bytes_per_ns, on_host) for graph in workload.graphs)
@@ -178,10 +179,11 @@ _MOST_RANKS = 65_536
 
 
 def with_data_parallelism(workload: Workload, degree: int) -> Workload:
-    """Return *workload* with *degree* data-parallel replicas, a multiple of the captured ones.
+    """Return *workload* with *degree* data-parallel replicas, a multiple of the captured number.
 
-    The computation of a replica is unchanged; collectives keep their sizes, in larger groups. Raises
-    `UsageError` for another degree, and `WorkloadError` if nothing shows what replicas exchange.
+    The computation of a replica is unchanged. Collectives keep their sizes, in larger groups. A degree that
+    is no multiple raises `UsageError`. A workload that shows no exchange between replicas raises
+    `WorkloadError`.
     """
     parallelism = recognise(workload.graphs, workload.program_of_rank, workload.groups)
     if parallelism.why_not:
@@ -214,9 +216,10 @@ _ENDS = ((NodeType.COMM_SEND, "comm_dst"), (NodeType.COMM_RECV, "comm_src"))
 def with_micro_batches(workload: Workload, count: int) -> Workload:
     """Return the pipeline *workload* with *count* micro-batches of the captured size.
 
-    In the steady part of an alternating schedule (1F1B), each stage repeats one period, and here more
-    often. For fewer micro-batches or another schedule, `with_stages` assembles the passes. Raises
-    `WorkloadError` for graphs that allow neither.
+    In the steady phase of an alternating schedule (1F1B), each stage repeats one period. More micro-batches
+    repeat the period more often. For fewer micro-batches or another schedule, `with_stages` assembles the
+    passes. The function raises `WorkloadError` if a graph allows neither a repetition of the period nor an
+    assembly of passes.
     """
     now = {_micro_batches(graph) for graph in workload.graphs}
     if now == {0}:
@@ -274,7 +277,7 @@ def _messages(graph: Graph) -> dict[tuple[int, int], np.ndarray]:
 
 
 def _micro_batches(graph: Graph) -> int:
-    """Return the number of messages of the rank in each direction with each partner; 0 if they differ."""
+    """Return the rank's number of messages per direction and partner, or 0 if the numbers differ."""
     counts = {len(rows) for rows in _messages(graph).values()}
     return counts.pop() if len(counts) == 1 else 0
 
@@ -297,7 +300,7 @@ def _steady(graph: Graph) -> Periods | None:
 
 
 def _ends_of_backward_passes(graph: Graph) -> list[int]:
-    """Return the first row after each run of backward operators; messages also end a run."""
+    """Return the first row after each run of backward operators, which messages also end."""
     nodes = graph.node_columns
     phase, kind, operator = nodes["phase"], nodes["kind"], nodes["operator"]
     backward = phase == "backward"

@@ -1,4 +1,4 @@
-"""Add repetitions of a part of a graph: a micro-batch, or a layer by the number in its path."""
+"""Repeat a part of a graph: a micro-batch, or a layer that is numbered in its module path."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ....converter.chakra import Column, Graph, NodeType
 from ....errors import WorkloadError
 
 Label = tuple[object, ...]
-# Gaps, and what an operator does between those it calls, become nodes where they are long enough: periods may
-# differ in them.
+# Idle gaps, and an operator's time between its callees, become nodes if the gap is long enough. Equal periods
+# may differ in these nodes.
 _BETWEEN = "between"
 
 
 @dataclass(frozen=True)
 class Period:
-    """Rows ``[begin, end)`` of a graph; equal *labels* mark corresponding rows of other periods."""
+    """Rows ``[begin, end)`` of a graph, with equal *labels* for corresponding rows of different periods."""
 
     begin: int
     end: int
@@ -34,7 +34,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Periods:
-    """Consecutive equal periods of a graph; the last is the one to repeat."""
+    """Consecutive equal periods of a graph, of which the last is repeated."""
 
     found: tuple[Period, ...]
 
@@ -50,10 +50,9 @@ class Periods:
 
 
 def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -> Periods | None:
-    """Return the longest run of equal periods between *cuts* (rows); None if no two are equal.
+    """Return the longest run of equal periods between *cuts* (rows), or None if no two are equal.
 
-    *name_of* returns the operation of a row; nodes that neither compute nor communicate are not
-    compared.
+    *name_of* returns the operation of a row. Nodes that neither compute nor communicate are not compared.
     """
     does = does_something(graph)
     periods = [period_of(begin, end, does, name_of) for begin, end in itertools.pairwise(cuts)]
@@ -68,7 +67,7 @@ def alike(graph: Graph, cuts: Sequence[int], name_of: Callable[[int], object]) -
 
 
 def does_something(graph: Graph) -> np.ndarray:
-    """Return the rows that communicate or have a cost, one per operator, even if it was split."""
+    """Return a mask of the rows that communicate or have a cost, one per operator even if it was split."""
     nodes = graph.node_columns
     costs = (nodes["num_ops"] > 1) | (nodes["tensor_size_bytes"] > 1)
     done: np.ndarray = costs | (nodes["type"] != NodeType.COMP)
@@ -76,7 +75,7 @@ def does_something(graph: Graph) -> np.ndarray:
 
 
 def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
-    """Label the rows by their operation and its count so far; other rows by the preceding one."""
+    """Label rows by their operation and its count so far, and other rows by the preceding label."""
     seen: Counter[object] = Counter()
     labels: list[Label] = []
     latest: Label = ("begin",)
@@ -97,8 +96,8 @@ def parts_of(period: Period) -> list[Label]:
 def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
     """Return *graph* with the last of *periods* repeated *times* more times, in sequence.
 
-    A copy waits for earlier periods as the original does. Later rows wait for the last copies, and for
-    every copy if they wait for every period.
+    A copy depends on earlier periods like the original period. Later rows depend on the last copies instead
+    of the last periods. Rows that depend on every period also depend on every copy.
     """
     last = periods.found[-1]
     size = last.end - last.begin
@@ -132,7 +131,7 @@ def repeated(graph: Graph, periods: Periods, times: int) -> Graph:
 def _edges(
     edges: Sequence[tuple[int, int, int]], periods: Periods, times: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the edges between the new rows."""
+    """Yield the edges between the rows of the graph with the repetitions."""
     last = periods.found[-1]
     size = last.end - last.begin
     shift = times * size
@@ -174,7 +173,7 @@ def _source(row: int, periods: Periods, copy: int) -> int:
 
 
 def _row(period: Period, label: Label) -> int:
-    """Return the row of *period* with *label*, or the row that a gap follows."""
+    """Return the row of *period* with *label*, or the row before the gap with this label."""
     for wanted in (label, label[:-1] if label[-1] == _BETWEEN else label):
         if wanted in period.labels:
             return period.place_of(wanted)
@@ -201,7 +200,7 @@ class Layers:
 
     @classmethod
     def of(cls, graph: Graph) -> Layers:
-        """Find the numbered modules; of several lists, the one with the most rows."""
+        """Find the numbered modules of *graph*, from the module list with the most rows."""
         module = graph.node_columns["module"]
         parts = [_split(text) for text in module.texts]
         rows = np.bincount(module.numbers, minlength=len(parts))
@@ -220,7 +219,7 @@ class Layers:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of layers."""
         return len(np.unique(self.of_row[self.of_row >= 0]))
 
     def cuts(self, phase: str) -> list[int]:
@@ -232,7 +231,7 @@ class Layers:
         return [*sorted(firsts), int(rows[-1]) + 1] if len(rows) else []
 
     def passes(self) -> int:
-        """Return how often the forward pass enters the first layer from another one."""
+        """Return how often the forward pass enters the first layer from another layer."""
         phase = self.graph.node_columns["phase"]
         is_forward = phase == "forward"
         visited = self.of_row[is_forward & (self.of_row >= 0)]
@@ -242,7 +241,7 @@ class Layers:
         return int((starts[1:] & ~starts[:-1]).sum()) + int(starts[0])
 
     def name_of(self) -> Callable[[int], object]:
-        """Return the key of a row's operation, independent of its layer."""
+        """Return a function from a row to a key of its operation, independent of the layer."""
         nodes, prefix = self.graph.node_columns, self.prefix
         operator, phase, module = nodes["operator"], nodes["phase"], nodes["module"]
         plain = [text.removeprefix(prefix).partition(".")[2] for text in module.texts]
@@ -256,6 +255,6 @@ class Layers:
 
 
 def _split(module: str) -> tuple[str, int]:
-    """Return the path before the number in the path of *module*, and the number; -1 if there is none."""
+    """Return the path before the first number in *module*, and the number, or -1 without a number."""
     match = _NUMBERED.search(module)
     return (module[: match.start()], int(match[1])) if match else ("", -1)

@@ -16,7 +16,7 @@ _CHAINS = (EdgeKind.PROGRAM_ORDER, EdgeKind.STREAM_ORDER)
 
 @dataclass(frozen=True)
 class Shape:
-    """A pipeline of *stages* that share *layers*, whose passes over *micro_batches* follow a *schedule*."""
+    """A pipeline of *stages* that share *layers*, with passes over *micro_batches* in a *schedule*."""
 
     stages: int
     micro_batches: int
@@ -26,7 +26,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Piece:
-    """A block of a captured *stage* in its new place; *layer* is the new number of its layer, -1 for none."""
+    """A block of a captured *stage* in its new place, with the new number of its *layer* (-1: none)."""
 
     stage: Stage
     key: Key
@@ -35,23 +35,23 @@ class Piece:
 
 @dataclass(frozen=True)
 class Reduction:
-    """The total gradients of the stage's weights: *bytes_now* instead of *bytes_before*."""
+    """The total gradients of the stage's weights, of size *bytes_now* instead of *bytes_before*."""
 
     bytes_before: int
     bytes_now: int
 
     @property
     def factor(self) -> float:
-        """The factor of their growth."""
+        """The ratio of the new to the captured size of the gradients."""
         return self.bytes_now / max(1, self.bytes_before)
 
 
 @dataclass
 class NewStage:
-    """A stage, number *number* of *shape*, for *rank*; *previous* and *following* are its neighbours.
+    """The new stage *number* of *shape* on *rank*, with the ranks *previous* and *following* as neighbours.
 
-    *pieces* are its parts by their new key, in order. Work after the last pass, and gradients that are
-    reduced all together, are scaled by *reduction*.
+    *pieces* are its parts by their new key, in order. *reduction* scales the work after the last pass, and
+    gradients of the whole stage that are reduced in one collective.
     """
 
     rank: int
@@ -65,7 +65,7 @@ class NewStage:
     offsets: dict[Key, int] = field(default_factory=dict)
 
     def graph(self) -> Graph:
-        """Return the graph of the stage."""
+        """Return the graph of the new stage."""
         sources = list({id(piece.stage.graph): piece.stage.graph for piece in self.pieces.values()}.values())
         self._lay_out()
         of_row, rows = self._rows(sources)
@@ -107,7 +107,7 @@ class NewStage:
         return self.offsets[key], self.offsets[key] + end - begin
 
     def _modules(self, column: Column) -> TextColumn:
-        """Return the modules with the new numbers of their layers."""
+        """Return the module paths with the new numbers of their layers."""
         assert isinstance(column, TextColumn)
         numbers, texts = column.numbers.copy(), list(column.texts)
         number_of_name: dict[tuple[int, int, str], int] = {}
@@ -130,7 +130,7 @@ class NewStage:
         return TextColumn(numbers, texts)
 
     def _scale(self, columns: dict[str, Column]) -> None:
-        """Scale the work on all weights of the stage together."""
+        """Scale the work on the weights of the whole stage by the factor of the reduction."""
         behind = np.arange(len(columns["node_id"])) >= self.offsets[END]
         behind &= np.asarray(columns["type"]) == NodeType.COMP
         for name in ("duration_ns", "num_ops", "tensor_size_bytes"):
@@ -143,14 +143,14 @@ class NewStage:
         columns["comm_size_bytes"] = np.where(whole, self.reduction.bytes_now, sizes)
 
     def _address(self, columns: dict[str, Column]) -> None:
-        """Send to the new neighbours, with a separate stream per direction, and set the new groups."""
+        """Address messages to the new neighbours, with one stream per direction, and set the new groups."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"]).copy()
         source, target = np.asarray(columns["comm_src"]).copy(), np.asarray(columns["comm_dst"]).copy()
         peers = np.isin(kinds, MESSAGES)
         first = int(streams[peers].min()) if peers.any() else 0
         taken: dict[tuple[int, int], int] = {}
         for key in self.pieces:
-            # A forward pass receives from the stage before and sends to the one behind.
+            # A forward pass receives from the previous stage and sends to the following stage.
             near = self.previous if (key[0] == FORWARD) == (key[2] == BEFORE) else self.following
             for row in range(*self._span(key)):
                 if not peers[row]:
@@ -162,7 +162,7 @@ class NewStage:
         columns["stream"], columns["comm_src"], columns["comm_dst"] = streams, source, target
 
     def _chains(self, columns: dict[str, Column], sources: Sequence[Graph]) -> Iterator[tuple[int, int, int]]:
-        """Yield the edges that order each stream, if captured streams have them."""
+        """Yield the edges that order the nodes of each stream, for node types ordered in captured graphs."""
         kinds, streams = np.asarray(columns["type"]), np.asarray(columns["stream"])
         chained = _chained(sources)
         latest: dict[int, int] = {}
@@ -175,8 +175,8 @@ class NewStage:
     def _waits(self, columns: dict[str, Column]) -> Iterator[tuple[int, int, int]]:
         """Yield the waits for messages, as in the schedules of torch.distributed.pipelining.
 
-        A pass waits for its receive. In 1F1B, a send is awaited together with its paired receive, or else
-        before the next send; in GPipe, sends are awaited after the last pass of their direction.
+        A pass waits for its receive. In 1F1B, a send is awaited together with its paired receive, or
+        otherwise before the next send. In GPipe, sends are awaited after the last pass of their direction.
         """
         kinds = np.asarray(columns["type"])
         turns = orders(self.shape.schedule, self.number, self.shape.stages, self.shape.micro_batches)
@@ -197,7 +197,7 @@ class NewStage:
         if place + 1 == len(turns):
             return self._span((*turns[place], BEHIND))[1]
         following = turns[place + 1]
-        if following[0] != kind:  # sent and received at once
+        if following[0] != kind:  # the send and the receive are one batched operation
             return self._span((*following, BEFORE))[1]
         return self._span((*following, BEHIND))[0]
 
@@ -260,7 +260,7 @@ class NewStage:
 
 
 def _chained(sources: Sequence[Graph]) -> dict[int, int]:
-    """Return the kind of edge that orders nodes of a type on their stream, as in captured graphs."""
+    """Return, by node type, the kind of edge that orders nodes on their stream in captured graphs."""
     kinds = {
         int(NodeType.COMP): int(EdgeKind.PROGRAM_ORDER),
         int(NodeType.COMM_SEND): int(EdgeKind.STREAM_ORDER),
@@ -292,7 +292,7 @@ def _same_stream(graph: Graph, one: int, other: int) -> bool:
 
 
 def _gathered(columns: Sequence[Column], of_row: np.ndarray, rows: np.ndarray) -> Column:
-    """Return a column for *rows*, each from the column numbered in *of_row*."""
+    """Return a column for *rows*, with each value from the source column numbered in *of_row*."""
     if isinstance(columns[0], TextColumn):
         texts: list[str] = []
         numbers = np.empty(len(rows), dtype=np.int32)

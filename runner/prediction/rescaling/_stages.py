@@ -1,4 +1,4 @@
-"""Other pipeline stages and micro-batches: the captured layers in other stages, in the same schedule."""
+"""Distribute the captured layers over other pipeline stages and micro-batches, in the same schedule."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from ._turns import (
 )
 
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
-_TENSORS = 3  # that an addition reads and writes
-_SMALL = 0.01  # of all gradients: a norm or a loss
+_TENSORS = 3  # tensors that an addition reads and writes
+_SMALL = 0.01  # share of all gradients below which a reduction is a norm or a loss
 _INSTEAD = (
     "Shard the layers one by one (FSDP), or let DistributedDataParallel reduce all gradients at once "
     "(bucket_cap_mb above their size), and capture again; or capture the stages you want."
@@ -38,10 +38,9 @@ _INSTEAD = (
 
 
 def weights_of(stage: Stage, part: int | str | None = None) -> float:
-    """Return the bytes of the gradients that are accumulated in *part* of a backward pass, or in all of it.
+    """Return the bytes of the gradients accumulated in *part* of a backward pass, or in the whole pass.
 
-    A capture of one micro-batch accumulates nothing; then the operations of its forward pass are used
-    instead.
+    A capture of one micro-batch accumulates no gradients, so the operations of its forward pass are used.
     """
     parts: list[int | str] = [*range(stage.depth), BEFORE, BEHIND] if part is None else [part]
     if stage.micro_batches > 1:
@@ -52,7 +51,7 @@ def weights_of(stage: Stage, part: int | str | None = None) -> float:
 
 
 def _added_up(stage: Stage, key: Key) -> int:
-    """Return the bytes that are added to gradients in a block: additions outside modules."""
+    """Return the bytes that a block adds to gradients, by its additions outside modules."""
     begin, end = stage.blocks[key]
     nodes = stage.graph.node_columns
     operator, module = nodes["operator"], nodes["module"]
@@ -63,15 +62,15 @@ def _added_up(stage: Stage, key: Key) -> int:
 
 
 def has_reductions(stages: Iterable[Stage]) -> bool:
-    """Return whether the stages reduce gradients in or after their passes."""
+    """Return whether the stages reduce gradients during or after their passes."""
     return any(_reductions(stage) for stage in stages)
 
 
 def check_reductions(stage: Stage, *, alone: bool) -> None:
-    """Refuse gradients that are reduced neither layer by layer nor all at once.
+    """Refuse gradients that are reduced neither layer by layer nor in one collective.
 
-    A reduction all at once is also refused for a single stage (*alone*), as nothing shows when other
-    stages would reduce.
+    A single stage (*alone*) that reduces all gradients in one collective is also refused, because its capture
+    does not show when other stages would reduce their gradients.
     """
     whole = round(weights_of(stage))
     if alone and any(size == whole for _, size in _reductions(stage)):
@@ -97,7 +96,7 @@ def check_reductions(stage: Stage, *, alone: bool) -> None:
 
 
 def _reductions(stage: Stage, part: int | str | None = None) -> list[tuple[Key, int]]:
-    """Return the reductions in and after backward passes: the block and the bytes of each."""
+    """Return the block and the bytes of each gradient reduction in and after backward passes."""
     nodes = stage.graph.node_columns
     reduces = (nodes["type"] == NodeType.COMM_COLL) & np.isin(nodes["comm_type"], _REDUCTIONS)
     rows = np.flatnonzero(reduces).tolist()
@@ -120,9 +119,9 @@ def with_stages(
     """Return *workload* with other numbers of pipeline stages, micro-batches of the same size, and layers.
 
     Layers are equal modules with a number in their path. The schedule is unchanged (1F1B or GPipe). A job
-    without a pipeline gets 1F1B; its layers pass on *activation_bytes* per micro-batch, unless the capture
-    shows the size. Raises `UsageError` for stages that do not divide the layers, and `WorkloadError` if
-    passes, schedule, groups or gradients do not determine the work of other stages.
+    without a pipeline gets 1F1B. The layers of such a job pass on *activation_bytes* per micro-batch, unless
+    the capture shows the size. Stages that do not divide the layers raise `UsageError`. The function raises
+    `WorkloadError` if passes, schedule, groups or gradients do not determine the work of other stages.
     """
     layout = Layout.of(workload)
     stages = stages or layout.stages
@@ -177,12 +176,12 @@ class _Pipeline:
 
     @property
     def micro_batches(self) -> int:
-        """The number per stage."""
+        """The number of micro-batches per stage."""
         return self.stages[0].micro_batches
 
     @cached_property
     def schedule(self) -> str:
-        """The schedule of all stages; raises `WorkloadError` for an unsupported one."""
+        """The schedule of all stages, or `WorkloadError` for an unsupported schedule."""
         count = len(self.stages)
         for schedule in ("1f1b", "gpipe"):
             wanted = [tuple(orders(schedule, at, count, self.micro_batches)) for at in range(count)]
@@ -205,7 +204,7 @@ class _Pipeline:
         return first is second or int(second.layers.of_row.max()) > int(first.layers.of_row.max())
 
     def check(self, shape: Shape) -> None:
-        """Refuse a shape that cannot be assembled from these stages."""
+        """Refuse a shape that cannot be assembled from the captured stages."""
         count = shape.layers
         if count % shape.stages:
             fitting = [str(number) for number in range(1, count + 1) if count % number == 0]
@@ -233,7 +232,7 @@ class _Pipeline:
         wanted = None
         for at, layer in self.places:
             if kind == BACKWARD and at and not layer:
-                continue  # gives the gradient of what the stage received
+                continue  # returns the gradient of the received activations
             done = self.stages[at].signature((kind, number, layer))
             wanted = done if wanted is None else wanted
             if done != wanted:
@@ -244,7 +243,7 @@ class _Pipeline:
                 )
 
     def recut(self, shape: Shape, number: int, ranks: Sequence[int], message_bytes: int) -> NewStage:
-        """Return stage *number* of *shape*; *ranks* are those of its pipeline."""
+        """Return stage *number* of *shape*, in a pipeline of *ranks*."""
         depth = shape.layers // shape.stages
         layers = [self._layer(number, layer, shape) for layer in range(depth)]
         owner = self._owner(shape, number)
@@ -270,7 +269,7 @@ class _Pipeline:
         return NewStage(ranks[number], number, shape, pieces, near[0], near[1], reduction, {})
 
     def _owner(self, shape: Shape, number: int) -> Stage:
-        """Return the captured stage whose start and end are those of stage *number*."""
+        """Return the captured stage with the start and the end for stage *number*."""
         if number == 0:
             return self.stages[0]
         return self.stages[1 if number < shape.stages - 1 and len(self.stages) > 2 else -1]
@@ -282,7 +281,7 @@ class _Pipeline:
         name = place if self.is_numbered_on else layer
         more = shape.layers - len(self.places)
         middle = min(shape.layers, len(self.places)) // 2
-        wanted = place if place < middle else max(middle, place - more)  # those in the middle are repeated
+        wanted = place if place < middle else max(middle, place - more)  # layers in the middle are repeated
         first, last = bool(number) and not layer, layer == depth - 1
 
         def unlike(index: int) -> tuple[bool, bool, int]:
@@ -294,7 +293,7 @@ class _Pipeline:
         return self.stages[at], place, name
 
     def _ends(self, kind: str, shape: Shape, number: int) -> tuple[Stage | None, Stage | None]:
-        """Return the source stages of the start and end of a pass of stage *number*; None for a message."""
+        """Return the captured stages for the start and the end of a pass, or None for a message."""
         first, last = self.stages[0], self.stages[-1]
         alone = len(self.stages) == 1
         low = first if number == 0 else None if alone else last
@@ -316,7 +315,7 @@ def _end(stage: Stage | None, key: Key, message_bytes: int) -> Piece:
 def _check_captured(
     workload: Workload, layout: Layout, pipelines: Sequence[tuple[int, int]], captured: Sequence[_Pipeline]
 ) -> None:
-    """Refuse a pipeline if assembling its own stages gives other dependencies."""
+    """Refuse a pipeline if an assembly of its captured stages changes their dependencies."""
     everything = {0: 0, **{key: key for key in workload.groups}}
     for name, pipeline in zip(pipelines, captured, strict=True):
         shape = Shape(layout.stages, pipeline.micro_batches, pipeline.schedule, len(pipeline.places))
@@ -369,9 +368,9 @@ _SIZES = (2, 4, 8)  # bytes of an element
 
 
 def handed_bytes(stage: Stage) -> int:
-    """Return the bytes that each layer passes to the next: the size of the sum at its end.
+    """Return the bytes that each layer passes to the next, which is the size of the sum at its end.
 
-    Raises `WorkloadError` if there is none.
+    The function raises `WorkloadError` if a layer does not end with a sum.
     """
     nodes = stage.graph.node_columns
     sizes = set()
@@ -391,7 +390,7 @@ def handed_bytes(stage: Stage) -> int:
 
 
 def message(key: Key, size_bytes: int) -> Piece:
-    """Return the piece that receives at the start of a pass or sends at its end."""
+    """Return the piece that receives a message at the start of a pass or sends one at its end."""
     receives = key[2] == BEFORE
     kind = NodeType.COMM_RECV if receives else NodeType.COMM_SEND
     operator = "c10d::recv_" if receives else "c10d::send"

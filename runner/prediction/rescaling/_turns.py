@@ -1,4 +1,4 @@
-"""Read a captured pipeline stage: where it is, its forward and backward passes, cut into layers."""
+"""Read a captured pipeline stage: its place in the pipeline, and its passes cut into layers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ....converter.chakra import EdgeKind, Graph, NodeType, Workload
 from ....errors import WorkloadError
 from ._periods import Label, Layers, does_something, parts_of, period_of
 
-# The group of messages that no capture has: all ranks.
+# The group of messages between all ranks, with a number that no capture uses.
 NO_GROUP = -1
-# What to do where a pipeline cannot be cut into other stages.
+# The advice for a pipeline that cannot be cut into other stages.
 INSTEAD = "Capture the job with the stages you want, or record its script with its own option for them."
 
 
 @dataclass(frozen=True)
 class Layout:
-    """*world* ranks in pipelines of *stages*, whose neighbours are *stride* ranks apart."""
+    """A layout of *world* ranks in pipelines of *stages*, with neighbours *stride* ranks apart."""
 
     world: int
     stages: int
@@ -28,7 +28,7 @@ class Layout:
 
     @classmethod
     def of(cls, workload: Workload) -> Layout:
-        """Find the pipelines of *workload*; raises `WorkloadError` if they are not laid out evenly."""
+        """Find the pipelines of *workload*, or raise `WorkloadError` if their layout is uneven."""
         peers = {rank: _peers(workload.graph_of(rank)) for rank in range(workload.num_ranks)}
         if not any(peers.values()):
             return cls(workload.num_ranks, 1, workload.num_ranks)
@@ -59,7 +59,7 @@ class Layout:
         return pipeline[0] * self.stages * self.stride + stage * self.stride + pipeline[1]
 
     def neighbours(self, rank: int) -> set[int]:
-        """Return the ranks of the stages before and after that of *rank*."""
+        """Return the ranks of the stages before and after the stage of *rank*."""
         pipeline, stage = self.place(rank)
         near = {stage - 1, stage + 1} & set(range(self.stages))
         return {self.rank(pipeline, other) for other in near}
@@ -68,13 +68,13 @@ class Layout:
 def regrouped(
     workload: Workload, layout: Layout, new: Layout
 ) -> tuple[dict[int, tuple[int, ...]], list[dict[int, int]]]:
-    """Return the groups of the *new* layout, and for each of its stages the new number of each old group.
+    """Return the groups of the *new* layout, and for each new stage the new number of each old group.
 
-    A group within one stage becomes a group of each new stage; a group of whole pipelines spans the new
-    ones. Raises `WorkloadError` for other groups in use.
+    A group within one stage becomes a group of each new stage. A group of whole pipelines spans the new
+    pipelines. A used group of only some stages raises `WorkloadError`.
     """
     used = {int(key) for graph in workload.graphs for key in np.unique(_groups_used(graph)).tolist()}
-    members: dict[tuple[int, int], tuple[int, ...]] = {}  # of (old group, new stage)
+    members: dict[tuple[int, int], tuple[int, ...]] = {}  # by (old group, new stage)
     everyone = tuple(range(workload.num_ranks))
     for key, ranks in {0: everyone, **workload.groups}.items():
         if key == 0 and layout.stages > 1:
@@ -116,9 +116,9 @@ def _peers(graph: Graph) -> set[int]:
 
 
 FORWARD, BACKWARD = "F", "B"
-# In addition to its layers, which are numbered from 0, a pass has what comes before them and behind them.
+# In addition to its layers, which are numbered from 0, a pass has a part before and a part after the layers.
 BEFORE, BEHIND = "before", "behind"
-Key = tuple[str, int, "int | str"]  # pass, micro-batch, layer or BEFORE or BEHIND
+Key = tuple[str, int, "int | str"]  # pass, micro-batch, and layer (or BEFORE or BEHIND)
 START: Key = ("start", 0, BEFORE)
 END: Key = ("end", 0, BEHIND)
 Turn = tuple[str, int]
@@ -137,7 +137,7 @@ def orders(schedule: str, stage: int, stages: int, micro_batches: int) -> list[T
 
 @dataclass(frozen=True)
 class Stage:
-    """A captured stage: the rows ``[begin, end)`` of each part of its passes, and the order of these."""
+    """A captured stage: the rows ``[begin, end)`` of each part of its passes, and the order of passes."""
 
     graph: Graph
     layers: Layers
@@ -149,7 +149,7 @@ class Stage:
 
     @classmethod
     def of(cls, graph: Graph) -> Stage:
-        """Read *graph*; raises `WorkloadError` if passes do not contain the same layers."""
+        """Read the stage in *graph*, or raise `WorkloadError` if its passes differ in their layers."""
         nodes = graph.node_columns
         computes = nodes["type"] == NodeType.COMP
         if len(np.unique(nodes["stream"][computes])) != 1:
@@ -162,14 +162,14 @@ class Stage:
 
     @classmethod
     def of_message(cls, graph: Graph, key: Key) -> Stage:
-        """Return a stage with the single block *key*: the rows of *graph*, a message."""
+        """Return a stage with the single block *key*, made of the rows of the message *graph*."""
         none = Layers(graph, np.full(graph.num_nodes, -1), "")
         labels: tuple[Label, ...] = tuple(("message", row) for row in range(graph.num_nodes))
         return cls(graph, none, {key: (0, graph.num_nodes)}, (), 0, {key: labels})
 
     @property
     def micro_batches(self) -> int:
-        """How many there are."""
+        """The number of micro-batches."""
         return len(self.turns) // 2
 
     def labels(self, key: Key) -> tuple[Label, ...]:
@@ -192,12 +192,12 @@ class Stage:
         return parts_of(period_of(begin, end, self._does, self._name_of))
 
     def key_of_row(self, row: int) -> Key:
-        """Return the block of *row*."""
+        """Return the key of the block that contains *row*."""
         return self._keys[int(self._owners[row])]
 
     @cached_property
     def edges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the source and target rows of the edges, sorted by target, and their kinds."""
+        """Return the source rows, target rows and kinds of the edges, sorted by target."""
         ids, edges = self.graph.node_columns["node_id"], self.graph.edge_columns
         sources, targets = np.searchsorted(ids, edges["src"]), np.searchsorted(ids, edges["dst"])
         order = np.lexsort((sources, targets))
@@ -209,7 +209,7 @@ class Stage:
 
     @cached_property
     def _name_of(self) -> Callable[[int], object]:
-        """Return the operation of a row, without the suffix of in-place operators (``add_``)."""
+        """Return a function from a row to its operation, with ``add_`` and ``add`` as one operation."""
         plain, operator = self.layers.name_of(), self.graph.node_columns["operator"]
         texts = [text.rstrip("_") for text in operator.texts]
         return lambda row: (texts[operator.numbers[row]], *plain(row)[1:])  # type: ignore[index]
@@ -228,7 +228,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass through the layers: the start of each, in the order of the pass, and the end of the last."""
+    """One pass through the layers: the first row of each layer in order, and the end of the last layer."""
 
     kind: str
     layers: tuple[int, ...]
@@ -251,7 +251,7 @@ class _Reader:
         self.receives = nodes["type"] == NodeType.COMM_RECV
 
     def stage(self) -> Stage:
-        """Return the blocks."""
+        """Return the stage with its blocks."""
         passes = list(self._passes())
         blocks: dict[Key, tuple[int, int]] = {}
         turns: list[Turn] = []
@@ -274,7 +274,7 @@ class _Reader:
         return Stage(self.graph, self.layers, blocks, tuple(turns), self.layers.count)
 
     def _passes(self) -> Iterator[_Pass]:
-        """Yield the passes in order; each runs through all layers, in ascending or descending order."""
+        """Yield the passes in order, each through all layers in ascending or descending order."""
         of_row, depth = self.layers.of_row, self.layers.count
         rows = np.flatnonzero((of_row >= 0) & (self.forward | self.backward))
         place = {number: index for index, number in enumerate(np.unique(of_row[rows]).tolist())}
@@ -295,13 +295,13 @@ class _Reader:
             yield _Pass(FORWARD if forward else BACKWARD, tuple(wanted), tuple(run[2] for run in chunk), end)
 
     def _apart(self, one: int, other: int) -> bool:
-        """Return whether two rows of the only layer are in different passes, with work in between."""
+        """Return whether other work between two rows of the only layer puts them in different passes."""
         between = slice(one + 1, other)
         elsewhere = self.named[between] & (self.layers.of_row[between] < 0)
         return bool(elsewhere.any() or self.sends[between].any() or self.receives[between].any())
 
     def _with_gradients(self, row: int) -> int:
-        """Return the end of a layer's backward pass: gradients are accumulated after its modules."""
+        """Return the end of a layer's backward pass, including gradient accumulation after its modules."""
         while row < self.graph.num_nodes and self.backward[row] and not self.named[row]:
             row += 1
             while row < self.graph.num_nodes and self._is_reduction(row):
@@ -312,7 +312,7 @@ class _Reader:
         return bool(self.graph.node_columns["type"][row] == NodeType.COMM_COLL)
 
     def _first_cut(self, first: int) -> int:
-        """Return the start of the first pass: its receive, or the first module."""
+        """Return the start of the first pass, which is its receive or its first module."""
         received = np.flatnonzero(self.receives[:first])
         if len(received):
             return self._beginning_of(int(received[0]), 0)
@@ -320,13 +320,13 @@ class _Reader:
         return int(modules[0]) if len(modules) else first
 
     def _last_cut(self, end: int) -> int:
-        """Return the end of the last pass: its send, or its last backward operator."""
+        """Return the end of the last pass, which is its send or its last backward operator."""
         last = np.flatnonzero(self.sends[end:])
         last = last if len(last) else np.flatnonzero(self.backward[end:])
         return end + int(last[-1]) + 1 if len(last) else end
 
     def _cut(self, one: _Pass, other: _Pass) -> int:
-        """Return the boundary between the rows of pass *one* and of the *other*."""
+        """Return the row at which pass *other* begins after pass *one*."""
         low, high = one.end, other.begins[0]
         sent = low + np.flatnonzero(self.sends[low:high])
         received = low + np.flatnonzero(self.receives[low:high])

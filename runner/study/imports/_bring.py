@@ -1,4 +1,4 @@
-"""Check an item before an import, and import it into a study."""
+"""Check an item before an import, and import the item into a study."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .._layout import check_name
 from .._study import Study
 from ._find import ImportItem, find_item, find_items
 
-# Below this size, starting another process takes longer than it saves.
+# Below this size, a new process takes longer to start than it saves.
 _WORTH_PROCESSES_BYTES = 32 << 20
 _NAMED = 8
 _WITHOUT_STEPS = ("graphs", "logs")
@@ -32,7 +32,8 @@ _WITH_CAPTURES = ("traces", "archive")
 class _How:
     """Options of the conversion: *jobs* processes, *progress*, and the cache *finished* of converted ranks.
 
-    *step* selects the step of traces to convert, and *capture_trace* the capture of their CUDA graphs.
+    *step* selects the step of traces to convert. *capture_trace* is the trace of the capture of their CUDA
+    graphs.
     """
 
     jobs: int
@@ -43,7 +44,7 @@ class _How:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the arguments of `convert` and `doctor`."""
+        """The keyword arguments of `convert` and `doctor`."""
         return {name: getattr(self, name) for name in ("jobs", "progress", "finished")}
 
     @classmethod
@@ -55,9 +56,9 @@ class _How:
         step: StepChoice,
         capture_trace: str | Path | None,
     ) -> _How:
-        """Return the options to convert *item*; its size determines the number of processes.
+        """Return the options to convert *item*, with a number of processes by its size.
 
-        Raises `StudyError` for a *step* or a *capture_trace* of an item that has none.
+        A *step* or *capture_trace* for an item without steps or captures raises `StudyError`.
         """
         if step != "median" and item.kind in _WITHOUT_STEPS:
             raise StudyError(
@@ -80,11 +81,11 @@ def check_item(
     capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return the doctor's findings on the item *identity* of *folder*; paths are relative to *folder*.
+    """Return the doctor's findings on the item *identity* of *folder*, with paths relative to *folder*.
 
-    The *step* of traces is converted for it, graphs with *capture_trace* as in `import_item`. For large
-    items, *finished* caches the converted ranks for another check or the import. Raises `StudyError` if the
-    item is missing, has changed or may not be imported.
+    Traces are converted for the check, with *step* and *capture_trace* as in `import_item`. For large items,
+    *finished* caches the converted ranks for another check or the import. An item that is missing, has
+    changed or may not be imported raises `StudyError`.
     """
     item = find_item(folder, identity)
     progress(0, item.ranks)
@@ -100,7 +101,8 @@ def check_item(
 def step_names_of(folder: Path, identity: str) -> list[str]:
     """Return the annotations of the first rank that can mark steps of the item *identity*.
 
-    Raises `StudyError` as `check_item` does; empty for an item without steps, or one that cannot be read.
+    The list is empty for an item without steps, and for an item that cannot be read. The function raises
+    `StudyError` as `check_item` does.
     """
     item = find_item(folder, identity)
     with ExitStack() as opened, suppress(ChakrascopeError):
@@ -142,14 +144,16 @@ def import_item(
     capture_trace: str | Path | None = None,
     finished: FinishedRanks | None = None,
 ) -> str:
-    """Make the item *identity* of *folder* a workload of *study* and return its name.
+    """Import the item *identity* of *folder* as a workload of *study*, and return the workload's name.
 
-    A trace set is copied into the study first. The workload is called *name*, or *name*-2 and so on if that
-    exists. *step* selects the step of traces; *capture_trace* is the trace, or the folder of traces, of the
-    capture of CUDA or HIP graphs (None: those next to the traces). Ranks of large traces in the cache
-    *finished* are not converted again. Raises `StudyError` for an invalid name, and for a *step* or
-    *capture_trace* of an item that has none; `TraceError`, `UsageError` and `WorkloadError` for items that
-    cannot be converted; the study is then unchanged.
+    A trace set is first copied into the study. The workload is called *name*, or *name*-2 and so on if the
+    name is in use. *step* selects the step of traces. *capture_trace* is the trace, or the folder of traces,
+    of the capture of CUDA or HIP graphs (None: the captures next to the traces). Ranks of large traces in the
+    cache *finished* are not converted again.
+
+    An invalid name, and a *step* or *capture_trace* for an item without them, raise `StudyError`. An item
+    that cannot be converted raises `TraceError`, `UsageError` or `WorkloadError`. After an error, the study
+    is unchanged.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)
@@ -158,7 +162,7 @@ def import_item(
 
 
 def import_found(study: Study, folder: Path, item: ImportItem, name: str, progress: Progress) -> str:
-    """Import *item* of *folder*, as `import_item` does."""
+    """Import *item* of *folder* with default options, as `import_item` does."""
     return _import_item(study, folder, item, name, _How.of(item, progress, None, "median", None))
 
 
@@ -170,7 +174,7 @@ def _import_item(study: Study, folder: Path, item: ImportItem, name: str, how: _
 
 
 def _only_item(inside: Path, archive: ImportItem) -> ImportItem:
-    """Return the only importable item in the folder *inside*; raises `StudyError`."""
+    """Return the only importable item in the folder *inside*, or raise `StudyError`."""
     items = find_items(inside)
     usable = [item for item in items if not item.problem]
     if len(usable) == 1:
@@ -194,7 +198,7 @@ def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, 
         prefix = study.add_workload(convert_logs([folder / file for file in item.files]), chosen)
     elif item.kind == "traces":
         workload = _convert_files(folder, item, how)
-        if will_stay:  # then the timeline reads from them what host threads called
+        if will_stay:  # the timeline later reads the calls of host threads from the traces
             ranks = sorted(workload.metadata["began_ns"], key=int)
             files = [str((folder / file).resolve()) for file in item.files]
             traces = dict(zip(ranks, files, strict=False))
@@ -206,9 +210,9 @@ def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, 
 
 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> Path:
-    """Copy the trace set into the study and convert it there; if that fails, remove the copy.
+    """Copy the trace set into the study and convert the copy, or remove the copy if the conversion fails.
 
-    The copies keep the files' times, by which cached ranks are recognised.
+    The copies keep the files' times, which identify cached ranks.
     """
     with new_folder(study.trace_dir(name)) as copied:
         for file in item.files:
@@ -230,12 +234,12 @@ def _convert_files(folder: Path, item: ImportItem, how: _How) -> Workload:
 
 
 def _free_name(study: Study, name: str) -> str:
-    """Return *name*, with a number after it if the study has a workload or trace set of that name."""
+    """Return *name*, followed by a number if the study has a workload or trace set of that name."""
     taken = study.taken_names()
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(candidate for candidate in names if candidate not in taken)
 
 
 def _without(folder: Path, finding: Finding) -> Finding:
-    """Return *finding* with paths below *folder* relative to it."""
+    """Return *finding* with paths below *folder* relative to *folder*."""
     return finding.with_paths(f"{folder}/", "").with_paths(str(folder), ".")

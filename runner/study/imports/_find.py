@@ -1,4 +1,4 @@
-"""Search a folder for importable items, without leaving it."""
+"""Search a folder for importable items, without leaving the folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_DEPTH = 4
 _GRAPH = re.compile(r"(?P<prefix>.+)\.(?P<rank>\d{1,9})\.et")
 _TRACE_NAMES = (".json", ".json.gz")
 _ARCHIVE_NAMES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz")
-# The other files of a workload; the archive is of version 0.2.
+# The other files of a workload. The file tables.npz is from version 0.2.
 _OF_WORKLOADS = ("groups.json", "workload.json", "nodes.parquet", "edges.parquet", "tables.npz")
 _NO_LOGS = (*_ARCHIVE_NAMES, ".et", ".npz", ".parquet")
 _REMEMBERED = 4096
@@ -49,12 +49,14 @@ _HOSTS_ALONE = (
 
 @dataclass(frozen=True)
 class ImportItem:
-    """An importable item: *kind* is trace set, traces, logs, graphs or archive; *place* is its path.
+    """An importable item, with *kind* trace set, traces, logs, graphs or archive, and *place* as its path.
 
-    *ranks* is 0 for archives before unpacking, and for logs before reading. *id* changes with every change
-    of a file. *files* are relative to the folder, for graphs and traces in the order of ranks; *host_files*
-    are those of traces with a host side, *capture_files* those of the capture of CUDA or HIP graphs, in a
-    folder next to them. *problem* says why it cannot be imported.
+    * *ranks* is 0 for archives before unpacking, and for logs before reading.
+    * *id* changes with every change of a file.
+    * *files* are relative to the folder, in the order of ranks for graphs and traces.
+    * *host_files* are the host traces of device traces.
+    * *capture_files* are traces of the capture of CUDA or HIP graphs, in a folder next to the traces.
+    * *problem* is the reason why the item cannot be imported.
     """
 
     id: str
@@ -71,9 +73,9 @@ class ImportItem:
 def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
     """Return the items in *folder*, at most four folders deep, sorted by place.
 
-    With *only*, these files alone are considered, and the captures of graphs next to them. Links are not
-    followed, and items with files outside of *folder* are listed with that problem. Raises `StudyError` if
-    the folder cannot be read.
+    With *only*, the search covers these files and the captures of graphs next to them. Links are not
+    followed. An item with files outside of *folder* is listed with a problem. A missing or unreadable folder
+    raises `StudyError`.
     """
     if not folder.is_dir():
         if folder.exists():
@@ -98,7 +100,7 @@ def find_items(folder: Path, only: Collection[str] | None = None) -> list[Import
 
 
 def find_item(folder: Path, identity: str) -> ImportItem:
-    """Return the item *identity*; raises `StudyError` if it is missing, has changed, or has a problem."""
+    """Return the item *identity*, or raise `StudyError` if it is missing, has changed, or has a problem."""
     item = next((item for item in find_items(folder) if item.id == identity), None)
     if item is None:
         raise StudyError("The item was removed or changed meanwhile; choose it again.")
@@ -115,7 +117,7 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         names, links = [], []
         try:
             entries = sorted(os.scandir(folder / place), key=lambda entry: entry.name)
-        except OSError:  # no permission to read
+        except OSError:  # without permission to read, the folder is skipped
             continue
         for entry in entries:
             seen += 1
@@ -132,7 +134,7 @@ def _folders(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def _named(folder: Path, names: Collection[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield the files *names* of *folder*, then those in its folder of captures, as `_folders` does."""
+    """Yield the files *names* of *folder*, and then the files of its capture folder."""
     yield "", sorted(name for name in names if (folder / name).is_file()), []
     if (folder / CAPTURE_FOLDER).is_dir():
         yield CAPTURE_FOLDER, sorted(path.name for path in (folder / CAPTURE_FOLDER).iterdir()), []
@@ -187,8 +189,8 @@ def _graphs(folder: Path, place: str, names: list[str], links: list[str]) -> Ite
 def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
     """Yield the device traces of each naming pattern, with the best matching host traces.
 
-    If the folder *place* has no host traces, sibling folders with only host traces are used: Megatron
-    writes each side into a separate folder.
+    If the folder *place* has no host traces, sibling folders with only host traces are used, because Megatron
+    writes host traces and device traces into separate folders.
     """
     devices_at = _side(folder, place, names_at[place], "device")
     if not devices_at:
@@ -217,7 +219,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
         files = _in_order(folder, devices)
         captures = tuple(path.relative_to(folder).as_posix() for path in captured)
         host_files = _in_order(folder, hosts_of[partner]) if partner else []
-        # A single rank represents all others, whichever it is.
+        # A single rank of any number represents all other ranks.
         problem = _gap(devices) if len(devices) > 1 else ""
         made = _item(folder, "traces", _join(place, pattern), [*files, *host_files, *captures], problem)
         yield replace(
@@ -226,7 +228,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
 
 
 def _hosts_alone(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterator[ImportItem]:
-    """Yield the host traces at *place* without device traces; this is their problem."""
+    """Yield the host traces at *place* if there are no device traces, with the lack as their problem."""
     beside = [other for other in names_at if _parent(other) == _parent(place)]
     if any(_side(folder, other, names_at[other], "device") for other in beside):
         return
@@ -246,7 +248,7 @@ def _is_of_captures(folder: Path, place: str, names_at: dict[str, list[str]]) ->
 
 
 def _parent(place: str) -> str | None:
-    """Return the folder that contains *place*; None for the searched one."""
+    """Return the folder that contains *place*, or None for the searched folder."""
     return place.rpartition("/")[0] if place else None
 
 
@@ -256,7 +258,7 @@ def _in_order(folder: Path, by_rank: dict[int, Path]) -> list[str]:
 
 
 def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, int | None]:
-    """Return the ``host`` or ``device`` traces at *place*, with the rank of each."""
+    """Return the ``host`` or ``device`` traces at *place*, with the rank of each trace."""
     paths = [folder / place / name for name in sorted(names) if name.endswith(_TRACE_NAMES)]
     sides = {path: _side_and_rank(path) for path in paths if is_of_one_rank(path.name)}
     return {path: rank for path, (kind, rank) in sides.items() if kind == side}
@@ -265,7 +267,7 @@ def _side(folder: Path, place: str, names: list[str], side: str) -> dict[Path, i
 def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
     """Return the files of *ranks* by naming pattern and rank.
 
-    Several recordings of the same rank form a job each, in the order of names.
+    Each recording of the same rank belongs to a separate job, in the order of names.
     """
     files_of_pattern: dict[str, dict[int, Path]] = {}
     recorded: dict[tuple[str, int], int] = {}
@@ -279,7 +281,7 @@ def _by_pattern(ranks: dict[Path, int | None]) -> dict[str, dict[int, Path]]:
 
 
 def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
-    """Yield the production logs of each tool: a job has one or more files per rank, all in one folder."""
+    """Yield the production logs of each tool, where a job has one or more files per rank in one folder."""
     logs_of_tool: dict[str, list[str]] = {}
     for name in names:
         if not name.endswith(_NO_LOGS):
@@ -292,7 +294,7 @@ def _logs(folder: Path, place: str, names: list[str]) -> Iterator[ImportItem]:
 
 
 def _side_and_rank(path: Path) -> tuple[str, int | None]:
-    """Return ``host``, ``device``, the tool of a log, or ``""``; and the rank, if the file names it."""
+    """Return ``host``, ``device``, the tool of a log or ``""``, with the rank if the file names it."""
     try:
         stat = path.stat()
     except OSError:
@@ -354,8 +356,8 @@ _COLUMNS = ["id", "place", "kind", "ranks", "files", "size_bytes", "problem"]
 
 
 def item_table(items: Sequence[ImportItem]) -> pd.DataFrame:
-    """Return a row per item; ``ranks`` is None until it has been read."""
-    import pandas as pd  # noqa: PLC0415 - the process of a job starts without it
+    """Return a row per item, where ``ranks`` is None until the item has been read."""
+    import pandas as pd  # noqa: PLC0415 - the process of a job starts without pandas
 
     rows = [
         vars(item)
