@@ -1,4 +1,4 @@
-"""Simulate a single program on an idle machine."""
+"""Simulate a single collective program on an idle machine."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _BATCHES = 16
 
 @dataclass(frozen=True, eq=False)
 class GpuWorkgroups:
-    """A program as workgroups of operations for one size, machine and placement of its ranks.
+    """A program as workgroups of operations for one size, machine and placement of the ranks.
 
-    *places* are the op and round of each number by which the engine labels operations; *requests* is the
-    number of lines that its operations load and store.
+    *places* are the op and round of each operation label of the engine. *requests* is the number of lines
+    that the program's operations load and store.
     """
 
     program: Program
@@ -93,7 +93,7 @@ def simulate_program(
 
 
 def why_rough(machine: Machine) -> list[str]:
-    """Return the reasons why the fast fabric may be off by more than 10 % on *machine*, if there are any."""
+    """Return the reasons for possible errors above 10 % of the fast fabric model on *machine*."""
     mesh, compute, reasons = machine.mesh, machine.compute, []
     if mesh.virtual_channels < machine.scale_up.ports:
         reasons.append("ports share virtual channels (mesh.virtual_channels < scale_up.ports)")
@@ -105,7 +105,7 @@ def why_rough(machine: Machine) -> list[str]:
 
 
 def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Sequence[int]) -> GpuWorkgroups:
-    """Return *program* as the operations of its thread blocks; *nodes* are those of the ranks' GPUs.
+    """Return the operations of *program*'s thread blocks; *nodes* has the node of each rank's GPU.
 
     Raises `ConfigError` for an unsupported size, and for ops that the machine cannot run.
     """
@@ -141,7 +141,7 @@ def engine_machine(machine: Machine) -> engine.GpuMachine:
 
 
 def _ops(lowered: GpuWorkgroups, stamps: dict[str, Any]) -> pd.DataFrame:
-    """Return one row per op and round of each thread block, which may be several operations."""
+    """Return a table with one row per op and round of each thread block; a row may sum up operations."""
     table = pd.DataFrame(stamps)
     places = pd.DataFrame(lowered.places, columns=["op", "round"])
     table = table.merge(places, left_on="place", right_index=True).drop(columns="place")
@@ -159,7 +159,7 @@ _WAITS = ("", "for a signal or flag", "at a barrier", "for its stores", "for a p
 
 
 def _deadlock(lowered: GpuWorkgroups, machine: Machine, stuck: list[tuple[int, int, int, int]]) -> str:
-    """Return the error text for thread blocks that never end."""
+    """Return the error message for thread blocks that never end."""
     program = lowered.program
     homeless = [(rank, block) for rank, block, place, _ in stuck if place < 0]
     if homeless:
