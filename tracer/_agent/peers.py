@@ -1,4 +1,4 @@
-"""Other processes of the same rank: an earlier run of the script, or a helper next to the training."""
+"""Find other processes of the same rank: an earlier run of the script, or a helper of the training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:
-    """Return whether a process with this *trigger* runs a model next to one of *others* that trains."""
+    """Return whether a process with *trigger* only runs a model while one of the *others* trains."""
     return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
 
 
