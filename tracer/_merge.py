@@ -160,7 +160,7 @@ def _clean(out: Path) -> None:
 def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool]]:
     """Return the status of each rank, in rank order, and whether the rank has ended normally.
 
-    If a rank had several processes (elastic restarts, helpers), the one that wrote files counts.
+    If a rank had several processes (elastic restarts, helpers), the process that wrote files counts.
     """
     found: dict[int, tuple[RankStatus, bool]] = {}
     for status in statuses:

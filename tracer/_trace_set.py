@@ -49,11 +49,11 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 class RankEntry(msgspec.Struct, frozen=True):
     """The files of one rank, and the conditions of their recording.
 
-    Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
-    covers all *steps*. *complete*: all requested steps are in the files. *all_groups* are the ranks of every
-    group that the script created, in a fake world. *unprofiled_steps* are up to 32 unprofiled steps
-    nearest to the captured ones; [] if there are none. `read_evidence` reads *evidence*;
-    `read_step_times` reads *step_times*, the steps of a capture of 0 steps.
+    Files are names in the trace set's folder. The host trace covers *structure_step*, or all *steps* if
+    *structure_step* is None. *complete* is whether all requested steps are in the files. *all_groups* are the
+    ranks of every group that the script created in a fake world. *unprofiled_steps* are up to 32 unprofiled
+    steps nearest to the captured steps. `read_evidence` reads *evidence*. `read_step_times` reads
+    *step_times*, the steps of a capture of 0 steps.
     """
 
     rank: _Rank
@@ -84,9 +84,9 @@ class RankEntry(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The content of ``manifest.json``; see docs/how-to/capture.md.
 
-    *partial*: a rank or a step is missing; *reasons* says why, one sentence each. *notes* are other remarks.
-    *exit_code* is the training command's, 128 + n when signal n ended it. In a *fake_world*, one process
-    acted as rank 0 of all. *ranks* are in rank order.
+    *partial* means that a rank or a step is missing, and *reasons* has one sentence per reason. *notes* are
+    other remarks. *exit_code* is the exit code of the training command, or 128 + n if signal n ended the
+    command. In a *fake_world*, one process acted as rank 0 of all ranks. *ranks* are in rank order.
     """
 
     format: str = _FORMAT

@@ -71,7 +71,7 @@ def _configured(experiment: Experiment) -> engine.Config:
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)
     config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
-    # ASTRA-sim replays a broadcast and refuses other rooted collectives; a captured job needs them simulated.
+    # ASTRA-sim replays a broadcast and refuses other rooted collectives; captured jobs need a simulation.
     config.native_collectives = experiment.semantics == "trace"
     _set_efficiency(config, experiment)
     if experiment.gpu_machine is None:

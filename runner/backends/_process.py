@@ -27,8 +27,8 @@ ASTRA_SIM = "astra-sim"  # key in backends.yml; the key of a plug-in is the plug
 def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
     """Return the path of the user's ``backends.yml`` and its content under *part*, ``None`` if empty.
 
-    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML mapping, and for
-    keys that belong to no backend.
+    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` for a file without YAML mapping, and
+    for keys that belong to no backend.
     """
     base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
     path = Path(base).expanduser() / "chakrascope" / "backends.yml"

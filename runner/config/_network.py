@@ -104,15 +104,16 @@ _MOST_NAMED = 2  # maximum number of failures named in the title of a network
 class NetworkConfig:
     """The dimensions of a network, fastest-varying first.
 
-    *topology* names each dimension (``Ring``, ``FullyConnected``, ``Switch``), *npus_count* its size,
-    *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
-    the file. A dimension joins two ranks or more; a single rank, which ASTRA-sim does not support, is one
-    dimension of size 1. *links* replace the dimensions if congestion is modelled, *packet* holds the settings
-    of packet-level backends, *tcp* those of TCP. *devices* names the ranks and switches that *links* numbers,
-    *assumptions* lists the assumptions behind them, and with *logical* the dimensions only arrange the ranks:
-    their bandwidth and latency are not used. *failures* remove or slow links. *efficiency* holds the
-    overheads of the library, and *calibration* the measurements behind the figures. *unknown* holds comments.
-    A wrong value or key raises `ConfigError`, which names the file *where*.
+    *topology* is the shape of each dimension (``Ring``, ``FullyConnected``, ``Switch``), and *npus_count* its
+    size. *bandwidth* is the links' bandwidth in units of 2^30 bytes per second, and *latency* the links'
+    delay in ns. A dimension joins two ranks or more. A single rank, which ASTRA-sim does not support, is one
+    dimension of size 1. *links* replace the dimensions if congestion is modelled. *packet* holds the settings
+    of packet-level backends, and *tcp* the settings of TCP. *devices* names the ranks and switches that
+    *links* numbers. *assumptions* lists the assumptions behind links and devices. With *logical*, the
+    dimensions only arrange the ranks, and the dimensions' bandwidth and latency are not used. *failures*
+    remove or slow links. *efficiency* holds the overheads of the library, and *calibration* the measurements
+    behind the figures. *unknown* holds comments. A wrong value or key raises `ConfigError`, which names the
+    file *where*.
     """
 
     topology: tuple[str, ...]
@@ -193,7 +194,7 @@ class NetworkConfig:
 
         A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, with all hosts in one dimension. An
         InfraGraph file, or the XML of lstopo or NCCL, becomes links; *options* add missing figures
-        (``link-defaults``), as in a network YAML that names it.
+        (``link-defaults``), as in a network YAML that names an InfraGraph.
         """
         file = Path(path)
         if file.suffix == ".txt":

@@ -39,7 +39,7 @@ class Clos:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str) -> Clos:
-        """Return the Clos network that *data* describes; raises `ConfigError` if it cannot be built."""
+        """Return the Clos network that *data* describes; raises `ConfigError` for an impossible network."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
         for key, value in data.items():

@@ -20,7 +20,7 @@ INEFFECTIVE = {
     "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
     "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
 }
-# The engine's fields that have keys here; file names and our programs are not among them.
+# The engine's fields with keys in system files, except file names and collective programs.
 _ENGINE = {each.key: each for each in FIELDS.values() if each.origin == "system"}
 _TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
 _CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)

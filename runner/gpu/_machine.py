@@ -55,9 +55,9 @@ class Mesh:
 
     Memory channels are at the top and bottom rows, I/O ports at the left and right columns. Each directed
     link carries *link_bytes_per_ns* and takes *hop_ns*, including the router. Each class of traffic that
-    must not block another has *virtual_channels* on each link, with *buffer_flits* of *flit_bytes* each;
-    *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests without
-    data.
+    must not block another class has *virtual_channels* on each link, with *buffer_flits* of *flit_bytes*
+    each. *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests
+    without data.
     """
 
     columns: int
@@ -88,12 +88,12 @@ class Memory:
 class ScaleUp:
     """The network of loads and stores between the *gpus* of a node.
 
-    A GPU has *ports* with *bytes_per_ns* together each way. With topology ``switch`` they lead to switches
-    that connect all GPUs; with ``direct`` each peer has a share of them. *latency_ns* is the one-way
-    latency from port to port. A request takes *control_bytes* on the wire, data its size plus
-    *header_bytes*, and the acknowledgement of a write *acknowledge_bytes* (0: no bandwidth). *multicast*:
-    the switch multicasts and reduces (NVLS), which takes *reduce_ns*; sums leave it at up to
-    *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
+    A GPU has *ports* with a total of *bytes_per_ns* in each direction. With topology ``switch``, the ports
+    lead to switches that connect all GPUs. With ``direct``, each peer has a share of the ports. *latency_ns*
+    is the one-way latency from port to port. A request takes *control_bytes* on the wire, data takes its size
+    plus *header_bytes*, and the acknowledgement of a write takes *acknowledge_bytes* (0: no bandwidth). With
+    *multicast*, the switch multicasts and reduces (NVLS), which takes *reduce_ns*. Sums leave the switch at
+    up to *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
     """
 
     gpus: int
@@ -130,9 +130,9 @@ class ScaleOut:
 class Protocol:
     """The connections between MSCCL's thread blocks, with *slots* of *slot_bytes* bytes of data each.
 
-    Larger chunks are sent in several rounds of one slot each. *threads* are those of a thread block, and
-    *message_ns* the time of a step without its data. LL and LL128 have flags in their data; with Simple, a
-    fence and a signal follow it.
+    Larger chunks are sent in several rounds of one slot each. *threads* is the number of threads of a thread
+    block, and *message_ns* the time of a step without its data. LL and LL128 have flags in their data. With
+    Simple, a fence and a signal follow the data.
     """
 
     slot_bytes: int
@@ -157,8 +157,8 @@ class Machine:
 
     *arbitration* between requests without data and data is ``first-come``, or ``fair`` (alternating, so that
     a request waits for one line at most). *compute_waves* is the number of rounds of workgroups of a compute
-    kernel on an otherwise idle GPU, *compute_memory_share* its share of the memory bandwidth (if its node has
-    no bytes).
+    kernel on an otherwise idle GPU. *compute_memory_share* is the kernel's share of the memory bandwidth if
+    the kernel's node has no bytes.
     """
 
     name: str

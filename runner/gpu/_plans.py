@@ -101,7 +101,7 @@ class PlanLowering:
         return op.name != "upkt"
 
     def _await_packets(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
-        """Wait for the packets that *op* reads, except those that it or a later op of its block writes."""
+        """Wait for the packets that *op* reads, except packets of this or later ops of the block."""
         reads = (writer.rank, block.id, turn, op.path)
         wanted: dict[int, None] = {}
         for region in packet_sources(op) if op.name in PACKET_OPS else ():

@@ -19,7 +19,7 @@ from ._operations import RankWriter
 from ._plans import PlanLowering
 from ._steps import StepLowering
 
-# Of a detailed run, about a second.
+# Number of requests that a detailed run simulates in about a second.
 _FEW_REQUESTS = 1 << 15
 _BATCHES = 16
 
@@ -40,12 +40,13 @@ class GpuWorkgroups:
 
 @dataclass(frozen=True, eq=False)
 class ProgramRun:
-    """The result: *time_ns* from the launch to the end of the last rank, *rank_ns* of each rank (int64).
+    """The result of a program run: *time_ns* from the launch to the end of the last rank, and *rank_ns*.
 
-    *ops*: rank, block, op, round (-1 where there is none), start_ns and end_ns of the work of each thread
-    block. *links*: src, dst (a GPU, -1 the switch, -2 the network between nodes), bytes, lines, busy_ns,
-    queue_ns. *detailed*: whether requests were simulated one by one. *counters*: lines requested and
-    loaded, stored and delivered, requests without data, events.
+    *rank_ns* (int64) is the time of each rank. The table *ops* has rank, block, op, round (-1: no round),
+    start_ns and end_ns of the work of each thread block. The table *links* has src, dst (a GPU, -1 the
+    switch, -2 the network between nodes), bytes, lines, busy_ns and queue_ns. *detailed* is whether requests
+    were simulated one by one. *counters* count lines requested and loaded, lines stored and delivered,
+    requests without data, and events.
     """
 
     time_ns: int
@@ -67,10 +68,11 @@ def simulate_program(
 ) -> ProgramRun:
     """Run *program* for a collective of *size_bytes* (as in ASTRA-sim; for an all-gather, each rank's shard).
 
-    Its ranks are on GPUs 0, 1 ..., ``machine.scale_up.gpus`` of them in a node. *detailed* simulates every
-    request in every router, which is slow; by default it is used if the fast fabric is inaccurate
-    (`why_rough`) and there are few requests. *progress* is called with ns and finished ranks, and cancels
-    by returning False. Raises `ConfigError`, with its place, for an op that the machine cannot run.
+    The ranks are on GPUs 0, 1 ..., with ``machine.scale_up.gpus`` GPUs in a node. *detailed* simulates every
+    request in every router, which is slow. By default, *detailed* is used if the fast fabric is inaccurate
+    (`why_rough`) and the number of requests is small. *progress* is called with ns and finished ranks. The
+    run is cancelled if *progress* returns False. Raises `ConfigError`, with the place, for an op that the
+    machine cannot run.
     """
     nodes = [rank // machine.scale_up.gpus for rank in range(program.num_ranks)]
     lowered = workgroups_of(program, size_bytes, machine, nodes)

@@ -139,7 +139,7 @@ class TcpDriver:
         links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
-        # A switch whose links are all down keeps its number.
+        # A switch keeps its number even if all its links are down.
         order |= {node: len(self._hosts) + index for index, node in enumerate(self._switches)}
         for table in (links, history):
             table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
