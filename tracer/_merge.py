@@ -125,7 +125,7 @@ def _merge(
         options=dict(options),
     )
     write_manifest(trace_set)
-    if not missing:  # otherwise other hosts may share the folder; the last one to end merges all of them
+    if not missing:  # otherwise other hosts may share the folder; the last host merges all ranks
         _clean(out)
     return trace_set
 
@@ -249,7 +249,7 @@ def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, A
             f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and needs "
             "one whole step then. Let it run longer, or lower --warmup: 0 captures from the first step."
         )
-    # Without steps, a recording of step times is empty, while a profile may be of all that the script does.
+    # Without steps, a recording of step times is empty, while a profile may cover the whole script.
     whole = "Capture all that the script does with --warmup 0, or mark" if int(options["steps"]) else "Mark"
     return (
         f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "

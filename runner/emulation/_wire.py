@@ -194,7 +194,7 @@ def _keyed(
 
 
 def _lost(error: OSError) -> ChannelClosed:
-    # A closed end causes a reset if it had not read all data sent to it.
+    # Closing a socket with unread data resets the connection.
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return ChannelClosed(_CLOSED)
     return ChannelClosed(f"The connection is lost ({error.strerror or error}).")

@@ -27,7 +27,7 @@ _NVLS_UNIT_BYTES = 131_072
 # out (NCCL 2.30, src/device/all_reduce.h).
 _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
-# One warp of each part that sends only fences and signals (src/device/prims_simple.h).
+# In each sending part, one warp only fences and signals (src/device/prims_simple.h).
 _NVLS_SYNC_WARPS = 1
 # 16-byte loads in flight per thread that reduces: COLL_UNROLL in src/device/all_reduce.h, from ncclCollUnroll
 # in src/include/device.h. A thread of the GPU model has one load in flight, so the number of threads is

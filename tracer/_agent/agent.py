@@ -93,8 +93,8 @@ class Agent:
         self._takes_own = steps > 0
         self._lets_pass = False
         self._guarded = False
-        # The number of steps counted when the script last marked one in its profiler; None if it marks them
-        # irregularly.
+        # Number of steps counted when the script last marked a step in its profiler; None if the script marks
+        # steps irregularly.
         self._marked_at: int | None = -1
         self._nesting = threading.local()
         self._order = OptimizerOrder()

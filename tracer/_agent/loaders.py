@@ -21,7 +21,7 @@ _WRAPPERS = ("Subset", "ConcatDataset")
 
 
 class LoaderWatch:
-    """Times ``__iter__`` and ``__next__`` in the training thread, and ``fetch`` in all forked processes.
+    """Times ``__iter__`` and ``__next__`` in the training thread, and ``fetch`` there and in forked workers.
 
     Workers write the times into memory that is shared with the training process.
     """

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# Processes that take optimizer steps, or mark their steps, are 2.
+# Processes that take optimizer steps, or mark their steps, have the precedence 2.
 _PRECEDENCE = {"": 0, "script": 0, "forward": 1}
 
 

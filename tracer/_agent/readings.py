@@ -121,7 +121,7 @@ class CoreReadings:
         """Return the total idle time (ns) of the usable cores so far; -1 if unknown."""
         words = self._file.words()
         places = [place for place, word in enumerate(words) if word in self._names]
-        # Idle, and idle while a disk works: the fourth and fifth of the kernel's columns.
+        # The kernel's fourth and fifth columns are the idle time and the idle time during disk accesses.
         ticks = [_number(words, place + column) for place in places for column in (4, 5)]
         return sum(ticks) * self._tick_ns if ticks and min(ticks) >= 0 else -1
 

@@ -20,7 +20,7 @@ COUNTER_COLUMNS = (
 MOST_ROWS = 32768  # in the profiled window, and outside of the window
 MOST_STACKS = 65536
 MOST_FRAMES = 128
-# The highest sampling rates in the window and outside it, and the sampler's largest share of CPU time.
+# The highest sampling rates inside and outside the window, and the sampler's largest share of CPU time.
 LEAST_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
 SHARE = {True: 0.01, False: 0.005}
 COUNTERS_APART_NS = {True: 20_000_000, False: 200_000_000}

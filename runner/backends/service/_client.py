@@ -153,7 +153,7 @@ def _try_lock(descriptor: int) -> bool:
 
 LOG_FILE = "simulation.log"
 _CALL_S = 30.0
-# Well above the 65,536 lines of a simulation that a service keeps.
+# A limit well above the 65,536 lines of a simulation that a service keeps.
 _LARGEST_ANSWER_BYTES = 64 << 20
 # A service accepts messages of up to 4 MiB.
 _CHUNK_BYTES = 1 << 20

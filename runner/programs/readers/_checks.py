@@ -20,7 +20,7 @@ COLLECTIVES = {
     "broadcast": "broadcast",
     "sendrecv": "send-receive",
     "custom": "custom",
-    "test": "custom",  # of the unit tests of MSCCL++'s language
+    "test": "custom",  # name in the unit tests of MSCCL++'s language
 }
 
 
