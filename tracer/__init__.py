@@ -1,8 +1,9 @@
 """Capture training steps of unmodified PyTorch jobs.
 
-:func:`trace` runs an unchanged training command and writes a :class:`TraceSet`. :func:`capture` does the same
-from inside a script whose steps do not end with a torch optimizer. :func:`collect` merges the trace sets of a
-job's hosts. :func:`record_script` records the work of a script without devices, peers or data.
+:func:`trace` runs an unchanged training command and writes a :class:`TraceSet`. :func:`capture` writes a
+:class:`TraceSet` from inside a script whose steps do not end with a torch optimizer. :func:`collect` merges
+the trace sets of a job's hosts. :func:`record_script` records the work of a script without devices, peers or
+data.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ __all__ = [
     "trace",
 ]
 
-# Capturing imports multiprocessing and more: 5 % of the time of a conversion, which only reads trace sets.
+# Imports for a capture, such as multiprocessing, would take 5 % of the time of a conversion.
 _LATE = {
     "Capture": "_capture",
     "capture": "_capture",

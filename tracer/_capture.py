@@ -18,7 +18,7 @@ from ..errors import ChakrascopeError
 from . import _agent
 from ._merge import Status, merge, read_statuses
 
-_HERE = 3  # higher than all other triggers of a capture of the first step
+_HERE = 3  # level above all other triggers for a capture of the first step
 
 
 class Capture:
@@ -39,13 +39,13 @@ def capture(
     """Capture *steps* steps of this process and its peers into *out*, each ended by ``step()``.
 
     With 0 *steps*, only the times of all steps are recorded. The first *warmup* steps are not profiled.
-    Otherwise, unless *stacks* is off, the Python stacks of all threads are sampled all the time. Every
-    rank uses the same *out*. The last rank to leave writes the manifest, or the last to end if one
-    died. Under ``chakrascope trace`` the launcher's folder and options apply instead, and the launcher
-    writes the manifest.
+    In a capture with steps, the Python stacks of all threads are sampled all the time unless *stacks* is off.
+    Every rank uses the same *out*. The last rank that leaves writes the manifest, or the last rank that ends
+    if a rank died. Under ``chakrascope trace`` the launcher's folder and options apply instead, and the
+    launcher writes the manifest.
 
     Raises:
-        NothingCaptured: on leaving, if no rank recorded a step.
+        NothingCaptured: no rank has recorded a step at the end of the capture.
 
     """
     module = _loaded_agent_module()
@@ -71,7 +71,7 @@ def capture(
 
 
 def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent.Agent:
-    """Return a new agent for this process that writes into *out*."""
+    """Return a new capture agent for this process that writes into *out*."""
     # imported late: torch is an optional dependency
     module.watch_profilers(importlib.import_module("torch.autograd.profiler"))
     module.watch_profiled_steps(importlib.import_module("torch.profiler.profiler"))
@@ -91,7 +91,7 @@ def _own_agent(module: ModuleType, out: Path, options: dict[str, Any]) -> _agent
 def _remove_stale(folder: Path) -> None:
     """Remove files of an earlier run on this host in *folder*, which are older than this process."""
     for file in folder.glob(f"{socket.gethostname()}.*.json"):
-        with contextlib.suppress(FileNotFoundError):  # a peer was faster
+        with contextlib.suppress(FileNotFoundError):  # a peer has already removed the file
             if file.stat().st_mtime < _process_start():
                 file.unlink()
 
@@ -104,7 +104,7 @@ def _process_start() -> float:
 
 
 def _loaded_agent_module() -> ModuleType:
-    """Return the agent module that is loaded in this process, or else this package's."""
+    """Return the agent module that is loaded in this process, or else the agent module of this package."""
     return sys.modules.get("_chakrascope_agent", _agent)
 
 
@@ -118,7 +118,7 @@ def _merge_when_last(agent: _agent.Agent, *, exit_code: int = 0) -> None:
 
 
 def _merge_at_end(agent: _agent.Agent, *, exit_code: int) -> None:
-    """Write the manifest if it is due and not written; a script that fails keeps its error."""
+    """Write the manifest if due and not yet written; a script that fails keeps its error."""
     if agent.pid == os.getpid() and (agent.out / "status").exists():
         with contextlib.suppress(ChakrascopeError):
             _merge_when_last(agent, exit_code=exit_code)
@@ -131,7 +131,7 @@ def _has_left(status: Status) -> bool:
 
 def _runs(pid: int) -> bool:
     try:
-        return _process_fields(pid)[0] not in "ZX"  # a zombie has died
+        return _process_fields(pid)[0] not in "ZX"  # a zombie process counts as dead
     except OSError:
         return False
 

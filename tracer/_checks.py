@@ -11,7 +11,7 @@ from pathlib import Path
 from ..errors import CaptureError, UsageError
 from ._trace_set import MANIFEST_NAME, MAX_RANKS
 
-# Python's short options, also several in one word (-um), that end with a module, code or a value.
+# Python's short options that end with a module, code or a value, even if combined in one word (-um).
 _NO_SCRIPT_NEXT = re.compile(r"-[A-Za-z]*[mcXW]")
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 

@@ -22,7 +22,8 @@ OF_THE_WINDOW = ("warmup", "steps")
 def collect(folders: Iterable[str | Path], output: str | Path) -> TraceSet:
     """Copy the trace sets in *folders*, each of some ranks of one job, into one trace set in *output*.
 
-    Its ``reasons`` name ranks without traces; its ``notes`` name hosts whose clocks cannot be compared.
+    The ``reasons`` of the result name ranks without traces. The ``notes`` name hosts whose clocks cannot be
+    compared.
 
     Raises:
         UsageError: no folder was given.
@@ -82,7 +83,7 @@ def _check_ranks(trace_sets: Sequence[TraceSet]) -> None:
 
 def _copy_files(trace_set: TraceSet, out: Path) -> None:
     for name in (name for rank in trace_set.ranks for name in rank.files):
-        with new_file(out / name, sync=False) as temporary:  # the manifest's writer syncs all
+        with new_file(out / name, sync=False) as temporary:  # the manifest's writer syncs all files
             shutil.copyfile(trace_set.path / name, temporary)
 
 

@@ -1,6 +1,6 @@
 """The evidence of one rank: step times of the whole run, Python stacks, counters and garbage collections.
 
-The reader of ``rankR.evidence.json.gz``, which ``_agent.evidence`` writes; see docs/how-to/capture.md.
+This module reads ``rankR.evidence.json.gz``, which ``_agent.evidence`` writes; see docs/how-to/capture.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import TraceError, TraceFormatError
 
 _FORMAT = "chakrascope-evidence"
 _VERSION = 1
-# The tables are bounded, so a larger file is damaged, or a decompression bomb.
+# The tables have bounded sizes, so a larger file is damaged, or a decompression bomb.
 _MOST_BYTES = 1 << 28
 ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns", "idle_ns")
 
@@ -28,7 +28,7 @@ _Column = list[_Integer]
 
 
 class Thread(msgspec.Struct, frozen=True):
-    """A thread by its system id, 0 if unknown, and Python's name."""
+    """A thread with its system id (0 if unknown) and its name in Python."""
 
     tid: _Natural
     name: str
@@ -55,24 +55,24 @@ class Loader(msgspec.Struct, frozen=True):
 
 
 class _Table(msgspec.Struct, frozen=True):
-    """Columns of equal length."""
+    """A table of integer columns of equal length."""
 
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
 
     @property
     def columns(self) -> dict[str, list[int]]:
-        """The columns by name."""
+        """The columns of the table by name."""
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 class StepReadings(_Table, frozen=True):
-    """Readings at the boundaries between steps.
+    """Readings of times and counters at the boundaries between steps.
 
-    All but *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative; -1 means not
-    read. The last five are [] in captures before 0.3. *collective_ns* is spent waiting; *idle_ns* is that of
-    all cores that the process may use. Two rows with the same index enclose the work of the agent, which
-    belongs to no step.
+    All columns except *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative; -1
+    means not read. The last five columns are [] in captures before 0.3. *collective_ns* is the time spent
+    waiting. *idle_ns* is the idle time of all cores that the process may use. Two rows with the same index
+    enclose the work of the agent, which belongs to no step.
     """
 
     index: _Column
@@ -95,14 +95,14 @@ class StepReadings(_Table, frozen=True):
     idle_ns: _Column = []
 
     def steps(self) -> Iterator[tuple[int, int, int]]:
-        """Yield each complete step as its index, its first row and its last row."""
+        """Yield the index, first row and last row of each complete step."""
         for row, (before, after) in enumerate(itertools.pairwise(self.index)):
             if after == before + 1:
                 yield before, row, row + 1
 
 
 class Samples(_Table, frozen=True):
-    """Python stacks: rows of one *time_ns* are one sample, taken *late_ns* after it was due.
+    """Samples of Python stacks; the rows of a *time_ns* are one sample, *late_ns* after its due time.
 
     *thread*, *stack* and *wait* are indices; *cpu_ns* and *delay_ns* are cumulative for the thread.
     """
@@ -130,7 +130,7 @@ class Counters(_Table, frozen=True):
 
 
 class Collections(_Table, frozen=True):
-    """Garbage collections by their end; *thread* is an index, *collected* counts objects."""
+    """Garbage collections in order of their ends; *thread* is an index, and *collected* counts objects."""
 
     start_ns: _Column
     end_ns: _Column
@@ -142,7 +142,7 @@ class Collections(_Table, frozen=True):
 class Frame(NamedTuple):
     """A function and the line that was being executed.
 
-    *call* names the called function if it has no Python frame; "" if there is none or it is unknown.
+    *call* is the name of the called function without Python frame, or "" without such a call or name.
     """
 
     function: str
@@ -153,7 +153,7 @@ class Frame(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The frame as ``function (path:line)``; a generator in a function has that function's name."""
+        """The frame as ``function (path:line)``; a generator expression has its function's name."""
         return f"{self.function.partition('.<locals>.<')[0]} ({self.path}:{self.line})"
 
 
@@ -162,8 +162,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     *stacks* are pairs of a parent stack (-1: none) and a frame, the innermost one; stack 0 is empty.
     *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.
-    *cores* is the number of cores that the process may use, and *quota_cores* that of its control group; 0
-    is unknown, or unlimited.
+    *cores* is the number of cores that the process may use, and *quota_cores* is the core limit of the
+    control group. 0 means unknown or unlimited.
     """
 
     format: str
@@ -190,12 +190,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     quota_cores: float = 0.0
 
     def frame(self, index: int) -> Frame:
-        """Return the frame of number *index*."""
+        """Return the stack frame with the number *index*."""
         function, file, line, call = self.frames[index]
         return Frame(function, self.files[file].path, line, self.files[file].origin, call)
 
     def frames_of(self, stack: int) -> list[Frame]:
-        """Return the frames of *stack*, the innermost first."""
+        """Return the frames of *stack*, beginning with the innermost frame."""
         frames = []
         while stack > 0:
             stack, frame = self.stacks[stack]
@@ -208,7 +208,7 @@ def read_evidence(path: Path) -> Evidence:
 
     Raises:
         TraceError: the file cannot be read.
-        TraceFormatError: it is truncated, damaged, of another format or version, or contradicts itself.
+        TraceFormatError: the file is truncated, damaged, of another format or version, or contradictory.
 
     """
     data = _contents(path)

@@ -48,20 +48,20 @@ def trace(
 ) -> TraceSet:
     """Run the unchanged *command* and capture *steps* training steps of every rank into folder *out*.
 
-    The command keeps its arguments, working directory, terminal, output and signals; a terminating signal to
+    The command keeps its arguments, working directory, terminal, output and signals. A terminating signal to
     this process is passed on. With 0 *steps*, only the times of all steps are recorded. *warmup* steps run
-    unprofiled first; with 0, everything the script does is captured from the start, even without any step.
-    With *stacks*, the Python stacks of all threads are sampled during the whole run. With *fake_world*, the
-    command is one process that acts as rank 0 of that many ranks, with torch's fake process groups.
+    unprofiled first. With 0 *warmup*, all work of the script is captured from the start, even without any
+    step. With *stacks*, the Python stacks of all threads are sampled during the whole run. With *fake_world*,
+    the command is one process that acts as rank 0 of *fake_world* ranks, with torch's fake process groups.
     *on_status* receives a sentence when a rank starts and ends recording. If the command fails, the capture
-    up to then is still returned: see ``TraceSet.exit_code`` and ``TraceSet.partial``.
+    until the failure is still returned: see ``TraceSet.exit_code`` and ``TraceSet.partial``.
 
     Raises:
         UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.
         CaptureError: the command or script does not exist, *out* already holds a trace set, or cannot be
             written to.
-        NothingCaptured: it ran, but no step was recorded.
-        CommandFailed: no step was recorded, and the command failed; ``exit_code`` is the command's.
+        NothingCaptured: the command ran, but no step was recorded.
+        CommandFailed: no step was recorded, and the command failed with ``exit_code``.
 
     """
     folder = Path(out).absolute()
@@ -108,7 +108,7 @@ def _start(command: Sequence[str], environment: dict[str, str]) -> subprocess.Po
 
 
 def _wait(process: subprocess.Popen[bytes], folder: Path, on_status: Callable[[str], None] | None) -> int:
-    """Return the command's raw exit status once it has ended, and report the ranks' progress meanwhile."""
+    """Wait for the end of the command, report the ranks' progress, and return the raw exit status."""
     reported: dict[int, str] = {}
     while True:
         try:
@@ -137,7 +137,7 @@ def _report(folder: Path, reported: dict[int, str], on_status: Callable[[str], N
 
 @contextlib.contextmanager
 def _signals_forwarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Forward signals that this process receives to *process* while it runs.
+    """Forward the signals of this process to the running *process*.
 
     Ctrl-C in a terminal reaches the whole foreground group, including the command, and is not sent twice.
     """

@@ -28,7 +28,7 @@ FAKE_WORLD_NOTE = (
 
 
 class RankStatus(RankEntry, frozen=True, kw_only=True):
-    """An agent's report on its rank: the manifest's entry, and further data for the merge."""
+    """An agent's report on a rank: the manifest's entry, and further data for the merge."""
 
     world_size: int
     torch_version: str
@@ -49,7 +49,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def read_statuses(out: Path) -> list[Status]:
-    """Return every agent's status, in the order in which they were last written."""
+    """Return every agent's status, in the order of the last writes."""
     found: list[tuple[int, str, Status]] = []
     for file in (out / "status").glob("[!.]*.json"):
         with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or is overwriting it
@@ -59,7 +59,7 @@ def read_statuses(out: Path) -> list[Status]:
 
 
 def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[str, Any]) -> TraceSet:
-    """Return the capture in *out* as a trace set; write its manifest, unless a peer has.
+    """Return the capture in *out* as a trace set, and write its manifest unless a peer has done so.
 
     Raises:
         NothingCaptured: no rank recorded anything; the message states how far the job got.
@@ -77,7 +77,7 @@ def merge(out: Path, command: Sequence[str], exit_code: int, options: Mapping[st
 @contextlib.contextmanager
 def _alone(claim: Path) -> Iterator[None]:
     """Wait until no peer, on any host, is merging the same job."""
-    patience_ends = time.monotonic() + PATIENCE_SECONDS  # a peer that died left its lock
+    patience_ends = time.monotonic() + PATIENCE_SECONDS  # a dead peer may have left its lock
     while time.monotonic() < patience_ends:
         try:
             claim.touch(exist_ok=False)
@@ -125,7 +125,7 @@ def _merge(
         options=dict(options),
     )
     write_manifest(trace_set)
-    if not missing:  # otherwise other hosts may share the folder; the last one to end merges all of them
+    if not missing:  # otherwise other hosts may share the folder; the last host merges all ranks
         _clean(out)
     return trace_set
 
@@ -142,13 +142,13 @@ def write_manifest(trace_set: TraceSet) -> None:
 
 
 def missing_ranks(entries: Sequence[RankEntry], world_size: int) -> list[str]:
-    """Return a sentence that names the ranks without any trace, or nothing if there are none."""
+    """Return a sentence that names the ranks without any trace, or an empty list for complete traces."""
     missing = sorted(set(range(world_size)) - {entry.rank for entry in entries})
     return [MISSING + ", ".join(map(str, missing))] if missing else []
 
 
 def _clean(out: Path) -> None:
-    """Remove temporary files after the merge, and the folder itself if it is empty."""
+    """Remove temporary files after the merge, and remove the folder *out* if it is empty."""
     shutil.rmtree(out / "status", ignore_errors=True)
     for left in out.glob(".rank*"):
         left.unlink()
@@ -158,9 +158,9 @@ def _clean(out: Path) -> None:
 
 
 def _ranks(out: Path, statuses: Sequence[Status]) -> list[tuple[RankStatus, bool]]:
-    """Return each rank once, in order, and whether it has ended normally.
+    """Return the status of each rank, in rank order, and whether the rank has ended normally.
 
-    If a rank had several processes (elastic restarts, helpers), the one that wrote files counts.
+    If a rank had several processes (elastic restarts, helpers), the process that wrote files counts.
     """
     found: dict[int, tuple[RankStatus, bool]] = {}
     for status in statuses:
@@ -180,13 +180,13 @@ def _precedence(entry: RankStatus) -> tuple[bool, int, bool]:
 
 
 def _salvaged(out: Path, entry: RankStatus) -> RankStatus:
-    """Keep the host trace of a rank that was killed while recording, as its complete lines are readable."""
+    """Keep the host trace of a rank that was killed while recording, because complete lines are readable."""
     raw = out / entry.raw_host_trace
     if not raw.exists():
         return entry
     if entry.host_trace is None and raw.stat().st_size > 0:
         name = f"rank{entry.rank}.host.json.gz"
-        with contextlib.suppress(OSError):  # no space left: that rank is missing
+        with contextlib.suppress(OSError):  # no space left: the rank is reported as missing
             with (
                 new_file(out / name, sync=False) as temporary,
                 raw.open("rb") as source,
@@ -210,7 +210,7 @@ def _notes(entries: Sequence[RankStatus], statuses: Sequence[Status], fake_world
 def _reasons(
     entries: Sequence[RankStatus], statuses: Sequence[Status], died: set[int], exit_code: int, wanted: int
 ) -> list[str]:
-    """Return the reasons why ranks are missing or incomplete, one sentence each; empty if there are none."""
+    """Return the reasons why ranks are missing or incomplete, with one sentence per reason."""
     reasons = [reason for status in statuses for reason in status.reasons]
     if exit_code != 0:
         reasons.append(f"the training command ended with exit code {exit_code}")
@@ -249,7 +249,7 @@ def _nothing(statuses: Sequence[Status], exit_code: int, options: Mapping[str, A
             f"{ended} for {seen} training steps, but the capture starts after {warmup} of warm-up and needs "
             "one whole step then. Let it run longer, or lower --warmup: 0 captures from the first step."
         )
-    # Without steps, a recording of step times is empty, while a profile may be of all that the script does.
+    # Without steps, a recording of step times is empty, while a profile may cover the whole script.
     whole = "Capture all that the script does with --warmup 0, or mark" if int(options["steps"]) else "Mark"
     return (
         f"{ended}, but no training step was seen: no optimizer of torch.optim stepped, nor, in a script "

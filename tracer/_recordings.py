@@ -1,4 +1,4 @@
-"""The recording of one rank's step, made without devices, peers or data."""
+"""Read the recording of one rank's step that was made without devices, peers or data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..errors import TraceError, TraceFormatError
 
 
 class RecordedEntry(msgspec.Struct, frozen=True):
-    """An operator or a communication, with its arguments as host traces have them.
+    """An operator or a communication, with the arguments in the form of host traces.
 
-    It waits for the previous entry on its *stream* and for the entries with the indices *waits*. For a
-    communication, *group* is the name of its group, and *peer* is the position of a message's other
-    rank in it. *module* is an index into the recording's modules; *phase* is forward, backward,
+    An entry waits for the previous entry on its *stream* and for the entries with the indices *waits*. For a
+    communication, *group* is the name of the process group, and *peer* is the position of a message's other
+    rank in the group. *module* is an index into the recording's modules. *phase* is forward, backward,
     optimizer or other.
     """
 
@@ -37,7 +37,7 @@ class RecordedEntry(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The reason for a missing recording: an exception, its place in the script, and its traceback."""
+    """The reason for a missing recording: an exception, with the place in the script and the traceback."""
 
     kind: str
     message: str
@@ -53,14 +53,14 @@ class Mesh(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """Bytes of tensors: at the start of the step, and the peak during it."""
+    """The bytes of tensors at the start of a step, and the peak during the step."""
 
     fixed: int
     most: int
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """One step of one rank.
+    """The recording of one training step of one rank.
 
     *groups* maps the names of this rank's groups to their ranks. *made_groups* has the ranks of every
     group that was created, in order. *compiled* are the modules that the script compiles. *tf32* are the
@@ -97,7 +97,7 @@ class Recording(msgspec.Struct, frozen=True):
 
     @property
     def peers(self) -> set[int]:
-        """The ranks with which this one exchanges messages."""
+        """The ranks with which the recorded rank exchanges messages."""
         return {
             self.groups[entry.group][entry.peer]
             for entry in self.entries

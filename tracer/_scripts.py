@@ -19,9 +19,9 @@ from ._trace_set import MAX_RANKS
 
 _POLL_SECONDS = 0.1
 _PATIENCE_SECONDS = 300
-_LAST_LINES = 4  # of the output of a script that died
+_LAST_LINES = 4  # shown lines of the output of a failed script
 _RANKS_OF_A_NODE = 8
-# The number of ranks to run if one cannot represent others.
+# The number of ranks to run if one rank cannot represent other ranks.
 _MOST_RUN = 64
 _DATA = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
 _FIRST_FSDP = "fully_sharded_data_parallel.py"  # its place in torch
@@ -41,15 +41,15 @@ def record_script(
 ) -> list[Recording]:
     """Run the script and arguments *command* as ranks of a job of *world* ranks; record a step of each.
 
-    Tensors are fake, so nothing is allocated. Rank 0 is run, then the ranks with which it exchanges
-    messages (stages of a pipeline) and so on, and the last rank, to check whether all ranks do the same
-    work. With *every_rank*, all ranks are run. Files are written to *out*. *on_status* receives a
+    Tensors are fake, so no memory is allocated. Rank 0 is run first, then all ranks with which a recorded
+    rank exchanges messages (stages of a pipeline). The last rank is run to check whether all ranks do the
+    same work. With *every_rank*, all ranks are run. Files are written to *out*. *on_status* receives a
     sentence when a rank has finished.
 
     Raises:
         UsageError: a number of ranks out of range.
-        CaptureError: the script failed; the message says what to change in it.
-        NothingCaptured: it ended before it had trained for two steps.
+        CaptureError: the script failed; the message names the necessary change in the script.
+        NothingCaptured: the script ended before it had trained for two steps.
 
     """
     if not 1 <= world <= MAX_RANKS:
@@ -68,7 +68,7 @@ def record_script(
 
 
 class _Run:
-    """The processes of one script."""
+    """The processes that run the ranks of one script."""
 
     def __init__(
         self, command: list[str], out: Path, world: int, on_status: Callable[[str], None] | None
@@ -85,7 +85,7 @@ class _Run:
             stale.unlink()
 
     def ranks(self, wanted: Iterable[int]) -> dict[int, Recording]:
-        """Run the ranks *wanted* and all with which they exchange messages; return all recordings so far."""
+        """Run the ranks *wanted* and all ranks with which they exchange messages; return all recordings."""
         waiting = [*wanted]
         while waiting or self._running:
             for rank in waiting:
@@ -108,7 +108,7 @@ class _Run:
         return sorted(asked - set(self._found) - set(self._running))
 
     def _ended(self) -> list[int]:
-        """Read the files of ended processes; return the ranks with which they exchange messages."""
+        """Read the recordings of ended processes; return the ranks with which these ranks communicate."""
         peers: set[int] = set()
         for rank, process in [*self._running.items()]:
             if process.poll() is None:

@@ -1,4 +1,4 @@
-"""The times of all steps of a run on one rank: the reader of ``rankR.steps.json.gz``."""
+"""Read the times of all steps of a run on one rank from ``rankR.steps.json.gz``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._evidence import StepReadings
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
-_MOST_BYTES = 1 << 28  # of one part, ten seconds
+_MOST_BYTES = 1 << 28  # bytes of one part, which covers ten seconds
 _READ_BYTES = 1 << 16
 
 
@@ -34,11 +34,11 @@ class _Part(StepTimes, frozen=True, kw_only=True):
 def read_step_times(trace_set: TraceSet, entry: RankEntry) -> Iterator[StepTimes]:
     """Yield the recorded steps of *entry*, a rank of *trace_set*, part by part, in order of time.
 
-    There are none unless the capture was of 0 steps. A part that a killed process left incomplete is dropped.
+    Only captures of 0 steps have recorded steps. An incomplete part of a killed process is dropped.
 
     Raises:
         TraceError: the file cannot be read.
-        TraceFormatError: it is damaged or of another format or version.
+        TraceFormatError: the file is damaged or of another format or version.
 
     """
     if entry.step_times is None:
@@ -71,7 +71,7 @@ def _check(path: Path, part: StepTimes, rank: int) -> None:
 
 
 def _documents(path: Path) -> Iterator[bytes]:
-    """Yield each gzip member, one after the other; a last one that is incomplete is dropped."""
+    """Yield the content of each gzip member in order; an incomplete last member is dropped."""
     try:
         with path.open("rb") as file:
             rest = file.read(_READ_BYTES)

@@ -1,7 +1,7 @@
 """The trace set: the files of one capture, described by ``manifest.json``.
 
-This is its only data model, with its only reader and writer; capture, collection, conversion, checks and
-import all use it.
+The module has the only data model, reader and writer of trace sets. Capture, collection, conversion, checks
+and import all use this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
 
 
 class StepRange(msgspec.Struct, frozen=True):
-    """One captured step in Unix nanoseconds."""
+    """The start and end of one captured step in Unix nanoseconds."""
 
     index: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
     start_ns: _Nanoseconds
@@ -39,7 +39,7 @@ class StepRange(msgspec.Struct, frozen=True):
 
 
 class ProcessGroup(msgspec.Struct, frozen=True):
-    """A communicator and its global ranks, in the group's order."""
+    """A process group (communicator) and its global ranks, in the group's order."""
 
     name: str
     ranks: list[_Rank]
@@ -47,13 +47,13 @@ class ProcessGroup(msgspec.Struct, frozen=True):
 
 
 class RankEntry(msgspec.Struct, frozen=True):
-    """The files of one rank, and how they were recorded.
+    """The files of one rank, and the conditions of their recording.
 
-    Files are names in the trace set's folder. The host trace covers *structure_step*; None means that it
-    covers all *steps*. *complete*: all requested steps are in the files. *all_groups* are the ranks of every
-    group that the script created, in a fake world. *unprofiled_steps* are up to 32 unprofiled steps
-    nearest to the captured ones; [] if there are none. `read_evidence` reads *evidence*;
-    `read_step_times` reads *step_times*, the steps of a capture of 0 steps.
+    Files are names in the trace set's folder. The host trace covers *structure_step*, or all *steps* if
+    *structure_step* is None. *complete* is whether all requested steps are in the files. *all_groups* are the
+    ranks of every group that the script created in a fake world. *unprofiled_steps* are up to 32 unprofiled
+    steps nearest to the captured steps. `read_evidence` reads *evidence*. `read_step_times` reads
+    *step_times*, the steps of a capture of 0 steps.
     """
 
     rank: _Rank
@@ -76,7 +76,7 @@ class RankEntry(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The names of this rank's files."""
+        """The names of the rank's files in the trace set's folder."""
         traces = (self.host_trace, self.device_trace, self.flight_record)
         return tuple(filter(None, (*traces, self.evidence, self.step_times)))
 
@@ -84,9 +84,9 @@ class RankEntry(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The content of ``manifest.json``; see docs/how-to/capture.md.
 
-    *partial*: a rank or a step is missing; *reasons* says why, one sentence each. *notes* are other remarks.
-    *exit_code* is the training command's, 128 + n when signal n ended it. In a *fake_world*, one process
-    acted as rank 0 of all. *ranks* are in rank order.
+    *partial* means that a rank or a step is missing, and *reasons* has one sentence per reason. *notes* are
+    other remarks. *exit_code* is the exit code of the training command, or 128 + n if signal n ended the
+    command. In a *fake_world*, one process acted as rank 0 of all ranks. *ranks* are in rank order.
     """
 
     format: str = _FORMAT
@@ -105,16 +105,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceSet(Manifest, frozen=True, kw_only=True):
-    """One capture: its folder and the content of its manifest."""
+    """A trace set: the folder of a capture and the content of the manifest."""
 
     path: Path
 
     @classmethod
     def load(cls, folder: str | Path, *, need_files: bool = True) -> TraceSet:
-        """Read and check a trace set; with *need_files*, the files it lists must exist.
+        """Read and check a trace set; with *need_files*, all listed files must exist.
 
         Raises:
-            TraceError: there is no manifest, it cannot be read, or a file it lists is missing.
+            TraceError: the manifest is missing or cannot be read, or a listed file is missing.
             TraceFormatError: the manifest is truncated, damaged, or of another format or version.
 
         """
@@ -126,19 +126,19 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
         return cls(path=path, **msgspec.structs.asdict(manifest))
 
     def save(self) -> None:
-        """Write the manifest atomically, once the files it names are on the disk."""
+        """Write the manifest atomically, after all listed files are on the disk."""
         sync_files(self.path / name for entry in self.ranks for name in entry.files)
         document = msgspec.to_builtins(self.manifest)
         write_file(self.path / MANIFEST_NAME, json.dumps(document, indent=1) + "\n")
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest's content, without the folder."""
+        """The content of the manifest, without the folder."""
         return Manifest(**{name: getattr(self, name) for name in Manifest.__struct_fields__})
 
     @property
     def why_partial(self) -> str:
-        """The reasons as one text."""
+        """The reasons for a partial capture as one text."""
         return "; ".join(reason.rstrip(". ") for reason in self.reasons) or "its manifest does not say why"
 
     def check_usable(self) -> None:
@@ -156,12 +156,12 @@ class TraceSet(Manifest, frozen=True, kw_only=True):
 
     @property
     def unusable_ranks(self) -> list[int]:
-        """The ranks without a host or a device trace; of a fake world only rank 0 is needed."""
+        """The ranks without a host or a device trace; a fake world needs only rank 0."""
         usable = {entry.rank for entry in self.ranks if entry.device_trace and entry.host_trace}
         return [rank for rank in range(1 if self.fake_world else self.world_size) if rank not in usable]
 
     def lacking(self, ranks: Sequence[int]) -> str:
-        """Return a sentence: there is no usable trace of *ranks*, and the known reasons."""
+        """Return a sentence on the missing usable traces of *ranks*, with the known reasons."""
         named = ", ".join(map(str, ranks[:_NAMED_AT_MOST]))
         more = len(ranks) - _NAMED_AT_MOST
         return (
@@ -216,7 +216,7 @@ def _contents(file: Path) -> bytes:
 
 
 def _check(file: Path, manifest: Manifest) -> None:
-    """Refuse contradictions and names of files elsewhere; sort the ranks."""
+    """Refuse contradictions and file names outside the folder in *manifest*, and sort the ranks."""
     world_size = manifest.world_size
     manifest.ranks.sort(key=lambda entry: entry.rank)
     seen: set[int] = set()

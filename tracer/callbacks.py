@@ -1,6 +1,7 @@
 """Callbacks that capture from inside a trainer's loop, as an alternative to the launcher.
 
-Both capture the same as ``chakrascope trace``; neither library is imported otherwise.
+The callbacks capture the same data as ``chakrascope trace``. Each trainer library is only imported by its
+callback.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ._capture import Capture, capture
 
 
 class _Window:
-    """A capture that a trainer's events open, advance and close."""
+    """A capture window that a trainer's events open, advance and close."""
 
     def __init__(self, out: str | Path, warmup: int, steps: int, modules: bool) -> None:
         self._options: dict[str, Any] = {"warmup": warmup, "steps": steps, "modules": modules}
@@ -33,12 +34,12 @@ class _Window:
             self._capture = self._exit.enter_context(capture(self._out, **self._options))
 
     def step(self) -> None:
-        """Count one step."""
+        """Count one training step."""
         if self._capture is not None:
             self._capture.step()
 
     def close(self) -> None:
-        """Save the capture; an error here must not fail a whole training run."""
+        """Save the capture; an error of the save must not fail a training run."""
         self._capture = None
         try:
             self._exit.close()
@@ -46,7 +47,7 @@ class _Window:
             warnings.warn(error.message, stacklevel=2)
 
     def again(self, make: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """Return how to create the same callback in another process (pickle)."""
+        """Return the function and arguments that create the same callback in another process (pickle)."""
         return functools.partial(make, **self._options), (self._out,)
 
 

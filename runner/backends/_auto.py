@@ -25,19 +25,19 @@ _MOST, _NEARLY_ALL = "0.9", "0.99"
 
 
 class AutoBackend:
-    """Answers with `flow` if 90 % of similar measured cases had at most *error*, else with `packet`.
+    """Runs `flow` if its error was at most *error* in 90 % of similar measured cases, otherwise `packet`.
 
-    ``provenance["auto"]`` lists the *attempts* in order, each with its backend, makespan and flags, and
-    the reason for the next one (*given_up*); the last attempt gave the result (*answered*). It also has
-    the tolerated error (*asked*), and the 90 % (*expected*) and 99 % (*expected_99*) quantiles of
-    flow's error as shares of the makespan; *expected* decides.
+    ``provenance["auto"]`` lists the *attempts* in order, with the backend, makespan and flags of each
+    attempt and the reason for the next attempt (*given_up*). The last attempt gave the result (*answered*).
+    ``provenance["auto"]`` also has the tolerated error (*asked*), and the 90 % (*expected*) and 99 %
+    (*expected_99*) quantiles of flow's error as shares of the makespan. *expected* decides.
     """
 
     def __init__(self, error: float = DEFAULT_ERROR) -> None:
         self.error = error
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment* once or twice; raises the errors of the models."""
+        """Simulate *experiment* with the flow model, the packet model or both; raises the models' errors."""
         if experiment.fabric.changes_later:
             packet = packet_backend().run(experiment, progress)
             sentence = "'auto' answered with 'packet': links change on the way, and 'flow' may be far off."
@@ -72,14 +72,14 @@ class AutoBackend:
 
 
 def auto_backend(name: str) -> AutoBackend:
-    """Return the backend of a name such as ``auto``, ``auto:2%`` or ``auto:0.02``."""
+    """Return the automatic backend for a name such as ``auto``, ``auto:2%`` or ``auto:0.02``."""
     return AutoBackend(_named_error(name)) if ":" in name else AutoBackend()
 
 
 def _named_error(name: str) -> float:
     """Return the tolerated error in a name such as ``auto:2%`` or ``auto:0.02``, as a share.
 
-    Raises `ConfigError` if it is not a share above 0.
+    Raises `ConfigError` if the tolerated error is not a share above 0.
     """
     text = name.partition(":")[2].strip()
     try:
@@ -106,7 +106,7 @@ def _answer(result: Result, provenance: dict[str, Any], sentence: str) -> Result
 
 
 def _expected(flags: Sequence[str]) -> dict[str, Any]:
-    """Return the worst of the measured errors for these *flags*, or for no flag."""
+    """Return the largest measured errors of the flow model for *flags*, or the errors without flags."""
     table = _errors()
     errors = [table[flag] for flag in flags or [_UNFLAGGED] if flag in table]
     unknown: dict[str, Any] = {_MOST: 1.0, _NEARLY_ALL: 1.0, "cases": 0}

@@ -17,10 +17,10 @@ Progress = Callable[[int, int], bool]
 
 
 class Backend(Protocol):
-    """Simulates an experiment and returns a result: the interface has this one method."""
+    """The interface of a simulation backend, whose only method simulates an experiment."""
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Simulate *experiment*; raises `BackendError` or `ConfigError` if it cannot.
+        """Simulate *experiment*; raises `BackendError` or `ConfigError` if the simulation is not possible.
 
         If ``experiment.detail`` is `Detail.TOTALS`, the result may lack all tables except the ranks.
         """
@@ -33,7 +33,7 @@ _BACKENDS: dict[str, Backend] = {}
 def register(name: str, backend: Backend, traits: Traits | None = None) -> None:
     """Register *backend* with its *traits* under *name*.
 
-    Raises `ConfigError` if the name is taken.
+    Raises `ConfigError` if the name is already registered.
     """
     if name in _BACKENDS or name in SHIPPED:
         raise ConfigError(
@@ -46,7 +46,7 @@ def register(name: str, backend: Backend, traits: Traits | None = None) -> None:
 def get_backend(name: str) -> Backend:
     """Return the backend called *name*, imported on first use.
 
-    Raises `ConfigError` with the closest name for an unknown one.
+    Raises `ConfigError` with the closest name for an unknown name.
     """
     plugin = plugin_of(name)
     if plugin is not None:
@@ -74,7 +74,7 @@ def backend_names() -> list[str]:
 
 
 def warm_up(names: Iterable[str], network: NetworkConfig) -> None:
-    """Start slow preparations of the backends *names* in the background, without waiting.
+    """Start slow preparations of the backends *names* in the background and return immediately.
 
     Raises `ConfigError` for an unknown name.
     """

@@ -1,6 +1,6 @@
-"""The per-collective table.
+"""The table of collectives of a result.
 
-The nodes of each collective, and how its time divides into waiting and transfer.
+The table lists the nodes of each collective, and divides the time of each node into waiting and transfer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return the table ``collectives`` for the executed *nodes* of a result.
 
     The k-th collective of a type in a group, counted in id order, is the same collective on every rank.
-    *wait_ns* is the time from a rank's arrival to that of the last rank it depends on; *transfer_ns* is
-    the rest of the node's time.
+    *wait_ns* is the time from a rank's arrival to the arrival of the last rank that it depends on.
+    *transfer_ns* is the rest of the node's time.
     """
     columns = {str(name): nodes[name].to_numpy() for name in nodes}
     facts = _facts(workload)
@@ -46,10 +46,10 @@ def collective_table(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 
 
 def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
-    """Return the columns of the table ``collectives`` of *calls*: one row per rank and node, in their order.
+    """Return the columns of the table ``collectives`` for *calls*, with one row per rank and node.
 
-    Derived columns are omitted; ``origin_start_ns`` is the start of the origin node, which began the
-    chain of events up to the end.
+    Derived columns are omitted. ``origin_start_ns`` is the start of the origin node, which began the
+    chain of events that ends with the collective's end.
     """
     if not len(calls["rank"]):
         return empty_columns("collectives")
@@ -66,7 +66,7 @@ def arranged_calls(calls: Mapping[str, _Integers]) -> Columns:
 
 
 def _facts(workload: Workload) -> dict[str, _Integers]:
-    """Return program, node id and facts of every collective node of every program."""
+    """Return the program, node id and properties of every collective node of every program."""
     rows: dict[str, list[_Integers]] = {name: [] for name in ("program", *_FACTS.values())}
     for index, graph in enumerate(workload.graphs):
         chosen = np.asarray(graph.node_columns["type"]) == NodeType.COMM_COLL
@@ -77,7 +77,7 @@ def _facts(workload: Workload) -> dict[str, _Integers]:
 
 
 def _places(pairs: tuple[_Integers, _Integers], asked: tuple[_Integers, _Integers]) -> _Integers:
-    """Return the index in *pairs* (without duplicates) of each pair in *asked*; -1 if absent."""
+    """Return the index in *pairs* (without duplicates) of each pair in *asked*, or -1 for a missing pair."""
     if not len(pairs[0]):
         return np.full(len(asked[0]), -1)
     collectives = np.unique(pairs[1])

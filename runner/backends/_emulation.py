@@ -1,4 +1,4 @@
-"""The backend that sends a workload's messages over a real network, and measures them."""
+"""The backend that sends a workload's messages over a real network and measures their times."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ def emulation_backend(name: str) -> EmulationBackend:
 
 
 class EmulationBackend:
-    """Runs the workload in real time at *place*, and returns the median of its repetitions.
+    """Runs the workload in real time on the hosts of *place*, and returns the median of its repetitions.
 
-    *place* is a hosts file, or ``loopback`` or ``namespaces`` of this machine with options, as
-    `emulation.read_setup` reads them; or a `Setup`.
+    *place* is a hosts file, a `Setup`, or ``loopback`` or ``namespaces`` of this machine with the options of
+    `emulation.read_setup`.
     """
 
     def __init__(self, place: str | Setup) -> None:
         self.place = place
 
     def network(self, num_ranks: int) -> NetworkConfig:
-        """Return a stand-in if no network is given.
+        """Return the network configuration of an emulation for which the user gives no network.
 
-        One switch with the known bandwidth of the real network.
+        The configuration is one switch with the known bandwidth of the real network.
         """
         setup = self._setup()
         rate = setup.link_bps or _NOMINAL_BPS
@@ -96,7 +96,7 @@ class EmulationBackend:
         return self.place if isinstance(self.place, Setup) else read_setup(self.place)
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Emulate *experiment*; raises `BackendError` if that fails.
+        """Emulate *experiment* on the real network; raises `BackendError` if the emulation fails.
 
         The experiment is simulated first, so that deadlocks are reported without a network.
         """
@@ -172,7 +172,7 @@ def _result(
     chosen = sorted(range(len(measured)), key=makespans.__getitem__)[(len(measured) - 1) // 2]
     tables = MeasuredTables(measured[chosen], places)
     nodes = tables.nodes[list(COLUMNS["nodes"])].astype(COLUMNS["nodes"])
-    # With a roofline, the engine determines the durations of computation.
+    # With the roofline model, the engine computes the durations of computation.
     late = None if experiment.system.roofline_enabled else Lateness.of(experiment.workload.model, nodes)
     if late is not None and late.refusal(tables.makespan_ns):
         raise BackendError(late.refusal(tables.makespan_ns))
@@ -226,7 +226,7 @@ def _facts(
     chosen: int,
     makespans: Sequence[int],
 ) -> dict[str, Any]:
-    """Return the figures that only an emulation has, for the provenance."""
+    """Return the provenance figures that only an emulation has."""
     located = {host.name: host.location for host in setup.hosts}
     hosts = [
         {
@@ -266,7 +266,7 @@ def _links(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _covered_ns(flows: pd.DataFrame) -> int:
-    """Return how long at least one of *flows* was in flight."""
+    """Return the time in ns during which at least one of *flows* was in flight."""
     ordered = flows.sort_values("start_ns")
     starts, ends = ordered["start_ns"].to_numpy(), ordered["end_ns"].cummax().to_numpy()
     before = np.concatenate([[starts[0]], ends[:-1]])

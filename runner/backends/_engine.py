@@ -1,4 +1,4 @@
-"""The backend of our own engine: it compiles an experiment to the input of the engine, and runs it."""
+"""The backend of Chakrascope's engine: compile an experiment to the engine's input and run the engine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compile_scenario(experiment: Experiment, network: NetworkModel = NetworkMode
 
 
 def _configured(experiment: Experiment) -> engine.Config:
-    """Return the engine's configuration for *experiment*; absent keys have ASTRA-sim's defaults."""
+    """Return the engine's configuration for *experiment*; absent keys get ASTRA-sim's defaults."""
     config = engine.Config()
     system = experiment.system
     origins = {
@@ -65,13 +65,13 @@ def _configured(experiment: Experiment) -> engine.Config:
         if value is not None:
             setattr(config, name, list(value) if isinstance(value, tuple) else value)
     if system.endpoint_delay is not None:
-        # Only a given delay is scaled; the default of 10 ns is not.
+        # The scale applies to a given endpoint delay, but not to the default delay of 10 ns.
         config.endpoint_delay = int(system.endpoint_delay * experiment.injection_scale)
     config.custom_base = str(system.folder)
     if system.per_node_custom_implementation is not None:
         config.per_node_custom_implementation = read_per_node(system)
     config.groups = {int(group): list(members) for group, members in experiment.groups.items()}
-    # ASTRA-sim replays a broadcast and refuses other rooted collectives; a captured job needs them simulated.
+    # ASTRA-sim replays a broadcast and refuses other rooted collectives; captured jobs need a simulation.
     config.native_collectives = experiment.semantics == "trace"
     _set_efficiency(config, experiment)
     if experiment.gpu_machine is None:
@@ -80,7 +80,7 @@ def _configured(experiment: Experiment) -> engine.Config:
 
 
 def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
-    """Set the library's use of the wire, and its overheads, in the engine's configuration.
+    """Set the library's wire efficiency and overheads in the engine's configuration.
 
     Measured durations already include all overheads. A packet fabric adds its own headers.
     """
@@ -99,7 +99,7 @@ def _set_efficiency(config: engine.Config, experiment: Experiment) -> None:
 
 
 def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
-    """Set the links of the network; messages that queue on links of dimensions have the engine's own."""
+    """Set the network's links, except for dimensions in the congestion-aware model, which makes the links."""
     if config.network_model is NetworkModel.AWARE and not experiment.network.has_links:
         return
     if config.network_model is NetworkModel.PACKET:
@@ -109,7 +109,7 @@ def _set_fabric(config: engine.Config, experiment: Experiment) -> None:
 
 def _set_programs(config: engine.Config, experiment: Experiment) -> None:
     """Set the messages of each collective that has a collective program."""
-    speed = experiment.system.local_mem_bw or 0.0  # 10^9 bytes per second are bytes per ns
+    speed = experiment.system.local_mem_bw or 0.0  # a bandwidth of 10^9 bytes per second is 1 byte per ns
     for demand, lowered in experiment.program_messages.items():
         what = f"{demand.collective} of {demand.size_bytes} bytes among {demand.ranks} ranks"
         name = f"{lowered.program.name}, {what}"
@@ -129,7 +129,8 @@ def stall_error(
 ) -> SimulationStalled:
     """Return the error for the engine's *unfinished* operations among *num_ranks* ranks.
 
-    *deadlock* is the engine's cycle, if there is one; *remedies* are changes with which the simulation ends.
+    *deadlock* is the cycle of waits that the engine found, if any. *remedies* are changes with which the
+    simulation ends.
     """
     waits = [_facts(item, waits_for=str(item["waits_for"])) for item in unfinished]
     cycle = [_facts(item, begun=bool(item["begun"])) for item in deadlock]
@@ -192,7 +193,7 @@ arrives but not past that time; returns what arrived in that instant (id, ns).""
 class Run:
     """The input for completing a result: *experiment*, the engine's *output*, and the function *again*.
 
-    It repeats the simulation with other engine settings, without tables.
+    The function *again* repeats the simulation with other engine settings and without tables.
     """
 
     experiment: Experiment
@@ -201,7 +202,7 @@ class Run:
 
 
 def _as_compiled(_config: engine.Config, _experiment: Experiment) -> None:
-    """Change nothing."""
+    """Leave the engine's configuration unchanged, the default of `Model`."""
 
 
 def _as_it_is(result: Result, _run: Run) -> Result:
@@ -210,9 +211,9 @@ def _as_it_is(result: Result, _run: Run) -> Result:
 
 @dataclass(frozen=True)
 class Model:
-    """The engine's model of the *network*; what *configures* it further, and *completes* a result.
+    """A network model of the engine, with functions that configure the engine and complete a result.
 
-    A *limited* model is stopped after ``CHAKRASCOPE_BACKEND_TIMEOUT``, as external programs do.
+    A *limited* model is stopped after ``CHAKRASCOPE_BACKEND_TIMEOUT``, like an external program.
     """
 
     network: NetworkModel = NetworkModel.UNAWARE
@@ -222,7 +223,7 @@ class Model:
 
 
 class EngineBackend:
-    """Simulates with *model*; if it is limited, for at most *timeout_s*."""
+    """The backend that simulates with *model*; a limited model runs for at most *timeout_s* seconds."""
 
     def __init__(self, model: Model | None = None, timeout_s: float | None = None) -> None:
         self.model = model or Model()
@@ -245,11 +246,11 @@ class EngineBackend:
         network: ExternalNetwork | None = None,
         overtaking: int = 0,
     ) -> Result:
-        """Simulate *experiment*, with messages carried by *network*, if given, instead of the model.
+        """Simulate *experiment*; a given *network* carries the messages instead of the model.
 
-        *overtaking* (0 to `MOST_OVERTAKING`) is the degree to which operations may overtake others that wait
-        for a peer. The engine raises the degree itself if a captured job would stall. With a *network*,
-        the caller must, because the network has to restart, too.
+        *overtaking* (0 to `MOST_OVERTAKING`) is the degree to which operations may overtake operations that
+        wait for a peer. The engine raises the degree automatically if a captured job would stall. With a
+        *network*, the caller must raise the degree, because the network has to restart.
         """
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, overtaking=overtaking)
@@ -269,13 +270,13 @@ class EngineBackend:
             return self.model.complete(result, Run(experiment, output, again))
 
     def rehearse(self, experiment: Experiment) -> int:
-        """Return the degree of overtaking with which *experiment* ends; raises `SimulationStalled`."""
+        """Return the degree of overtaking with which *experiment* completes, or raise `SimulationStalled`."""
         with within_memory(experiment.workload.num_ranks):
             scenario = self.scenario(experiment, record_nodes=False, record_links=False)
             return int(self._simulated(scenario, experiment, None).overtaking)
 
     def scenario(self, experiment: Experiment, **settings: Any) -> Scenario:
-        """Return the scenario of *experiment*, with some of the engine's *settings* changed."""
+        """Return the engine's input for *experiment*, with some engine *settings* changed."""
         scenario = compile_scenario(experiment, self.model.network)
         self.model.configure(scenario.config, experiment)
         for name, value in settings.items():
@@ -300,8 +301,8 @@ class EngineBackend:
         return _simulate(self.scenario(experiment, **settings), progress)
 
     def _remedies(self, experiment: Experiment, progress: Progress | None) -> list[str]:
-        """Return the changes with which the stalled *experiment* ends; each of them is tried."""
-        if experiment.semantics == "trace":  # has already been tried with every degree of overtaking
+        """Return the changes with which the stalled *experiment* ends; every change was tested."""
+        if experiment.semantics == "trace":  # the engine has already tried every degree of overtaking
             return []
         chunks = (experiment.system.preferred_dataset_splits or 1) * experiment.num_queues_per_dim
         changes: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""A backend without an engine, for tests: every rank runs its nodes in sequence."""
+"""A test backend without an engine, in which every rank runs its nodes in sequence."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ._collectives import collective_table
 
 
 def fake_backend(_name: str) -> FakeBackend:
-    """Return the backend without an engine."""
+    """Return the test backend that needs no engine."""
     return FakeBackend()
 
 
 class FakeBackend:
-    """Runs every rank's nodes in id order, each for its duration; deterministic and without a network.
+    """Runs every rank's nodes in id order for the nodes' durations, without a network.
 
     *communication_ns*, if given, replaces the duration of every communication node.
     """
@@ -30,7 +30,7 @@ class FakeBackend:
         self.communication_ns = communication_ns
 
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
-        """Return the result of running the programs in id order."""
+        """Return the result of running the nodes of every program in id order."""
         workload = experiment.workload.model
         frames = [
             self._rank_nodes(rank, workload.graphs[program])

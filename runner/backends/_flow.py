@@ -1,4 +1,4 @@
-"""The flow-level backend: a fluid model, in which messages share the links of a fabric."""
+"""The flow-level backend: a fluid model in which messages share the links of a fabric."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from ._outcome import change_sentences, completion_times
 if TYPE_CHECKING:
     import pandas as pd
 
-# The delays in times of a packet: a small one, and the sum over many steps.
+# Noise in packet times: a small delay, and the sum of delays over many steps.
 _SHAKES = (2.0, 8.0)
-# A makespan that noise shortens by this fraction depends on which message happens to be first.
+# A makespan that noise shortens by this fraction depends on the order in which messages happen to start.
 _SHORTER = 0.002
-# Noise in every step of a chain makes it longer: by this fraction of the total noise where late ranks catch
-# up, as in those of 205 random experiments that were within 1 % of packets.
+# Noise in every step lengthens a chain of steps. If late ranks catch up, the chain grows by this fraction of
+# the total noise, as measured in those of 205 random experiments with errors below 1 % against packets.
 _PASSED_ON = 0.15
-# Messages of one size whose times differ by a larger fraction are not in step, unless they are long.
+# Messages of one size are not in step if their times differ by more than this fraction, unless long.
 _IN_STEP = 0.001
-# Fewer sequential steps than this do not add up.
+# The delays of fewer sequential steps than this do not accumulate.
 _FEW_STEPS = 6
 _NEVER = np.int64((1 << 63) - 1)
 
 
 def may_drift(flows: pd.DataFrame | Columns, makespan_ns: int) -> bool:
-    """Return whether the messages of the table ``flows`` form many steps that differ.
+    """Return whether the messages of the table ``flows`` form many sequential steps of differing times.
 
     Ranks in lockstep have the same delays; over few steps, delays do not accumulate.
     """
@@ -63,10 +63,10 @@ class Moved(NamedTuple):
 def moved_by_shaking(
     makespan_ns: int, message_ns: float, packet_ns: float, shaken: Callable[[float], Any]
 ) -> Moved:
-    """Return the change of the makespan when messages are a few packets early or late.
+    """Return the change of the makespan if messages are a few packets early or late.
 
-    *shaken* simulates with noise of the given number of packets; the delay of the last message itself
-    is not counted. A packet takes *packet_ns*, and a message *message_ns* on average.
+    *shaken* simulates with noise of the given number of packets. The delay of the last message is not
+    counted. A packet takes *packet_ns*, and a message *message_ns* on average.
     """
     most = Moved(0.0, hangs=False)
     for packets in _SHAKES:
@@ -107,10 +107,10 @@ _QUEUES = (
 
 
 def flow_backend(_name: str = "flow") -> EngineBackend:
-    """Return the backend whose messages share links fairly, like the packets of ``packet``.
+    """Return the flow-level backend, in which messages share the bandwidth of links fairly.
 
-    It has the same fabric, paths, headers, acknowledgements and windows, but no packets: the cost grows with
-    the number of messages, not with their bytes. ``provenance["flow"]["flags"]`` lists the known
+    The flow model has the fabric, paths, headers, acknowledgements and windows of ``packet``, but no packets.
+    The cost grows with the number of messages, not of bytes. ``provenance["flow"]["flags"]`` lists the known
     inaccuracies of this model that apply to the run (keys of `FLAGS`). If messages form many differing
     steps and no flag applies, the simulation is repeated with noise: ``provenance["flow"]["moved"]`` is
     the relative change of the makespan.
@@ -150,6 +150,6 @@ def _shaken(makespan_ns: int, flows: Columns, fabric: Fabric, run: Run) -> dict[
 
 
 def _packet_ns(fabric: Fabric) -> float:
-    """Return the time of a packet on the slowest link, without its header."""
+    """Return the transmission time in ns of a packet's payload on the slowest link."""
     slowest = min(link.rate_bps for link in fabric.links)
     return float(fabric.settings["PACKET_PAYLOAD_SIZE"]) * 8e9 / slowest

@@ -1,4 +1,4 @@
-"""The backend of the GPU model: collectives and computation on the same compute units."""
+"""The backend of the GPU model, in which collectives and computation share compute units."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gpu_backend(_name: str = "gpu") -> EngineBackend:
 
     Links come from the experiment's machine. The network only gives the number of ranks, which fill the
     nodes in order. ``provenance["gpu"]["compute_slowdown"]`` is the duration of computation relative to
-    that on otherwise idle GPUs; the table of ranks has it per rank.
+    the duration on otherwise idle GPUs. The table of ranks has the slowdown of each rank.
     """
     return EngineBackend(Model(configure=_configure, complete=_complete))
 
@@ -88,7 +88,7 @@ def _complete(result: Result, run: Run) -> Result:
 
 
 def _rough(machine: Machine) -> list[str]:
-    """Return a sentence if simulating requests in batches may be inaccurate."""
+    """Return a warning if the simulation of memory requests in batches may be inaccurate."""
     reasons = why_rough(machine)
     if not reasons:
         return []

@@ -1,4 +1,4 @@
-"""Convert the engine's output to a result: ranks, tables, and provenance with the ignored inputs."""
+"""Convert the engine's output to a result: ranks, tables, and provenance with all ignored inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def ignored_keys(experiment: Experiment) -> list[str]:
-    """Return a sentence for each key of the configurations that the backend ignores."""
+    """Return a sentence for each configuration key that the backend ignores."""
     sentences = experiment.system.ineffective()
     traits = about_backend(experiment.backend)
     if experiment.network.tcp is not None and not traits.tcp:
@@ -37,7 +37,7 @@ def ignored_keys(experiment: Experiment) -> list[str]:
 
 
 def _efficiency(experiment: Experiment) -> list[str]:
-    """Return sentences on the overheads beyond the wire that the backend ignores."""
+    """Return sentences on the library overheads that the backend ignores."""
     part, backend = experiment.network.efficiency, experiment.backend
     if part is None:
         return []
@@ -66,7 +66,7 @@ _LISTS = tuple(name.replace("-", "_") for name in engine.COLLECTIVES)
 
 
 def result_of(experiment: Experiment, output: Any) -> Result:
-    """Return the result that every model has, from the engine's *output* for *experiment*."""
+    """Return the result parts common to all models, from the engine's *output* for *experiment*."""
     ranks: Columns = {
         "rank": np.arange(experiment.workload.num_ranks, dtype=np.int64),
         "finish_ns": output.rank_finish_ns,
@@ -80,7 +80,8 @@ def result_of(experiment: Experiment, output: Any) -> Result:
     if output.folded:
         ranks["representative"] = output.rank_representative
     if experiment.system.roofline_enabled:
-        # Fractions of the compute nodes' time (ASTRA-sim prints percentages), and operations per byte.
+        # The first three are fractions of the compute nodes' time (ASTRA-sim prints percentages), and the
+        # operation intensity is in operations per byte.
         for name in ("compute_bound", "compute_utilization", "memory_utilization", "operation_intensity"):
             ranks[name] = getattr(output, f"rank_{name}")
     result = Result(
@@ -93,11 +94,11 @@ def result_of(experiment: Experiment, output: Any) -> Result:
 
 
 def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
-    """Return *result* with the engine's records.
+    """Return *result* with the tables of the engine's records.
 
-    Ranks that ran the same program identically share the rows of the first (`nodes_of_all`). Folded
-    ranks have no nodes and collectives if they would have too many rows, or if the workload has only
-    one rank of each kind.
+    Ranks that ran the same program identically share the rows of the first such rank (`nodes_of_all`).
+    Folded ranks have no nodes and collectives if their tables would have too many rows, or if the workload
+    has only one rank of each kind.
     """
     alone = experiment.workload.representative_of_rank is not None
     of_all = output.folded and not alone and int(output.nodes_executed) <= _MOST_NODE_ROWS
@@ -126,7 +127,7 @@ def _with_tables(result: Result, experiment: Experiment, output: Any) -> Result:
 
 
 def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
-    """Return the provenance of a result; *output* has the engine's counters."""
+    """Return the provenance of a result, including the engine's counters in *output*."""
     warnings = [
         *experiment.system.warnings,
         *_short_lists(experiment),
@@ -167,7 +168,7 @@ def run_provenance(experiment: Experiment, output: Any) -> dict[str, Any]:
 
 
 def _program_remarks(experiment: Experiment) -> list[str]:
-    """Return a warning if the network gives the messages of a program more bandwidth than exists."""
+    """Return a warning if the network model gives a program's messages more bandwidth than exists."""
     if not experiment.programs.programs:
         return []
     remarks = {remark for lowered in experiment.program_messages.values() for remark in lowered.remarks}
@@ -180,7 +181,7 @@ def _program_remarks(experiment: Experiment) -> list[str]:
 
 
 def _overtaking(output: Any) -> list[str]:
-    """Return a sentence if operations had to overtake others so that the ranks did not deadlock."""
+    """Return a sentence if operations overtook waiting operations to avoid a deadlock of the ranks."""
     if not output.overtaking:
         return []
     lanes = " and the lanes of the ranks" if output.overtaking > 1 else ""
@@ -214,7 +215,7 @@ def _evened(output: Any) -> list[str]:
 
 
 def _undercharged(output: Any) -> list[str]:
-    """Return a sentence if messages were charged for one dimension of several, as in ASTRA-sim."""
+    """Return a sentence if messages across several dimensions paid for only one, as in ASTRA-sim."""
     if output.undercharged is None:
         return []
     source, destination, size_bytes, charged_ns, whole_ns = output.undercharged
@@ -227,7 +228,7 @@ def _undercharged(output: Any) -> list[str]:
 
 
 def _short_lists(experiment: Experiment) -> list[str]:
-    """Return a sentence for each algorithm list with too few dimensions: its collective shrinks."""
+    """Return a sentence for each algorithm list shorter than the network, which shrinks the collective."""
     sentences = []
     for name in _LISTS:
         value = getattr(experiment.system, f"{name}_implementation")
@@ -241,7 +242,7 @@ def _short_lists(experiment: Experiment) -> list[str]:
 
 
 def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
-    """Return the durations of the messages in the table ``flows``, in ns; empty without messages."""
+    """Return a summary of the message durations (ns) in the table ``flows``, empty without messages."""
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     if not len(times):
         return {}
@@ -256,7 +257,7 @@ def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
 
 
 def change_sentences(fabric: Fabric, changed: dict[str, Any]) -> list[str]:
-    """Return the effect of each change of links on messages in flight."""
+    """Return a sentence on the effect of each link change on the messages in flight."""
     sentences = []
     time_us, *ends = fabric.settings["LINK_DOWN"]
     if time_us:

@@ -1,4 +1,4 @@
-"""The backend that simulates every packet of a RoCE network, in the engine."""
+"""The backend that simulates every packet of a RoCE network in Chakrascope's engine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def packet_backend(
     """Return the backend that simulates the packets of every message: windows, queues, marks and pauses.
 
     Hosts, switches and links come from the network's ``packet`` part, or are derived from its dimensions.
-    *notes* are assumptions that every result lists. *timeout_s* limits a run as for external programs; the
-    default is ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    *notes* are assumptions that every result lists. *timeout_s* limits the run time; the default is
+    ``CHAKRASCOPE_BACKEND_TIMEOUT``.
     """
     model = Model(NetworkModel.PACKET, complete=partial(_complete, notes), limited=True)
     return EngineBackend(model, timeout_s)
@@ -56,7 +56,7 @@ def _links(links: Columns) -> Columns:
 
 
 def _facts(report: engine.FabricReport, times: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures that only a packet-level simulation has, with the *times* of its messages."""
+    """Return the provenance figures of a packet-level simulation, with the *times* of its messages."""
     links = report.links
     facts: dict[str, Any] = {
         "data_packets": report.data_packets,
@@ -88,7 +88,7 @@ def _assumptions(fabric: Fabric) -> list[str]:
 
 
 def _trains(fabric: Fabric, report: engine.FabricReport) -> list[str]:
-    """Return the effect of PACKET_TRAIN on the result, if it was set."""
+    """Return a sentence on the effect of PACKET_TRAIN on the result, if PACKET_TRAIN was set."""
     asked = fabric.settings["PACKET_TRAIN"]
     if asked == 1:
         return []

@@ -1,4 +1,4 @@
-"""External programs: the user's file of backends, scratch folders, and processes that can be ended."""
+"""External programs: the user's ``backends.yml``, scratch folders, and guarded processes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelle
 from ...support import Lifeline, plugin_names
 from ...support.documents import read_yaml
 
-ASTRA_SIM = "astra-sim"  # its part of backends.yml; a plug-in's has the plug-in's name
+ASTRA_SIM = "astra-sim"  # key in backends.yml; the key of a plug-in is the plug-in's name
 
 
 def read_user_file(part: str, variables: Mapping[str, str]) -> tuple[Path, Any]:
     """Return the path of the user's ``backends.yml`` and its content under *part*, ``None`` if empty.
 
-    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` if it is not a YAML mapping, and for
-    keys that belong to no backend.
+    The file is in ``$XDG_CONFIG_HOME/chakrascope``. Raises `ConfigError` for a file without YAML mapping, and
+    for keys that belong to no backend.
     """
     base = variables.get("XDG_CONFIG_HOME") or os.path.join(variables.get("HOME", "~"), ".config")
     path = Path(base).expanduser() / "chakrascope" / "backends.yml"
@@ -47,9 +47,9 @@ _SPACE_BYTES = 1 << 16
 
 @contextlib.contextmanager
 def scratch_folder(base: Path | None = None) -> Iterator[Path]:
-    """Create and lock a new folder in *base*, by default the temporary folder, and remove it afterwards.
+    """Create and lock a folder in *base* (default: the temporary folder) that the context removes at its end.
 
-    Unlocked folders, which killed processes left, are removed first. Raises `OSError` if none can be
+    Unlocked folders, which killed processes left, are removed first. Raises `OSError` if no folder can be
     created.
     """
     place = Path(tempfile.gettempdir()) if base is None else base
@@ -58,20 +58,20 @@ def scratch_folder(base: Path | None = None) -> Iterator[Path]:
         folder = Path(name)
         fresh = folder / f"{_LOCK}.new"
         with fresh.open("wb") as lock:
-            # Renamed only once it is locked, or another process might take the folder for abandoned.
+            # The lock file is renamed after locking; earlier, another process might remove the folder.
             fcntl.flock(lock, fcntl.LOCK_EX)
             fresh.rename(folder / _LOCK)
             yield folder
 
 
 def require_space(folder: Path) -> None:
-    """Raise `OSError` if the disk of *folder* is full: a program may have written truncated files."""
+    """Raise `OSError` if the disk of *folder* is full, because a program may have written truncated files."""
     with tempfile.TemporaryFile(dir=folder) as probe:
         os.posix_fallocate(probe.fileno(), 0, _SPACE_BYTES)
 
 
 def _clear(place: Path) -> None:
-    """Remove the folders in *place* that no process locks any more."""
+    """Remove the scratch folders in *place* that no process locks any more."""
     for lock in place.glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError), lock.open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,10 +88,10 @@ _TIMEOUT_S = 3600.0
 
 
 class Guarded:
-    """A program running in its own session, which cannot outlive this process; a context manager.
+    """A context manager for a program in a separate session that cannot outlive this process.
 
-    Leaving the context kills all remaining processes. *command* starts with the program's path;
-    standard output and error are one stream. Raises `BackendUnavailable` if it cannot be started.
+    Leaving the context kills all remaining processes. *command* starts with the program's path.
+    Standard output and error are one stream. Raises `BackendUnavailable` if the program cannot be started.
     """
 
     def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> None:
@@ -143,7 +143,7 @@ class Guarded:
                         break
                     rest = self._lines(rest + chunk, on_line)
                 elif self._process.poll() is not None and not selector.select(0):
-                    break  # its last output is read; a child process still holds the pipe open
+                    break  # the last output has been read, although a child process holds the pipe open
                 if time.monotonic() >= next_tick:
                     on_tick()
                     next_tick = time.monotonic() + _POLL_S
@@ -151,7 +151,7 @@ class Guarded:
         return self._wait(on_tick)
 
     def _lines(self, data: bytes, on_line: Callable[[str], None]) -> bytes:
-        """Deliver the complete lines in *data* and return the rest, truncated if it is too long."""
+        """Pass the complete lines in *data* to *on_line* and return the rest, truncated if too long."""
         *lines, rest = data.split(b"\n")
         for raw in lines:
             line = raw.decode("utf-8", "replace").rstrip("\r")
@@ -161,7 +161,7 @@ class Guarded:
         return rest[:_LINE_BYTES]
 
     def _wait(self, on_tick: Callable[[], None]) -> int:
-        """Wait for the end of a program that has closed its output."""
+        """Wait for the exit of a program that has closed its output."""
         while self._process.poll() is None:
             time.sleep(_POLL_S / 10)
             on_tick()
@@ -169,7 +169,7 @@ class Guarded:
 
 
 def backend_timeout_s() -> float:
-    """Return the time limit of a program: ``CHAKRASCOPE_BACKEND_TIMEOUT`` in seconds, by default an hour."""
+    """Return the time limit of a program in seconds: ``CHAKRASCOPE_BACKEND_TIMEOUT``, by default an hour."""
     text = os.environ.get(_TIMEOUT_VARIABLE, "")
     try:
         seconds = float(text) if text else _TIMEOUT_S
@@ -190,10 +190,11 @@ def run_guarded(
     keep_going: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
-    """Run *command* in *folder* to its end; return its exit status and its last lines.
+    """Run *command* in *folder* to its end; return the exit status and the last lines of output.
 
-    *keep_going* is called ten times a second; False kills the program and raises `Cancelled`. After
-    *timeout_s* seconds it is killed and `BackendTimeout` raised. *name* names the program in errors.
+    *keep_going* is called ten times a second. If *keep_going* returns False, the program is killed and
+    `Cancelled` is raised. After *timeout_s* seconds, the program is killed and `BackendTimeout` is raised.
+    *name* names the program in errors.
     """
     deadline = time.monotonic() + timeout_s
 
@@ -215,7 +216,7 @@ def run_guarded(
 
 
 def describe_exit(status: int) -> str:
-    """Return an exit status as text: ``exit status 1``, ``killed by SIGKILL ...``."""
+    """Return the description of an exit status: ``exit status 1`` or ``killed by SIGKILL ...``."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name

@@ -1,4 +1,4 @@
-"""The simulators that can be used on this machine."""
+"""Report which simulation backends can be used on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .ns3 import find_compiler, find_ns3
 
 
 def backend_report() -> list[dict[str, str]]:
-    """Return ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found`` of every backend.
+    """Return a row for every backend: ``backend``, ``usable`` (yes, no or slow), ``what`` and ``found``.
 
     Backends of plug-ins are contacted to check whether they answer.
     """

@@ -1,4 +1,4 @@
-"""Custom algorithms of a system: their files, their content, and copies that travel with a study."""
+"""Custom collective algorithms of a system: their files, content hashes and copies stored with a study."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ BUILTIN = "builtin"
 
 
 def has_algorithms(system: SystemConfig) -> bool:
-    """Return whether *system* names files of algorithms."""
+    """Return whether *system* names files of custom collective algorithms."""
     return bool(_names(system)) or any(getattr(system, key) for key in _PROGRAMS)
 
 
 def program_files(system: SystemConfig) -> dict[str, list[Path | str | None]]:
-    """Return the collective programs by collective, such as ``all-reduce``: files, and names of programs.
+    """Return the program files and program names of each collective, such as ``all-reduce``.
 
-    The system's own algorithm, ``builtin``, is None.
+    None stands for ``builtin``, the system's built-in algorithm.
     """
     files: dict[str, list[Path | str | None]] = {}
     for collective, key in zip(COLLECTIVES, _PROGRAMS, strict=True):
@@ -52,7 +52,8 @@ def _program_of(system: SystemConfig, name: str) -> Path | str | None:
 def found_from_here(system: SystemConfig) -> SystemConfig:
     """Return *system* with absolute paths of the algorithms that exist in the working directory.
 
-    ASTRA-sim looks for them there; all other algorithms are relative to the system's file.
+    ASTRA-sim looks for algorithms in the working directory first. The paths of all other algorithms are
+    relative to the system's file.
     """
     here = Path.cwd()
     changes: dict[str, Any] = {}
@@ -77,11 +78,11 @@ def found_from_here(system: SystemConfig) -> SystemConfig:
 def with_algorithms(
     system: SystemConfig, algorithms: Mapping[str, Sequence[str]], dimensions: int
 ) -> SystemConfig:
-    """Return *system* with other algorithms for some collectives, such as ``all-reduce``.
+    """Return *system* with the algorithms of some collectives, such as ``all-reduce``, replaced.
 
-    Each is given as programs, files or names such as ``nccl``, of which the first that fits is used. A
-    built-in algorithm may come last, for collectives that no program fits. Raises `ConfigError` for any other
-    name.
+    *algorithms* maps a collective to program files or program names such as ``nccl``. The first program that
+    fits a collective is used. A built-in algorithm may come last, for collectives that no program fits.
+    Raises `ConfigError` for any other name.
     """
     changes: dict[str, Any] = {}
     for collective, names in algorithms.items():
@@ -124,7 +125,7 @@ def _found_program(name: str) -> str:
 
 
 def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping of a system's file with the names of its algorithms but without their folders."""
+    """Return the mapping of a system's file with every algorithm path reduced to its file name."""
     shown = dict(plain)
     customs = (f"{name}-implementation-custom" for name in COLLECTIVES)
     for key in (*customs, *(key.replace("_", "-") for key in _PROGRAMS)):
@@ -137,7 +138,7 @@ def without_paths(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digests(system: SystemConfig) -> dict[str, str]:
-    """Return a hash of the content of each algorithm of *system*, by its collective or node."""
+    """Return a hash of the content of each algorithm of *system*, keyed by collective or node."""
     found = {}
     for use, name in _names(system).items():
         lines = [f"{number} {_digest(file)}" for number, file in sorted(_files(system, name).items())]
@@ -180,7 +181,7 @@ def copied_into(system: SystemConfig, folder: Path, inside: str = "algorithms") 
 def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
     """Return *system* with its algorithms in *folder* under a content-based name, and that name.
 
-    They are written atomically, and only once. A system without algorithms has the name "".
+    The algorithm files are written atomically and only once. A system without algorithms has the name "".
     """
     if not has_algorithms(system):
         return system, ""
@@ -192,7 +193,7 @@ def kept_in(folder: Path, system: SystemConfig) -> tuple[SystemConfig, str]:
 
 
 def read_per_node(system: SystemConfig) -> dict[int, str]:
-    """Return the algorithm of each node id; raises `ConfigError` for invalid YAML."""
+    """Return the custom algorithm of each node id; raises `ConfigError` for invalid YAML."""
     path = system.folder / str(getattr(system, _PER_NODE))
     data = read_yaml(path, "list of single nodes' custom algorithms")
     try:
@@ -205,7 +206,7 @@ def read_per_node(system: SystemConfig) -> dict[int, str]:
 
 
 def _names(system: SystemConfig) -> dict[str, str]:
-    """Return the algorithms by their use: the collective, or ``node-ID``."""
+    """Return the custom algorithms, keyed by collective or by ``node-ID``."""
     found = {}
     for collective in (name.replace("-", "_") for name in COLLECTIVES):
         names = getattr(system, f"{collective}_implementation_custom")
@@ -217,7 +218,7 @@ def _names(system: SystemConfig) -> dict[str, str]:
 
 
 def _files(system: SystemConfig, name: str) -> dict[int, Path]:
-    """Return the files NAME.N.et by N."""
+    """Return the trace files NAME.N.et of a custom algorithm, keyed by the number N."""
     return _files_of(system.folder / name)
 
 
@@ -241,7 +242,7 @@ def _copy(system: SystemConfig, name: str, folder: Path, use: str) -> None:
 
 
 def _copy_program(file: Path, folder: Path, name: str) -> str:
-    """Copy a program into *folder* and return its name there, which starts with its place in the list."""
+    """Copy a collective program into *folder* and return the name of the copy, which starts with *name*."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copyfile(file, folder / f"{name}-{file.name}")

@@ -1,10 +1,13 @@
-"""The key ``efficiency`` of a network configuration: overheads of the library in addition to the wire.
+"""The key ``efficiency`` of a network configuration: overheads of the communication library.
 
-Its parts are: ``wire``, the payload share of a link's bytes; ``message-cost``, how long a message keeps its
-sender from sending the next; ``substitutes``, the collective that the library runs in place of one that it
-lacks; ``collectives``, the overhead by collective and size; ``messages``, the overhead of sends and receives
-by size; and ``handshake``, whether a message waits for its receiver. The bandwidth of a link is thus that of
-the link itself.
+* ``wire``: the payload share of the bytes on a link.
+* ``message-cost``: the time between a sender's message and the sender's next message.
+* ``substitutes``: the collective that the library runs in place of a collective without implementation.
+* ``collectives``: the overhead of each collective by size.
+* ``messages``: the overhead of sends and receives by size.
+* ``handshake``: whether a message waits for its receiver.
+
+The bandwidth of a link therefore excludes these overheads.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ HANDSHAKES = ("none", "in-order")
 """The event that a message waits for: none, or its receiver's request, which queues behind earlier
 messages."""
 _OPERATIONS = tuple(kind.name.lower() for kind in CollectiveType)
-# Collectives without a root, so that one can replace another on the same bytes.
+# Collectives without a root, which can replace each other on the same bytes.
 _SYMMETRIC = ("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "reduce_scatter_block")
 _LEAST_WIRE = 0.01
 _MOST_POINTS = 1000
@@ -34,17 +37,18 @@ _MOST_PIECES = 64
 
 @dataclass(frozen=True, kw_only=True)
 class EfficiencyPart:
-    """*wire* is payload per byte on a link (0 to 1), *message_cost_ns* the cost of a message for its sender.
+    """The overheads of a communication library in addition to the transfers on the links.
 
-    *collectives* has, by operation (``all_reduce``), pairs of bytes and ns, ascending by bytes: the overhead
-    in addition to its messages. It is linear between two sizes, constant below the first, and extrapolated
-    from the last two beyond the last. Sizes are those of one rank's input, for an all-gather its shard.
-    *messages* is such a curve for sends and receives. *substitutes* gives by operation another that is run in
-    its place on the same bytes. With *handshake* ``in-order``, a message leaves once its receiver has
-    requested it, and the request queues behind the receiver's messages to the sender; with ``none``, it
-    leaves when it is sent. *sends_first* has the operations for which the handshake applies too, because
-    their ranks send before the request, each with its number of concurrent pieces. *written* is the part as
-    in the file.
+    *wire* is the payload per byte on a link (0 to 1). *message_cost_ns* is the cost of a message for its
+    sender. *collectives* maps an operation (``all_reduce``) to a curve: pairs of bytes and ns, ascending by
+    bytes. The curve is the overhead in addition to the messages of the operation. The overhead is linear
+    between two sizes, constant below the first size, and extrapolated from the last two sizes beyond the last
+    size. A size is the input of one rank, which is the shard for an all-gather. *messages* is the curve for
+    sends and receives. *substitutes* maps an operation to the operation that replaces it on the same bytes.
+    With *handshake* ``in-order``, a message leaves once the receiver has requested the message, and the
+    request queues behind the receiver's messages to the sender. With ``none``, a message leaves when it is
+    sent. *sends_first* maps the operations whose ranks send before the request to their number of concurrent
+    pieces; the handshake applies to these operations as well. *written* is the part's mapping in the file.
     """
 
     wire: float = 1.0
@@ -58,7 +62,7 @@ class EfficiencyPart:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
-        """Return the part that *data* describes; raises `ConfigError` for errors in it."""
+        """Return the efficiency part that *data* describes; raises `ConfigError` for invalid data."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'efficiency' must be a mapping, not {shown(data)}.")
         place = f"{where}: 'efficiency'"
@@ -83,7 +87,7 @@ class EfficiencyPart:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part as in the file, or in the form of a file."""
+        """Return the efficiency part in the form of the network file."""
         if self.written:
             return dict(self.written)
         known: dict[str, Any] = {}
@@ -117,16 +121,16 @@ class EfficiencyPart:
         return max(0.0, left_ns + (right_ns - left_ns) / (right - left) * (size_bytes - left))
 
     def instead(self) -> dict[int, int]:
-        """Return the substitutes by Chakra's numbers of the operations."""
+        """Return the substitute of each replaced operation, both as Chakra operation numbers."""
         number = {kind.name.lower(): int(kind) for kind in CollectiveType}
         return {number[name]: number[other] for name, other in self.substitutes.items()}
 
     def pieces(self) -> dict[int, int]:
-        """Return the operations that send first, with their pieces, by Chakra's numbers."""
+        """Return the piece count of each operation that sends first, keyed by Chakra operation number."""
         return {int(CollectiveType[name.upper()]): count for name, count in self.sends_first.items()}
 
     def costs(self) -> dict[int, list[tuple[int, int]]]:
-        """Return the curves, keyed by Chakra operation number."""
+        """Return the overhead curves of the collectives, keyed by Chakra operation number."""
         return {int(CollectiveType[name.upper()]): list(points) for name, points in self.collectives.items()}
 
 

@@ -1,4 +1,4 @@
-"""Nodes and links of a network in integers, its settings of packets, and the parsing of both."""
+"""Nodes, links and packet settings of a network as integers, and their parsers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..engine import SETTINGS as ENGINE_SETTINGS
 from . import _values as values
 from ._values import shown
 
-# The links between ranks and routers of their own are that much faster than the others.
+# Ratio of the rate of a link between a rank and its router to the rate of the other links.
 ROUTER_SPEEDUP = 8
 
 _LARGEST = 1 << 62
 TOPOLOGY_KEYS = ("links", "nodes", "switches")
-# Our own settings, which ASTRA-sim ignores.
+# Packet settings that only Chakrascope reads; ASTRA-sim ignores them.
 OWN_SETTINGS = ("ASTRA_SIM_CLOCK", "PACKET_TRAIN", "RETRANSMIT_TIMEOUT", "SEED")
-# Every setting of config.txt with its type and its default: those of the engine, the default loss and failure
-# of links, and those without effect. "map" is `n (rate value)*n`.
+# Every setting of config.txt with its type and default: the engine's settings, the default loss and failure
+# of links, and the settings without effect. The type "map" is `n (rate value)*n`.
 SETTINGS: dict[str, tuple[str, Any]] = {
     key: (setting.kind, f"{setting.default}Mb/s" if setting.kind == "rate" else setting.default)
     for key, setting in ENGINE_SETTINGS.items()
@@ -127,7 +127,7 @@ _NO_EFFECT = {
 
 @dataclass(frozen=True)
 class Dimension:
-    """A dimension: its shape (``Ring``, ``FullyConnected``, ``Switch``), size, and one of its links."""
+    """A network dimension: its shape (``Ring``, ``FullyConnected``, ``Switch``), size and link figures."""
 
     shape: str
     count: int
@@ -136,7 +136,7 @@ class Dimension:
 
 
 class FabricLink(NamedTuple):
-    """A full-duplex link between the nodes *a* and *b*; *loss* is the share of packets it loses."""
+    """A full-duplex link between the nodes *a* and *b*; *loss* is the share of lost packets."""
 
     a: int
     b: int
@@ -146,7 +146,7 @@ class FabricLink(NamedTuple):
 
 
 class LinkChange(NamedTuple):
-    """From *time_ns* on, link number *link* of a fabric has this rate; 0 means down."""
+    """A change of the rate of link number *link* at *time_ns*; a rate of 0 means that the link is down."""
 
     time_ns: int
     link: int
@@ -155,12 +155,12 @@ class LinkChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Fabric:
-    """*nodes* numbered from 0, the *switches* among them, and the links; the other nodes are hosts.
+    """The nodes of a packet-level network, numbered from 0, with its *switches* and links.
 
-    Rank r is the r-th host in ascending order; hosts do not forward. *changes* are the links that fail,
-    or come back, during a simulation, ascending by time. *settings* are those of its packets, with
-    every key of `SETTINGS`; *assumptions* are sentences on those that were chosen for this network. The
-    engine reads it unchanged.
+    Nodes that are not switches are hosts. Rank r is the r-th host in ascending order. Hosts do not forward
+    packets. *changes* lists the links that fail or recover during a simulation, ascending by time.
+    *settings* holds the packet settings, with every key of `SETTINGS`. *assumptions* are sentences on the
+    settings that were chosen for this network. The engine reads a fabric unchanged.
     """
 
     nodes: int
@@ -172,23 +172,23 @@ class Fabric:
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """The nodes that are not switches, ascending."""
+        """The nodes of the fabric that are not switches, ascending."""
         switches = set(self.switches)
         return tuple(node for node in range(self.nodes) if node not in switches)
 
     @property
     def device_of_node(self) -> dict[int, int]:
-        """The number of each node in a network configuration: ranks first, then switches."""
+        """The device number of each node in a network configuration: ranks first, then switches."""
         return {node: place for place, node in enumerate((*self.hosts, *sorted(self.switches)))}
 
     @property
     def lossy(self) -> bool:
-        """Whether links lose packets."""
+        """Whether any link of the fabric loses packets."""
         return any(link.loss > 0 for link in self.links)
 
     @property
     def changes_later(self) -> bool:
-        """Whether links change after the start."""
+        """Whether any link changes its rate after the start of the simulation."""
         return any(change.time_ns > 0 for change in self.changes)
 
     def check(self, where: str) -> None:
@@ -205,7 +205,7 @@ class Fabric:
                 raise ConfigError(f"{where}: the link {a}-{b} needs a rate above 0 and a loss below 1.")
 
     def hosts_first(self) -> Fabric:
-        """Return the same fabric with its nodes numbered as devices."""
+        """Return the same fabric with its nodes renumbered as devices: hosts first, then switches."""
         number = self.device_of_node
         links = tuple(link._replace(a=number[link.a], b=number[link.b]) for link in self.links)
         time_us, *ends = self.settings["LINK_DOWN"]
@@ -214,7 +214,7 @@ class Fabric:
         return replace(self, switches=switches, links=links, settings={**self.settings, "LINK_DOWN": down})
 
     def check_packets(self) -> None:
-        """Raise `ConfigError` for buffers below the ports' reserves, or loss without retransmission."""
+        """Raise `ConfigError` for buffers below the ports' reserves, or losses without retransmission."""
         switch, reserved = self._largest_reserve()
         size, factor = self.settings["BUFFER_SIZE"], self.settings["HEADROOM_FACTOR"]
         if reserved >= size * _MIB:
@@ -245,7 +245,7 @@ class Fabric:
         return replace(self, settings={**self.settings, "BUFFER_SIZE": size}, assumptions=(sentence,))
 
     def _largest_reserve(self) -> tuple[int, int]:
-        """Return the switch whose ports reserve the most bytes, and the bytes; -1 and 0 without switches."""
+        """Return the switch with the largest port reserve, and the reserve in bytes, or (-1, 0)."""
         step = 1000 if self.settings["ASTRA_SIM_CLOCK"] else 1
         reserved = dict.fromkeys(self.switches, 0)
         for link in self.links:
@@ -256,7 +256,7 @@ class Fabric:
         return max(reserved.items(), key=lambda item: item[1], default=(-1, 0))
 
     def warnings(self) -> list[str]:
-        """Return one sentence for each setting of packets that is unusual or has no effect here."""
+        """Return one sentence for each packet setting that is unusual or has no effect."""
         sentences = []
         mode = self.settings["CC_MODE"]
         if mode not in (*CONGESTION_CONTROLS, NO_CONTROL):

@@ -1,4 +1,4 @@
-"""Summary figures of a network: distances, switches, bisection bandwidth, and its accelerators."""
+"""Summary figures of a network: distances, switches, bisection bandwidth and accelerators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from ._symmetry import distances
 from ._system import SystemConfig
 
 _MOST_CUT_LINKS = 20_000
-_MOST_STEPS = 8_000_000  # ranks times links, for distances from every rank
+_MOST_STEPS = 8_000_000  # limit on ranks times links for the search of distances from every rank
 
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """Counts and distances of a network from its links, without failed ones.
+    """Counts and distances of a network, computed from its links without failed links.
 
     *tiers* counts switches by their distance in links from the nearest rank. *diameter_links* and
-    *diameter_ns* are the diameter: the largest distance between two ranks; None if there are too many pairs.
-    *halves_bytes_per_ns* is the bandwidth from the first half of the ranks to the second, None for networks
-    too large for it. *unreachable* counts pairs of ranks without a path.
+    *diameter_ns* are the diameter, the largest distance between two ranks. The diameter is None if the
+    network has too many pairs of ranks. *halves_bytes_per_ns* is the bandwidth from the first half of the
+    ranks to the second half, None for networks with too many links. *unreachable* counts pairs of ranks
+    without a path.
     """
 
     ranks: int
@@ -42,7 +43,7 @@ class NetworkFacts:
 
 
 def network_links(network: NetworkConfig) -> tuple[Sequence[FabricLink], list[str]]:
-    """Return the links of *network* as packet-level backends use them, and the names of their devices.
+    """Return the links of *network* for packet-level backends, and the names of the linked devices.
 
     Devices are numbered ranks first, then switches. Raises `ConfigError` for a network without links.
     """
@@ -54,7 +55,7 @@ def network_links(network: NetworkConfig) -> tuple[Sequence[FabricLink], list[st
 
 
 def network_facts(network: NetworkConfig) -> NetworkFacts:
-    """Return the figures of *network*; raises `ConfigError` if it neither has nor implies links."""
+    """Return the summary figures of *network*; raises `ConfigError` for a network without links."""
     links, names = network_links(network)
     ranks = network.num_ranks
     pairs = Counter((min(link.a, link.b), max(link.a, link.b)) for link in links)
@@ -85,7 +86,7 @@ def network_facts(network: NetworkConfig) -> NetworkFacts:
 
 
 def _tiers(ranks: int, links: Sequence[FabricLink]) -> tuple[int, ...]:
-    """Return the number of switches that are one, two, ... links from the nearest rank."""
+    """Return the number of switches at a distance of one, two, ... links from the nearest rank."""
     around: dict[int, set[int]] = {}
     for link in links:
         around.setdefault(link.a, set()).add(link.b)
@@ -101,7 +102,7 @@ def _tiers(ranks: int, links: Sequence[FabricLink]) -> tuple[int, ...]:
 
 
 def _between_halves(ranks: int, links: Sequence[FabricLink]) -> float | None:
-    """Return the maximum flow (bytes per ns) from the first half of the ranks to the second."""
+    """Return the maximum flow (bytes per ns) from the first half of the ranks to the second half."""
     if ranks < 2 or len(links) > _MOST_CUT_LINKS:
         return None
     import networkx as nx  # noqa: PLC0415 - slow to import, and no simulation needs it
@@ -139,10 +140,11 @@ _CHIP = ("peak-perf", "local-mem-bw")
 
 
 def accelerators_of(network: Mapping[str, Any], system: Mapping[str, Any]) -> list[str]:
-    """Return the accelerators of *network*'s links and *system*'s chip, from their files' content, each once.
+    """Return the names of the accelerators that the figures of *network* and *system* match.
 
-    A network is recognised by the topology and bandwidth of its innermost dimension, a system by its peaks,
-    so that files derived from a preset are recognised too. Empty if no preset has these figures.
+    The topology and bandwidth of the innermost dimension identify a network. The peak rates identify a
+    system. Files derived from a preset are therefore recognised. The list is empty if no preset has the
+    figures of *network* or *system*.
     """
     links, chips = _known()
     try:

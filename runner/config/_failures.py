@@ -1,4 +1,4 @@
-"""Links that are down or slow: part of a network, and applied to its links before the simulation."""
+"""Failed and slow links of a network, applied to the links before the simulation."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _EITHER = "a failure is of a 'link' (two devices) or of a 'device'"
 
 @dataclass(frozen=True)
 class Failure:
-    """The links between two *devices*, or all links of one, which keep the share *rate* of their bandwidth.
+    """A failure of the links between two *devices*, or of all links of one device.
 
-    Devices are numbered as in `Link`, ranks first; *rate* 0 is down. *count* is the number of affected
-    parallel links, None for all. The failure lasts from *at_ns* to *until_ns*, None for the end. *written* is
-    the entry as in the file.
+    Failed links keep the share *rate* of their bandwidth; *rate* 0 means that the links are down. Devices are
+    numbered as in `Link`, ranks first. *count* is the number of affected parallel links, None for all. The
+    failure lasts from *at_ns* to *until_ns*; None means until the end of the simulation. *written* is the
+    failure's entry in the file.
     """
 
     devices: tuple[int, ...]
@@ -38,26 +39,26 @@ class Failure:
 
     @property
     def timed(self) -> bool:
-        """Whether it begins or ends during the simulation."""
+        """Whether the failure begins or ends during the simulation."""
         return self.at_ns > 0 or self.until_ns is not None
 
     def lasts(self, time_ns: int) -> bool:
-        """Return whether it is active at *time_ns*."""
+        """Return whether the failure is active at *time_ns*."""
         return self.at_ns <= time_ns and (self.until_ns is None or time_ns < self.until_ns)
 
     def of(self, devices: tuple[int, ...], count: int | None) -> Failure:
-        """Return the same failure of *count* links of other *devices*."""
+        """Return the same failure for *count* links of other *devices*."""
         own: list[tuple[str, Any]] = [("link", devices) if len(devices) > 1 else ("device", devices[0])]
         own += [("count", count)] if count is not None else []
         rest = tuple(pair for pair in self.written if pair[0] not in ("count", "device", "link"))
         return replace(self, devices=devices, count=count, written=(*own, *rest))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the entry for a network YAML."""
+        """Return the failure's entry for a network YAML."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in self.written}
 
     def hits(self, a: int, b: int) -> bool:
-        """Return whether it affects the links between *a* and *b*."""
+        """Return whether the failure affects the links between the devices *a* and *b*."""
         return {a, b} == set(self.devices) if len(self.devices) > 1 else self.devices[0] in (a, b)
 
     def text(self, names: Sequence[str], num_ranks: int) -> str:
@@ -75,7 +76,7 @@ class Failure:
         return f"Failure: {which}{some} is {state}{self._time()}."
 
     def short_text(self, names: Sequence[str]) -> str:
-        """Return a short form for the name of a run: ``64-72 at 25.0 % from 5.00 ms``."""
+        """Return a short form of the failure for the name of a run: ``64-72 at 25.0 % from 5.00 ms``."""
         ends = "-".join(names[device] if device < len(names) else str(device) for device in self.devices)
         some = "" if self.count is None else f" ({self.count} of it)"
         state = "down" if self.rate == 0 else f"at {share_text(self.rate)}"
@@ -93,9 +94,9 @@ class Failure:
 def read_failures(
     data: Any, names: Sequence[str], where: str, entries: Sequence[str] = ()
 ) -> tuple[Failure, ...]:
-    """Return the failures of the list *data*; *names* are those of the devices.
+    """Return the failures in the list *data*; *names* are the device names.
 
-    *entries* are the names of the entries in errors, by default their index in ``failures`` of *where*.
+    *entries* are the names of the entries in errors, by default their indices in ``failures`` of *where*.
     Raises `ConfigError`.
     """
     if data is None:
@@ -117,7 +118,7 @@ def read_failures(
 
 
 def failure_of_text(text: str) -> dict[str, Any]:
-    """Return the entry of ``failures`` in *text*: ``A,B[=SHARE][@TIME]``, as of ``--fail``.
+    """Return the ``failures`` entry for *text*, an argument of ``--fail``: ``A,B[=SHARE][@TIME]``.
 
     A and B are devices, by number or name; a single device means all its links. Two numbers may be written
     ``64-72``, as in names of runs. TIME is ``5ms`` or ``5ms..8ms``. Raises `ConfigError`.
@@ -200,7 +201,7 @@ def _time(value: Any, key: str, where: str) -> int:
 
 
 def _numbers(devices: Sequence[Any], names: Sequence[str], where: str) -> tuple[int, ...]:
-    """Return the numbers of *devices*; links of a rank with a router end at the router."""
+    """Return the numbers of *devices*, with the router's number for a rank behind a router."""
     number = {name: place for place, name in enumerate(names)}
     numbers = []
     for device in devices:
@@ -235,10 +236,10 @@ def check_failures(failures: Iterable[Failure], where: str) -> None:
 def fail_links(
     failures: Sequence[Failure], links: Sequence[FabricLink], ends: Sequence[tuple[int, int]], where: str
 ) -> tuple[tuple[FabricLink, ...], tuple[LinkChange, ...]]:
-    """Return *links* without permanent failures, and the changes of the remaining ones by timed failures.
+    """Return *links* after permanent failures, and the rate changes of those links by timed failures.
 
-    *ends* are the devices of each link. Several failures of one link multiply their rates, which stay above 0
-    unless it is down. Raises `ConfigError` for a failure of a missing link.
+    *ends* are the devices of each link. The rates of several failures of one link are multiplied. The
+    product stays above 0 unless the link is down. Raises `ConfigError` for a failure of a missing link.
     """
     hits = [(failure, _hit(failure, ends, where)) for failure in failures]
 

@@ -1,4 +1,4 @@
-"""The remote-memory configuration and the process groups: ASTRA-sim's JSON files."""
+"""The remote-memory configuration and the process groups, read from ASTRA-sim's JSON files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _NUMBERS = {each.key: each.limits for each in FIELDS.values() if each.origin == 
 class MemoryConfig:
     """The location and cost of remote memory: *remote_mem_latency* in ns, *remote_mem_bw* in bytes per ns.
 
-    Both are integers. *unknown* holds comments. An implausible number or an unrecognised key raises
-    `ConfigError`, which names the file *where*.
+    Latency and bandwidth are integers. *unknown* holds comments. An implausible number or an unrecognised key
+    raises `ConfigError`, which names the file *where*.
     """
 
     memory_type: str = "NO_MEMORY_EXPANSION"
@@ -52,7 +52,7 @@ class MemoryConfig:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> MemoryConfig:
-        """Return the configuration of the mapping that was read from *where*."""
+        """Return the memory configuration in the mapping that was read from *where*."""
         kind = values.choice(
             data.get("memory-type", "NO_MEMORY_EXPANSION"), FIELDS["memory_type"].words, "memory-type", where
         )
@@ -62,23 +62,23 @@ class MemoryConfig:
         return cls(memory_type=kind, unknown=unknown, where=where, **numbers)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the file; zeros are omitted, as absent keys mean 0."""
+        """Return the content of the memory file without zeros, because an absent key means 0."""
         numbers = {key: getattr(self, key.replace("-", "_")) for key in _NUMBERS}
         return (
             {"memory-type": self.memory_type} | {k: v for k, v in numbers.items() if v} | dict(self.unknown)
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the configuration in ASTRA-sim's format."""
+        """Write the memory configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
 
-_MOST_DIGITS = 18  # an integer of 64 bits
+_MOST_DIGITS = 18  # numbers with more digits may not fit into 64 bits
 
 
 def load_groups(path: str | Path) -> dict[int, tuple[int, ...]]:
-    """Read the groups in *path*: id (> 0) to member ranks, in the order of the group's ring.
+    """Read the process groups in *path*: id (> 0) to member ranks, in the order of the group's ring.
 
     ``empty`` instead of a path means no groups, as in ASTRA-sim. Raises `ConfigError` for an id that is not a
     number above 0 or occurs twice, and for members that are not distinct ranks.

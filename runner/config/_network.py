@@ -25,9 +25,9 @@ from .infragraph import read_network
 
 
 class Link(NamedTuple):
-    """A full-duplex link of the devices *a* and *b*, numbered ranks first, then switches.
+    """A full-duplex link between the devices *a* and *b*; ranks are numbered first, then switches.
 
-    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Numbers stay as the file has them, 10
+    *bandwidth* is in units of 2^30 bytes per second, *latency* in ns. Numbers keep the form of the file, 10
     or 10.0.
     """
 
@@ -38,7 +38,7 @@ class Link(NamedTuple):
 
 
 def read_links(data: Any, where: str) -> tuple[Link, ...]:
-    """Return the links of the list read from *where*; none for ``None``. Raises `ConfigError`."""
+    """Return the links in the list *data* from *where*; ``None`` means no links. Raises `ConfigError`."""
     if data is None:
         return ()
     if not isinstance(data, (list, tuple)):
@@ -50,7 +50,7 @@ def read_links(data: Any, where: str) -> tuple[Link, ...]:
 
 
 def check_links(links: Sequence[Any], where: str) -> None:
-    """Raise `ConfigError` for an entry of *links* that joins no two devices."""
+    """Raise `ConfigError` for an entry of *links* that does not join two distinct devices."""
     for link in links:
         if not isinstance(link, (list, tuple)) or len(link) != 4 or not all(map(_is_number, link)):
             raise ConfigError(
@@ -69,7 +69,7 @@ def check_links(links: Sequence[Any], where: str) -> None:
 
 
 def check_devices(names: Sequence[str], links: Sequence[Link], where: str) -> None:
-    """Raise `ConfigError` unless *names* has every device of *links* exactly once."""
+    """Raise `ConfigError` unless *names* lists every device of *links* exactly once."""
     devices = 1 + max((max(link.a, link.b) for link in links), default=-1)
     if names and (len(names) < devices or len(set(names)) < len(names)):
         raise ConfigError(
@@ -83,7 +83,7 @@ def _is_number(value: Any) -> bool:
 
 
 DIMENSION_KEYS: tuple[str, ...] = ("topology", "npus_count", "bandwidth", "latency")
-# Keys of ours, which ASTRA-sim ignores.
+# Keys of network files that only Chakrascope reads; ASTRA-sim ignores them.
 EXTENSIONS: tuple[str, ...] = (
     "assumptions",
     "calibration",
@@ -97,22 +97,23 @@ EXTENSIONS: tuple[str, ...] = (
 )
 _LOGICAL = "logical"
 GIB = 1 << 30
-_MOST_NAMED = 2  # the most failures named in the title of a network
+_MOST_NAMED = 2  # maximum number of failures named in the title of a network
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
     """The dimensions of a network, fastest-varying first.
 
-    *topology* names each dimension (``Ring``, ``FullyConnected``, ``Switch``), *npus_count* its size,
-    *bandwidth* its links' speed in units of 2^30 bytes per second and *latency* its links' delay in ns, as in
-    the file. A dimension joins two ranks or more; a single rank, which ASTRA-sim does not support, is one
-    dimension of size 1. *links* replace the dimensions if congestion is modelled, *packet* holds the settings
-    of packet-level backends, *tcp* those of TCP. *devices* names the ranks and switches that *links* numbers,
-    *assumptions* lists the assumptions behind them, and with *logical* the dimensions only arrange the ranks:
-    their bandwidth and latency are not used. *failures* remove or slow links. *efficiency* holds the
-    overheads of the library, and *calibration* the measurements behind the figures. *unknown* holds comments.
-    A wrong value or key raises `ConfigError`, which names the file *where*.
+    *topology* is the shape of each dimension (``Ring``, ``FullyConnected``, ``Switch``), and *npus_count* its
+    size. *bandwidth* is the links' bandwidth in units of 2^30 bytes per second, and *latency* the links'
+    delay in ns. A dimension joins two ranks or more. A single rank, which ASTRA-sim does not support, is one
+    dimension of size 1. *links* replace the dimensions if congestion is modelled. *packet* holds the settings
+    of packet-level backends, and *tcp* the settings of TCP. *devices* names the ranks and switches that
+    *links* numbers. *assumptions* lists the assumptions behind links and devices. With *logical*, the
+    dimensions only arrange the ranks, and the dimensions' bandwidth and latency are not used. *failures*
+    remove or slow links. *efficiency* holds the overheads of the library, and *calibration* the measurements
+    behind the figures. *unknown* holds comments. A wrong value or key raises `ConfigError`, which names the
+    file *where*.
     """
 
     topology: tuple[str, ...]
@@ -138,7 +139,7 @@ class NetworkConfig:
 
     @property
     def title(self) -> str:
-        """The title for results: its name, and its failures, which the name does not contain."""
+        """The title of the network in results: the network's name and its failures."""
         if not self.failures:
             return self.name
         named = [failure.short_text(self.devices) for failure in self.failures[:_MOST_NAMED]]
@@ -157,22 +158,22 @@ class NetworkConfig:
 
     @property
     def has_links(self) -> bool:
-        """Whether it is more than dimensions: links, a packet-level topology, or failures of links."""
+        """Whether the network has links, a packet-level topology or link failures besides its dimensions."""
         return bool(self.links or self.failures) or (self.packet is not None and self.packet.is_graph)
 
     @property
     def is_tcp(self) -> bool:
-        """Whether ``ns3`` simulates TCP on it: it has a ``tcp`` part, or no RoCE part (``packet``)."""
+        """Whether ``ns3`` simulates TCP: the network has a ``tcp`` part, or no RoCE part (``packet``)."""
         return self.tcp is not None or self.packet is None
 
     @property
     def bandwidth_bytes_per_ns(self) -> tuple[float, ...]:
-        """The links' speed in bytes per nanosecond (10^9 bytes per second), one per dimension."""
+        """The link bandwidth of each dimension in bytes per nanosecond (10^9 bytes per second)."""
         return tuple(value * GIB / 1e9 for value in self.bandwidth)
 
     @property
     def remarks(self) -> list[str]:
-        """Sentences on the assumptions behind the network, and on its failures."""
+        """Sentences on the assumptions behind the network and on the network's failures."""
         failed = [self.failure_text(failure) for failure in self.failures]
         own = self.links or (self.packet is not None and self.packet.is_graph)
         passing = self.dimensions > 1 or (self.topology == ("Ring",) and self.num_ranks > 3)
@@ -184,16 +185,16 @@ class NetworkConfig:
         return [*self.assumptions, *failed]
 
     def failure_text(self, failure: Failure) -> str:
-        """Return a sentence on the links that *failure*, one of this network, affects."""
+        """Return a sentence on the links that *failure*, a failure of this network, affects."""
         return failure.text(self.devices, self.num_ranks)
 
     @classmethod
     def load(cls, path: str | Path, options: Mapping[str, Any] | None = None) -> NetworkConfig:
         """Read a network YAML; raises `ConfigError` for errors that ASTRA-sim refuses, except a single rank.
 
-        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, with all its hosts in one dimension. An
-        InfraGraph file, or the XML of lstopo or NCCL, becomes links; *options* add what it lacks
-        (``link-defaults``), as in a network YAML that names it.
+        A ``.txt`` is read as ASTRA-sim's config.txt for ns-3, with all hosts in one dimension. An
+        InfraGraph file, or the XML of lstopo or NCCL, becomes links; *options* add missing figures
+        (``link-defaults``), as in a network YAML that names an InfraGraph.
         """
         file = Path(path)
         if file.suffix == ".txt":
@@ -209,7 +210,7 @@ class NetworkConfig:
 
     @classmethod
     def preset(cls, name: str) -> NetworkConfig:
-        """Return the shipped network called *name*; `list_presets` lists them.
+        """Return the shipped network called *name*; `list_presets` lists the names.
 
         Presets of nodes, such as ``hgx-h100-8x8``, exist for any number of nodes: ``hgx-h100-512x8``.
         """
@@ -229,7 +230,7 @@ class NetworkConfig:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str, name: str = "network") -> NetworkConfig:
-        """Return the configuration of the mapping that was read from *where*."""
+        """Return the network configuration in the mapping that was read from *where*."""
         missing = [key for key in DIMENSION_KEYS if key not in data]
         if missing:
             unlike = [str(key) for key in data if key not in DIMENSION_KEYS]
@@ -299,11 +300,11 @@ class NetworkConfig:
             values.check_range(value, values.DELAY_NS, "latency", where)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the file, including ignored keys."""
+        """Return the content of the network file, including ignored keys."""
         return {key: list(getattr(self, key)) for key in DIMENSION_KEYS} | self.beside_dimensions()
 
     def beside_dimensions(self) -> dict[str, Any]:
-        """Return the content of the file without the four keys of the dimensions."""
+        """Return the content of the network file without the four keys of the dimensions."""
         data: dict[str, Any] = {}
         if self.links:
             data["links"] = [list(link) for link in self.links]
@@ -325,7 +326,7 @@ class NetworkConfig:
         return data | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
-        """Write the configuration in ASTRA-sim's format."""
+        """Write the network configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, yaml.safe_dump(self.to_dict(), sort_keys=False))
 

@@ -1,4 +1,4 @@
-"""Compile a network configuration, however it describes its links, to its fabric."""
+"""Compile a network configuration, given by links or by dimensions, to a fabric."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ._failures import Failure, fail_links
 from ._network import GIB, NetworkConfig
 from ._packet import Clos
 
-# The zero of LINK_DOWN's time in ASTRA-sim.
+# Origin of the time of LINK_DOWN in ASTRA-sim.
 _LINK_DOWN_FROM_NS = 2_000_000_000
 # The default settings of a network made from dimensions, as in ASTRA-sim's sample, scaled to its rates.
 _OWN_DEFAULTS: dict[str, Any] = {
@@ -52,9 +52,10 @@ _SAMPLE_ECN = (
 
 
 def fabric_of(network: NetworkConfig) -> Fabric:
-    """Return the fabric that *network* describes, or that its dimensions translate to.
+    """Return the fabric of the links of *network*, or the fabric translated from the dimensions.
 
-    Its `changes` are the failures that begin or end during a simulation, including ASTRA-sim's LINK_DOWN.
+    The fabric's `changes` are the failures that begin or end during a simulation, including ASTRA-sim's
+    LINK_DOWN.
     Raises `ConfigError` for wrong failures, and for fewer hosts than ranks.
     """
     part = network.packet
@@ -81,9 +82,10 @@ def fabric_of(network: NetworkConfig) -> Fabric:
 
 
 def written_out(network: NetworkConfig) -> tuple[Fabric, tuple[Failure, ...]]:
-    """Return the links of *network* as if none failed, and its failures, which refer to these links.
+    """Return the fabric of *network* with all links intact, and the failures, which refer to these links.
 
-    Every backend reads the same network from both. The settings are those of the network with failures.
+    Every backend reads the same network from the fabric and the failures. The packet settings match the
+    network with failures.
     """
     whole = replace(fabric_of(replace(network, failures=())), settings=fabric_of(network).settings)
     part, dimensions = network.packet, _dimensions(network)
@@ -96,7 +98,7 @@ def written_out(network: NetworkConfig) -> tuple[Fabric, tuple[Failure, ...]]:
 
 
 def _translate(network: NetworkConfig, given: Mapping[str, Any]) -> Fabric:
-    """Return the fabric of the network's links, or else of its dimensions."""
+    """Return the fabric of the network's links, or of its dimensions if the network has no links."""
     clos = None if network.packet is None else network.packet.fabric
     if clos is not None or not network.links:
         dimensions = _dimensions(network)
@@ -127,10 +129,10 @@ def _link_down(given: Mapping[str, Any], nodes: Sequence[int]) -> tuple[Failure,
 
 
 def _failing(network: NetworkConfig, whole: Fabric, given: Mapping[str, Any], routers: int = 0) -> Fabric:
-    """Return *whole* with failed links removed and slow ones slowed, and its changes over time.
+    """Return *whole* with failed links removed, slow links slowed, and the link changes over time.
 
-    Failures number devices ranks first, then switches. The first *routers* switches are those of the ranks:
-    links of ranks end there, and these switches are not counted.
+    Failures number devices ranks first, then switches. The first *routers* switches are the routers of the
+    ranks. Links of ranks end at the routers, and failures do not number the routers.
     """
     order = {node: device - routers for node, device in whole.device_of_node.items()}
     failures = network.failures + _link_down(given, [order[node] for node in range(whole.nodes)])
@@ -147,8 +149,8 @@ def _failing(network: NetworkConfig, whole: Fabric, given: Mapping[str, Any], ro
 def _behind_routers(failure: Failure, whole: Fabric, ranks: int) -> list[Failure]:
     """Return *failure* with the link numbers of *whole*, whose *ranks* have a router each.
 
-    A rank's links end at its router. The link between the two is not in the list, so a rank that fails is
-    translated to the other links of its router.
+    A rank's links end at the rank's router. Failures cannot name the link between a rank and its router, so
+    a failed rank is translated to the other links of its router.
     """
     devices = tuple(device + ranks for device in failure.devices)
     if len(devices) > 1 or devices[0] >= 2 * ranks:
@@ -200,10 +202,10 @@ def _fabric_of_dimensions(dimensions: Sequence[Dimension], clos: Clos | None = N
     """Return a fabric equivalent to *dimensions*, which are fastest-varying first.
 
     A ``Switch`` dimension becomes one switch per group, ``FullyConnected`` a link per pair, ``Ring`` a link
-    between neighbours, each with the dimension's rate and latency. Hosts do not forward. If a message may
-    have to pass another rank (rings of more than three, several dimensions), each rank gets a router, behind
-    links without latency that are eight times as fast as its fastest dimension. *clos* replaces the last
-    dimension and joins all ranks, at that dimension's rate and latency.
+    between neighbours. Every link has the dimension's rate and latency. Hosts do not forward. If a message
+    may have to pass another rank (rings of more than three ranks, several dimensions), each rank gets a
+    router. The link between a rank and its router has no latency and is eight times as fast as the fastest
+    dimension. *clos* replaces the last dimension and joins all ranks, at that dimension's rate and latency.
     """
     counts = [dimension.count for dimension in dimensions]
     ranks = math.prod(counts)

@@ -1,8 +1,8 @@
-"""The key ``packet`` of a network configuration: its packet-level part.
+"""The key ``packet`` of a network configuration, read by packet-level backends.
 
-It holds the settings of config.txt by their names. Unless the topology is derived from the dimensions, it
-also has ``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a ``fabric`` in place of
-the last dimension. One file thus describes a network to every backend.
+The ``packet`` part holds the settings of config.txt by name. Unless the topology is derived from the
+dimensions, the part also has ``nodes``, ``switches`` and ``links`` (``[a, b, rate, delay, loss]``), or a
+``fabric`` in place of the last dimension. One file thus describes a network to every backend.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MOST = 65_000
 
 @dataclass(frozen=True)
 class Clos:
-    """A fabric of two tiers, or three with *leaves_per_pod*; all links are as fast as the hosts'.
+    """A Clos fabric of two tiers, or of three tiers with *leaves_per_pod*; all links have the hosts' rate.
 
-    Each leaf joins *hosts_per_leaf* hosts, and has that number divided by *oversubscription* uplinks, one to
-    each spine. With pods, each pod has its own spines, and each spine has *leaves_per_pod* divided by
+    Each leaf joins *hosts_per_leaf* hosts, and has *hosts_per_leaf* / *oversubscription* uplinks, one to each
+    spine. With pods, each pod has its own spines, and each spine has *leaves_per_pod* divided by
     *oversubscription* uplinks to cores, which join the pods.
     """
 
@@ -39,7 +39,7 @@ class Clos:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str) -> Clos:
-        """Return the Clos network that *data* describes; raises `ConfigError` if it cannot be built."""
+        """Return the Clos network that *data* describes; raises `ConfigError` for an impossible network."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'fabric' must map {', '.join(_KEYS)} to numbers, not {shown(data)}.")
         for key, value in data.items():
@@ -62,7 +62,7 @@ class Clos:
         return clos
 
     def links(self, hosts: Sequence[int], first_switch: int) -> tuple[list[tuple[int, int]], int]:
-        """Return the pairs of nodes to join, and the first number that is not a switch of the network."""
+        """Return the pairs of linked nodes of the Clos fabric, and the first unused node number."""
         leaf_count = -(-len(hosts) // self.hosts_per_leaf)
         leaves = range(first_switch, first_switch + leaf_count)
         pairs = [(host, leaves[place // self.hosts_per_leaf]) for place, host in enumerate(hosts)]
@@ -90,9 +90,9 @@ class Clos:
 
 @dataclass(frozen=True, kw_only=True)
 class PacketPart:
-    """The given settings by their names in config.txt, and the topology or else the fabric, if any.
+    """The given packet settings by their names in config.txt, and the topology or the Clos fabric, if any.
 
-    *written* is the part as in the file (``400Gbps``, not a number), which is written back and hashed.
+    *written* is the part's mapping in the file (``400Gbps``, not a number), which is written back and hashed.
     """
 
     settings: Mapping[str, Any]
@@ -102,7 +102,7 @@ class PacketPart:
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The packet-level part of the network") -> PacketPart:
-        """Return the part that *data* describes; raises `ConfigError` for errors in it."""
+        """Return the packet part that *data* describes; raises `ConfigError` for invalid data."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'packet' must be a mapping of settings, not {shown(data)}.")
         place = f"{where}: 'packet'"
@@ -122,7 +122,7 @@ class PacketPart:
 
     @property
     def is_graph(self) -> bool:
-        """Whether it has a topology, which replaces the dimensions."""
+        """Whether the packet part has a topology, which replaces the dimensions."""
         return self.topology is not None or self.fabric is not None
 
 
@@ -153,7 +153,7 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
     hosts = topology.nodes - len(topology.switches)
     counts = [hosts] if logical is None else _logical_dims(logical)
     rate, delay_ns = _first_host_link(topology)
-    # These files are ASTRA-sim's, and so is the default of their clock.
+    # ASTRA-sim's files default to ASTRA-sim's clock.
     packet = {"ASTRA_SIM_CLOCK": 1} | {key: _plain(value) for key, value in given.items()}
     packet |= {
         "nodes": topology.nodes,
@@ -173,9 +173,9 @@ def read_packet_files(path: Path, logical: Path | None = None) -> dict[str, Any]
 
 
 def _parse_settings(text: str, where: str) -> dict[str, Any]:
-    """Return the settings in the words of a config.txt; the last value of each counts.
+    """Return the settings in the words of a config.txt; the last value of each setting counts.
 
-    Like ASTRA-sim, skips other words one at a time; a misspelt setting is an error.
+    Words that are not settings are skipped one at a time, as in ASTRA-sim. A misspelt setting is an error.
     """
     words = iter(text.split())
     settings: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def _parse_settings(text: str, where: str) -> dict[str, Any]:
 
 
 def _take(words: Iterator[str], key: str, where: str) -> Any:
-    """Return the words that belong to *key*."""
+    """Return the words of a config.txt that belong to the setting *key*."""
     kind = SETTINGS[key][0]
     try:
         if kind == "triple":
@@ -228,7 +228,7 @@ def _logical_dims(path: Path) -> list[int]:
 
 
 def _first_host_link(topology: Fabric) -> tuple[float, float]:
-    """Return rate (bit/s) and delay (ns) of a host's link, which represents all in the analytical keys."""
+    """Return the rate (bit/s) and delay (ns) of the first host's link, used for the analytical keys."""
     switches = set(topology.switches)
     for link in topology.links:
         if link.a not in switches or link.b not in switches:

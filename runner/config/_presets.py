@@ -12,7 +12,7 @@ from ...errors import ConfigError, did_you_mean
 
 PRESETS = Path(__file__).resolve().parent.parent / "presets"
 _NODES = re.compile(r"(?P<family>.+)-(?P<nodes>\d{1,6})x(?P<size>\d{1,4})")
-_NO_NODES = ("tpu",)  # WxH is the shape of a torus
+_NO_NODES = ("tpu",)  # in these preset names, WxH is the shape of a torus
 _SUFFIXES = {"network": ".yml", "system": ".json", "memory": ".json"}
 
 
@@ -22,7 +22,7 @@ def list_presets(kind: str = "network") -> list[str]:
 
 
 def preset_of_nodes(name: str) -> tuple[int, str] | None:
-    """Return the number of nodes in *name* (``hgx-h100-64x8``), and a preset with another number, or None."""
+    """Return the node count in *name* (``hgx-h100-64x8``) and a preset with another node count, or None."""
     match = _NODES.fullmatch(name)
     if match is None or int(match["nodes"]) < 2:
         return None
@@ -44,7 +44,7 @@ def _presets(kind: str) -> Shipped:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The shipped files of one kind, called *what* in messages: those in *folder* that end in *suffix*.
+    """The shipped files of one kind, called *what* in messages: the files *folder*/NAME*suffix*.
 
     *other_names* are aliases; *listed_by* is the command that lists the names, "" if messages do.
     """
@@ -56,23 +56,23 @@ class Shipped:
     other_names: Mapping[str, str] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        """Return their names, sorted."""
+        """Return the names of the shipped files, sorted."""
         return sorted(path.stem for path in self.folder.glob(f"*{self.suffix}"))
 
     def path_of(self, name: str) -> Path:
-        """Return the file called *name*; raises `ConfigError` with the closest name."""
+        """Return the shipped file called *name*; raises `ConfigError` with the closest name."""
         names, full_name = self.names(), self.other_names.get(name, name)
         if full_name not in names:
             raise ConfigError(f"There is no {self.what} '{name}'{did_you_mean(name, names, self.listed_by)}")
         return self.folder / f"{full_name}{self.suffix}"
 
     def find(self, name: str | Path) -> Path:
-        """Return the file called *name* if it is a shipped name, else *name* itself as a path."""
+        """Return the shipped file called *name*, or the path *name* if there is no shipped file."""
         return self.path_of(str(name)) if is_name(name) else Path(name)
 
 
 def is_name(name: str | Path) -> bool:
-    """Return whether *name* is a plain word, and no file here."""
+    """Return whether *name* is a plain word and not a file in the working directory."""
     path = Path(name)
-    # Of a name that no file can have, `Path.is_file` raises.
+    # `Path.is_file` raises for a name that no file can have.
     return isinstance(name, str) and path.name == name and not path.suffix and not os.path.isfile(name)

@@ -1,4 +1,4 @@
-"""Prove that a graph of links is equivalent to dimensions, or name ranks that disprove it."""
+"""Prove that a graph of links is equivalent to dimensions, or name a pair of ranks as counterexample."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 
 from ._fabric import Dimension, FabricLink
 
-_MOST_STEPS = 4_000_000  # ranks times links: some seconds
+_MOST_STEPS = 4_000_000  # limit on ranks times links: a search of some seconds
 _MOST_RANKS = 1024
 _UNEVEN_SOURCES = 16
-_AT_ONCE = 400_000  # numbers per step, which fit into a cache
+_AT_ONCE = 400_000  # array elements per search step, a number that fits into a CPU cache
 _LARGEST = 1 << 62
 
 
 @dataclass(frozen=True)
 class Way:
-    """The shortest paths from a rank to another: links on each, and the extremes of latency and bandwidth."""
+    """The shortest paths between two ranks: number of links, and extremes of latency and bandwidth."""
 
     hops: int
     least_ps: int
@@ -39,11 +39,11 @@ class Way:
 def find_dimensions(
     ranks: int, links: Sequence[FabricLink], own_hops: int = 0
 ) -> tuple[list[Dimension], str]:
-    """Return dimensions with the same latency and bandwidth between every pair of ranks as the paths.
+    """Return dimensions with the latency and bandwidth of the paths between every pair of ranks.
 
-    The proof covers all pairs: either each group of ranks within a level (in the order of their numbers) is
-    joined by paths of one latency and one slowest link, or the ranks are a torus. *own_hops* links of a path
-    connect ranks to their own routers. Without a proof the list is empty, and the text gives the reason.
+    The proof covers all pairs of ranks. Either the paths in each group of a level (consecutive ranks) have
+    one latency and one slowest link, or the ranks are a torus. *own_hops* links of a path connect ranks to
+    their own routers. Without a proof the list is empty, and the text gives the reason.
     """
     if ranks < 2:
         return [], "there is one rank"
@@ -60,9 +60,9 @@ def find_dimensions(
 
 
 def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int, int] | None:
-    """Return two ranks with equally short paths of different speed, and both speeds in bit/s; None without.
+    """Return two ranks with shortest paths of different rates, and the two rates in bit/s, or None.
 
-    Only the first ranks are checked, as hosts are alike.
+    Only the first ranks are checked, because hosts are usually alike.
     """
     sources = min(ranks, _UNEVEN_SOURCES, max(1, _MOST_STEPS // max(1, len(links))))
     for source, row in distances(ranks, links, range(sources)):
@@ -73,7 +73,7 @@ def uneven_ways(ranks: int, links: Sequence[FabricLink]) -> tuple[int, int, int,
 
 
 class _Search:
-    """Breadth-first search from several ranks at once, over links in both directions, sorted by target."""
+    """Breadth-first search from several ranks at once over links in both directions, sorted by target."""
 
     def __init__(self, ranks: int, links: Sequence[FabricLink]) -> None:
         a, b = (np.array([getattr(link, end) for link in links], dtype=np.int64) for end in "ab")
@@ -141,7 +141,7 @@ def distances(
 
 
 def _levels(row: Sequence[Way | None]) -> list[int]:
-    """Return the group size of each level, up to all ranks; nothing if the groups do not nest."""
+    """Return the group size of each level, up to all ranks; the list is empty if the groups do not nest."""
     ranks, sizes, start = len(row), [], 1
     while start < ranks:
         way = row[start]
@@ -160,7 +160,7 @@ def _levels(row: Sequence[Way | None]) -> list[int]:
 def _verified(
     ranks: int, links: Sequence[FabricLink], levels: Sequence[int], first: Sequence[Way | None], own_hops: int
 ) -> tuple[list[Dimension], str]:
-    """Return the dimensions of nested groups of *levels* ranks, if all pairs are like those of rank 0."""
+    """Return the dimensions of nested groups of *levels* ranks if all ranks have the distances of rank 0."""
     starts = [1, *levels[:-1]]
     samples = [way for way in (first[start] for start in starts) if way is not None]
     direct = [way.hops == 1 + own_hops for way in samples]
@@ -186,7 +186,8 @@ def _verified(
 def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
     """Return the rings, or fully connected groups, formed by the neighbours of rank 0.
 
-    Lowest dimension first, each with its shape and size; nothing if there are none.
+    The lowest dimension comes first, and each dimension has a shape and a size. The list is empty if the
+    neighbours form no rings or groups.
     """
     ranks = len(first)
     near = {rank for rank, way in enumerate(first) if way is not None and way.hops == 1 + own_hops}
@@ -210,7 +211,7 @@ def _torus(first: Sequence[Way | None], own_hops: int) -> list[tuple[str, int]]:
 def _verified_torus(
     ranks: int, links: Sequence[FabricLink], sizes: Sequence[tuple[str, int]], first: Sequence[Way | None]
 ) -> tuple[list[Dimension], str]:
-    """Return the dimensions of *sizes*, if each pair of ranks along one is at the distance of its shape."""
+    """Return the dimensions of *sizes* if all pairs of ranks have the distance that the shapes imply."""
     strides = [math.prod(size for _, size in sizes[:index]) for index in range(len(sizes))]
     samples = [way for way in (first[stride] for stride in strides) if way is not None]
     for source, row in distances(ranks, links):

@@ -20,11 +20,11 @@ INEFFECTIVE = {
     "intra-dimension-scheduling": "ASTRA-sim 2 always goes first in, first out; see 'intra-dimension-policy'",
     "inter-dimension-scheduling": "ASTRA-sim 2 always goes upwards; see 'inter-dimension-policy'",
 }
-# The engine's fields that have keys here; file names and our programs are not among them.
+# The engine's fields with keys in system files, except file names and collective programs.
 _ENGINE = {each.key: each for each in FIELDS.values() if each.origin == "system"}
 _TEXTS = ("local-mem-trace-filename", "per-node-custom-implementation")
 _CUSTOMS = tuple(f"{name}-implementation-custom" for name in COLLECTIVES)
-_PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # ours
+_PROGRAMS = tuple(f"{name}-programs" for name in COLLECTIVES)  # keys that only Chakrascope reads
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class SystemConfig:
 
     Field names are the keys with ``-`` replaced by ``_``; *endpoint_delay* is in ns, *local_mem_bw* in 10^9
     bytes per second, *peak_perf* in TFLOPS. Algorithm lists have one entry per network dimension. Paths of
-    custom algorithms are relative to *folder*. Programs are our own extension: files of MSCCL XML or MSCCL++
-    plans, of which each collective runs the first that fits it, or ``builtin``. *unknown* holds comments and
-    keys of ASTRA-sim without effect. An implausible number or an unrecognised key raises `ConfigError`, which
-    names the file *where*.
+    custom algorithms are relative to *folder*. Programs, an extension of ASTRA-sim's format, are files of
+    MSCCL XML, MSCCL++ plans, or ``builtin``. Each collective runs the first program that fits the collective.
+    *unknown* holds comments and keys of ASTRA-sim without effect. An implausible number or an unrecognised
+    key raises `ConfigError`, which names the file *where*.
     """
 
     scheduling_policy: str | None = None
@@ -99,7 +99,7 @@ class SystemConfig:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], where: str) -> SystemConfig:
-        """Return the configuration of the mapping that was read from *where*."""
+        """Return the system configuration in the mapping that was read from *where*."""
         allowed = {_key(name) for name in _FIELDS}
         loaded = {_attribute(key): _convert(key, data[key], where) for key in data if key in allowed}
         unknown = {key: data[key] for key in data if key not in allowed}
@@ -115,7 +115,7 @@ class SystemConfig:
         return replace(self, **changes)
 
     def ineffective(self) -> list[str]:
-        """Return one sentence for each given key without effect."""
+        """Return one sentence for each given system key without effect."""
         dead = [f"'{key}' has no effect: {INEFFECTIVE[key]}." for key in self.unknown if key in INEFFECTIVE]
         if self.scheduling_policy is not None:
             dead.append("'scheduling-policy' has no effect: chunks that compete always share a priority.")
@@ -135,7 +135,7 @@ class SystemConfig:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the file, including keys without effect; flags are written as 0 or 1."""
+        """Return the content of the system file, including keys without effect, with flags as 0 or 1."""
         data: dict[str, Any] = {}
         for name in _FIELDS:
             value = getattr(self, name)
@@ -145,7 +145,7 @@ class SystemConfig:
         return data | dict(self.unknown)
 
     def save(self, path: str | Path) -> None:
-        """Write the configuration in ASTRA-sim's format."""
+        """Write the system configuration in ASTRA-sim's format."""
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(self.to_dict(), indent=2) + "\n")
 

@@ -14,9 +14,9 @@ from ...support import bytes_text, parse_duration, parse_size
 from ._values import shown
 
 _Reader = Callable[[Any, str], Any]
-_LARGEST_BUFFER = 1 << 30  # of a window with the largest scale
+_LARGEST_BUFFER = 1 << 30  # bytes of a TCP window with the largest window scale
 _TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12
-_LEAST_SEGMENT = 88  # of Linux
+_LEAST_SEGMENT = 88  # bytes, the minimum of Linux
 _MTU = (576, 65_535)
 
 
@@ -87,7 +87,7 @@ def _folder(value: Any, where: str) -> str:
     return value
 
 
-# Every setting: its parser, its default, and the source of the default; None depends on other settings.
+# Every TCP setting with its parser, default and source of the default; None depends on other settings.
 _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "congestion-control": (_choice("bbr", "cubic", "dctcp", "newreno", "reno"), "cubic", "Linux's"),
     "queue-disc": (_choice("fifo", "fq-codel", "red"), None, "of switches"),
@@ -119,14 +119,14 @@ _QUIET = ("flow-monitor", "pcap", "seed")  # defaults that results need not list
 
 @dataclass(frozen=True, kw_only=True)
 class TcpPart:
-    """The given settings by name, in bytes and ns; *written* is the part as in the file."""
+    """The given TCP settings by name, in bytes and ns; *written* is the part's mapping in the file."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     written: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The TCP part of the network") -> TcpPart:
-        """Return the part that *data* describes; raises `ConfigError` for errors in it."""
+        """Return the TCP part that *data* describes; raises `ConfigError` for invalid data."""
         if not isinstance(data, Mapping):
             raise ConfigError(f"{where}: 'tcp' must be a mapping of settings, not {shown(data)}.")
         settings: dict[str, Any] = {}
@@ -141,9 +141,9 @@ class TcpPart:
         return part
 
     def complete(self) -> dict[str, Any]:
-        """Return every setting, with defaults that depend on others filled in.
+        """Return every TCP setting, including defaults that depend on other settings.
 
-        ``connect`` stays None if it was not given: its default depends on the number of ranks.
+        ``connect`` stays None if it was not given, because its default depends on the number of ranks.
         """
         settings = {key: default for key, (_, default, _) in _SETTINGS.items()} | dict(self.settings)
         marks = settings["congestion-control"] == "dctcp"
@@ -157,7 +157,7 @@ class TcpPart:
         return settings
 
     def assumptions(self) -> list[str]:
-        """Return sentences on every default that was used, with its source."""
+        """Return one sentence for every TCP default in use, with the source of the default."""
         words = []
         for key, value in self.complete().items():
             if key in self.settings or key in _QUIET or value is None:
@@ -178,7 +178,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _check(settings: Mapping[str, Any], where: str) -> None:
-    """Raise `ConfigError` for settings that contradict each other."""
+    """Raise `ConfigError` for TCP settings that contradict each other."""
     if settings["mss"] > settings["mtu"] - _TCP_IP_BYTES:
         raise ConfigError(
             f"{where}: 'mss' of 'tcp' ({settings['mss']}) does not fit into the 'mtu' ({settings['mtu']}) "

@@ -1,4 +1,4 @@
-"""Read dataclasses from the mappings of files, by the types of their fields."""
+"""Convert mappings from files to dataclass fields, checked against the types of the fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS = {float: "a number", int: "a whole number", bool: "true or false", str: 
 
 
 def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
-    """Return *value* if it is a mapping; raises `ConfigError` with its place *where*."""
+    """Return *value* if *value* is a mapping; raises `ConfigError` with the place *where*."""
     if not isinstance(value, Mapping):
         raise ConfigError(
             f"{where} must be a mapping of keys to values, not {shown(value)}; correct the value."
@@ -24,10 +24,10 @@ def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
 
 
 def typed_fields(kind: type[Any], value: Any, where: str, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of the dataclass *kind* that the mapping *value* gives, each of its type.
+    """Return the fields of the dataclass *kind* in the mapping *value*, converted to the fields' types.
 
-    The fields *without* are not in files. Raises `ConfigError` with the place *where* for keys unknown or
-    missing, and for values of another type.
+    The fields *without* are not in files. Raises `ConfigError` with the place *where* for unknown or missing
+    keys, and for values of another type.
     """
     given = mapping_of(value, where)
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in without}

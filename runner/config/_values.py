@@ -1,8 +1,8 @@
 """Check and convert JSON and YAML values of configurations, and their plausible ranges.
 
-ASTRA-sim converts a value to the type it needs (it truncates fractions, reads ``true`` as 1 and any text as a
-flag that is on); here such a value is an error. Each function takes the value, the key and its file, and
-raises `ConfigError` for a value of another type.
+ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1 and any text as a flag
+that is on. Each function of this module takes the value, the key and its file, and raises `ConfigError` for a
+value of another type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...errors import ConfigError, did_you_mean
 
 
 class _Shown(reprlib.Repr):
-    """Shows integers with any number of digits, which Python may refuse to print."""
+    """A `repr` for integers with any number of digits, which Python may refuse to print."""
 
     def repr_int(self, x: int, level: int) -> str:
         """Return the digits of *x*, or its number of bits."""
@@ -26,7 +26,7 @@ class _Shown(reprlib.Repr):
 
 
 _MOST_BITS = 4096
-_SHOWN = _Shown()  # bounded, for any size or depth of the value
+_SHOWN = _Shown()  # its output is bounded for values of any size or depth
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 
@@ -39,19 +39,19 @@ def _wrong(where: str, key: str, wanted: str, value: Any) -> ConfigError:
 
 
 def shown(value: Any) -> str:
-    """Return *value* for an error message, in bounded length."""
+    """Return the text of *value* for an error message, in bounded length."""
     return _SHOWN.repr(value)
 
 
 def integer(value: Any, key: str, where: str) -> int:
-    """Return *value* as an integer; ``2.0`` is one, while fractions and booleans are errors."""
+    """Return *value* as an integer; ``2.0`` is allowed, while fractions and booleans are errors."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
         return int(value)
     raise _wrong(where, key, "a whole number", value)
 
 
 def floating(value: Any, key: str, where: str) -> float:
-    """Return *value* as a float; anything but a finite number is an error."""
+    """Return *value* as a float; any value except a finite number is an error."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if is_number and abs(value) <= sys.float_info.max:
         return float(value)
@@ -68,7 +68,7 @@ def flag(value: Any, key: str, where: str) -> bool:
 
 
 def text(value: Any, key: str, where: str) -> str:
-    """Return *value* if it is a string."""
+    """Return *value* if *value* is a string; raises `ConfigError` for other types."""
     if isinstance(value, str):
         return value
     raise _wrong(where, key, "a string", value)
@@ -99,8 +99,8 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
 
 
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
-BANDWIDTH = (1e-6, 1e9)  # units of 2^30 bytes per second: from a modem to beyond any machine
-DELAY_NS = (0, 1e12)  # a thousand seconds: sums of some millions of them stay below 2^64 ns
+BANDWIDTH = (1e-6, 1e9)  # plausible bandwidths in units of 2^30 bytes per second
+DELAY_NS = (0, 1e12)  # up to 1000 s: a sum of some millions of delays stays below 2^64 ns
 MOST_RANKS = 1 << 24
 
 

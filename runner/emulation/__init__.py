@@ -1,4 +1,4 @@
-"""Run a workload's messages over a real network: a coordinator, one agent per host, one process per rank."""
+"""Run a workload's messages over a real network, with a coordinator, host agents and rank processes."""
 
 from ._agent import join as join
 from ._clocks import ClockEstimate as ClockEstimate

@@ -1,4 +1,4 @@
-"""The agent of a host: joins a coordinator, starts the ranks of its host, and always ends them."""
+"""The agent of a host, which joins a coordinator, starts the host's ranks, and always ends the ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_RANKS = 1024
 
 @dataclass
 class _Child:
-    """A running rank."""
+    """A running rank process of an agent."""
 
     pid: int
     channel: Channel
@@ -37,11 +37,11 @@ class _Child:
 def join(
     address: tuple[str, int], secret: bytes, hosts: Mapping[str, str | None], *, wait_s: float, limit_s: float
 ) -> bool:
-    """Serve the coordinator at *address* until it ends the session; returns whether there was one.
+    """Serve the coordinator at *address* until the session ends; return whether a coordinator was found.
 
-    *hosts* are the names this agent represents, each with the file of a network namespace or None. It waits
-    *wait_s* for the coordinator, and ends ranks that run for longer than *limit_s*. Raises `Refused` if the
-    coordinator does not know *secret*, and `ChannelClosed` if the connection is lost.
+    *hosts* maps the host names of the agent to network namespace files or None. The agent waits *wait_s*
+    seconds for the coordinator, and ends ranks that run for longer than *limit_s* seconds. Raises `Refused`
+    if the coordinator does not know *secret*, and `ChannelClosed` if the connection is lost.
     """
     connection = _connect(address, wait_s)
     if connection is None:
@@ -53,7 +53,7 @@ def join(
 
 
 def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
-    """Return a connection, with retries for *wait_s*; None if nobody listens there."""
+    """Return a connection to *address*, with retries for *wait_s* seconds, or None without a listener."""
     try:
         socket.getaddrinfo(*address)
     except socket.gaierror as error:
@@ -68,7 +68,7 @@ def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
 
 
 class Agent:
-    """One agent's side of a session: executes the coordinator's commands."""
+    """The agent's side of a session, which executes the coordinator's commands."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Agent:
         self._deadline: float | None = None
 
     def serve(self) -> None:
-        """Work until the coordinator ends the session; ends all ranks in any case."""
+        """Execute commands until the coordinator ends the session, and then end all ranks in any case."""
         self._selector.register(self.channel, selectors.EVENT_READ)
         try:
             self._tell(
@@ -139,7 +139,7 @@ class Agent:
             self._launch(message.facts)
         elif message.kind in ("connect", "start", "stop"):
             for child in self._children.values():
-                with contextlib.suppress(ChannelClosed):  # reported as lost at the end of its output
+                with contextlib.suppress(ChannelClosed):  # a lost rank is reported later
                     child.channel.send(message.kind, message.facts)
         elif message.kind == "end":
             self._end_children()
@@ -203,7 +203,7 @@ class Agent:
         self._selector.register(ours, selectors.EVENT_READ, rank.number)
 
     def _relay(self, rank: int) -> None:
-        """Forward the report of a rank, or its end."""
+        """Forward a rank's report, or the end of the rank, to the coordinator."""
         child = self._children.get(rank)
         if child is None:
             return

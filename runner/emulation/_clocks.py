@@ -1,4 +1,4 @@
-"""Clock offsets between hosts, from round trips."""
+"""Estimate clock offsets between hosts from the times of message round trips."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class ClockEstimate:
-    """A host's clock minus the coordinator's at the coordinator's time *at_ns*, within *error_ns*."""
+    """The offset of a host's clock from the coordinator's clock at time *at_ns*, within *error_ns*."""
 
     at_ns: int
     offset_ns: int
@@ -23,7 +23,7 @@ class ClockEstimate:
 def estimate(round_trips: Iterable[tuple[int, int, int]]) -> ClockEstimate:
     """Return the offset from the fastest of the *round_trips* (sent, host's clock, returned; ns).
 
-    The host read its clock in between, so the offset is known within half of the round-trip time.
+    The host read its clock during the round trip, so the offset is known within half of the round-trip time.
     """
     sent, theirs, back = min(round_trips, key=lambda trip: trip[2] - trip[0])
     middle = (sent + back) // 2
@@ -48,7 +48,7 @@ class HostClock:
 
     @property
     def error_ns(self) -> int:
-        """The error bound of its times after the correction."""
+        """The error bound in ns of the host's times after the clock correction."""
         return 0 if self.shared else max(self.before.error_ns, self.after.error_ns)
 
     def local(self, coordinator_ns: int) -> int:

@@ -1,4 +1,4 @@
-"""The coordinator: agents join it, and it runs a job on them, repeatedly, and collects the measurements."""
+"""The coordinator, which runs a job repeatedly on the joined agents and collects the measurements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ._worker import PeerLost
 Progress = Callable[[int, int], bool]
 _SILENCE_S = 5.0  # an agent sends a message twice a second
 _ALIVE_S = 1.0
-_STEP_S = 60.0  # for the agents' work before and after a run
+_STEP_S = 60.0  # time limit in seconds of the agents' work before and after a run
 _STALL_S = 2.0
 _PINGS = 40
 _START_S = 0.15
@@ -38,7 +38,7 @@ _POLL_S = 0.2
 
 
 class Stalled(BackendError):
-    """Every rank waits for messages, and none is in flight. *open* lists each rank's operation."""
+    """The error for ranks that all wait while no message is in flight; *open* lists each rank's operation."""
 
     def __init__(self, message: str, operations: Sequence[tuple[int, dict[str, Any]]]) -> None:
         super().__init__(message)
@@ -57,7 +57,7 @@ class _Agent:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The measurements of one run: a message per rank with its figures and columns, and the hosts' clocks.
+    """The measurements of one run: a message with figures and columns per rank, and the hosts' clocks.
 
     *start_ns* is time 0 of the ranks on the coordinator's clock.
     """
@@ -69,7 +69,7 @@ class Measurement:
 
 @dataclass
 class _State:
-    """The progress of a rank, from its last report."""
+    """The progress of a rank according to the rank's last report."""
 
     finished: bool = False
     waiting: bool = False
@@ -103,10 +103,10 @@ def listen(address: tuple[str, int]) -> socket.socket:
 
 
 class Coordinator:
-    """Runs jobs on the agents that join *listener*; a context manager that dismisses them at its end.
+    """Runs jobs on the agents that join *listener*, as a context manager that finally dismisses the agents.
 
-    *places* gives each rank's host, *transport* the transport of messages. *alive* is called regularly and
-    may raise.
+    *places* gives each rank's host, and *transport* the transport of messages. *alive* is called regularly
+    and may raise an exception.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Coordinator:
         )
 
     def _admit(self, connection: socket.socket, address: str) -> None:
-        """Accept an agent that knows the token and represents a required host; others are rejected."""
+        """Accept an agent that knows the token and represents a required host, and reject other agents."""
         try:
             channel = answer(connection, self._secret)
             hello = channel.receive(_SILENCE_S)
@@ -189,7 +189,7 @@ class Coordinator:
         self._selector.register(channel, selectors.EVENT_READ, agent)
 
     def run(self, job: EngineJob, *, first: bool, limit_s: float, progress: Progress | None) -> Measurement:
-        """Run *job* once and return the measurements; with *first*, send the job to the agents first.
+        """Run *job* once and return the measurements; with *first*, send the job to the agents beforehand.
 
         Raises the error of a rank, `Stalled`, `BackendTimeout` after *limit_s*, `Cancelled`, and
         `BackendError` for a lost agent.
@@ -287,7 +287,7 @@ class Coordinator:
         return tuple(outputs[place.rank] for place in self._places)
 
     def _clocks(self) -> dict[int, ClockEstimate]:
-        """Return the estimate of each agent's clock, from round trips."""
+        """Return the estimate of each agent's clock from message round trips."""
         estimates = {}
         for agent in self._agents:
             trips = []
@@ -303,7 +303,7 @@ class Coordinator:
         return self._collect(kind, self._agents, len(self._places))
 
     def _collect(self, kind: str, agents: Sequence[_Agent], count: int | None = None) -> list[Message]:
-        """Return messages of that *kind*: one from each agent, or *count* of all agents together."""
+        """Return messages of *kind*: one message from each agent, or *count* messages from all agents."""
         wanted = len(agents) if count is None else count
         messages: list[Message] = []
         deadline = time.monotonic() + _STEP_S
@@ -314,7 +314,7 @@ class Coordinator:
         return messages
 
     def _messages(self, wait_s: float) -> list[Message]:
-        """Return the agents' new messages, and raise their errors."""
+        """Return the agents' new messages, and raise the errors that agents report."""
         self._pump(wait_s)
         messages = [message for agent in self._agents for message in agent.inbox]
         for agent in self._agents:
@@ -325,7 +325,7 @@ class Coordinator:
         return messages
 
     def _fail(self, failures: list[Message]) -> NoReturn:
-        """Raise the root cause: errors about lost peers are usually consequences, which arrive earlier."""
+        """Raise the root cause of *failures*; errors about lost peers are usually early consequences."""
         deadline = time.monotonic() + _AFTERMATH_S
         while time.monotonic() < deadline and all(map(_is_consequence, failures)):
             self._pump(_POLL_S)
@@ -390,9 +390,10 @@ def emulate(
 ) -> list[Measurement]:
     """Run *job* on *setup* and return the measurements of each repetition.
 
-    On this machine, all resources are created and removed again; agents of other hosts are awaited. *limit_s*
-    bounds one repetition. *progress* is called with the ns since the start and the number of finished ranks,
-    and cancels by returning False. Raises as `Coordinator.gather` and `Coordinator.run`.
+    Resources on this machine are created and removed automatically. Agents of other hosts are awaited.
+    *limit_s* is the time limit of one repetition in seconds. *progress* is called with the ns since the start
+    and the number of finished ranks; the job is cancelled if *progress* returns False. Raises the errors of
+    `Coordinator.gather` and `Coordinator.run`.
     """
     places = setup.places(job.num_ranks)
     with ExitStack() as stack:
@@ -448,14 +449,14 @@ def _local(setup: Setup, num_ranks: int, limit_s: float) -> Iterator[Coordinator
 
 @contextlib.contextmanager
 def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
-    """Start an agent, pass the address through its input, and end it with the block or this process."""
+    """Start an agent, pass the address through standard input, and end the agent with the block."""
     lifeline = Lifeline()
     process = subprocess.Popen(
         lifeline.command([sys.executable, "-m", f"{__package__}.agent"]),
         pass_fds=(lifeline.reading,),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        # Single-threaded: nothing is computed, and a process with threads should not fork.
+        # The agent is single-threaded: it computes nothing, and a process with threads should not fork.
         env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,
     )
@@ -466,7 +467,7 @@ def _agent_process(instructions: bytes) -> Iterator[subprocess.Popen[bytes]]:
             process.stdin.close()
         yield process
     finally:
-        # It has received the end message, or the end of its connection.
+        # The agent has received the end message, or the end of the connection.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_END_S)
         lifeline.close()

@@ -1,7 +1,7 @@
-"""Messages over gloo in `torch.distributed`, which training on CPUs uses.
+"""Messages over gloo, the backend of `torch.distributed` for training on CPUs.
 
-Gloo's calls block, so each path to a peer has a sending and a receiving thread; the engine's own thread does
-not hold the interpreter while it waits.
+Gloo's calls block, so each path to a peer has a sending and a receiving thread. The engine's thread does not
+hold the interpreter lock during waits.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ...errors import BackendError, BackendUnavailable
 from .. import engine
 from ._wire import JOIN_S, Rank
 
-_PIECE = 2 << 20  # size of one call to gloo
+_PIECE = 2 << 20  # bytes per call to gloo
 _DEPTH = 2  # concurrent calls
-# Timeout of a receive whose message may never come: gloo closes all connections when a wait times out.
+# Timeout of a receive whose message may never arrive; gloo closes all connections if a wait times out.
 _FOREVER = timedelta(days=1000)
 
 
 class GlooEntrance:
-    """Joins a rank to the others by a process group of gloo, with a context for each network interface.
+    """Joins a rank to all other ranks by a gloo process group with a context for each network interface.
 
-    The ranks meet at a store of rank 0, and use names that require the run's key. Gloo itself has no
-    authentication.
+    The ranks find each other through a store of rank 0, under names that contain the run's key. Gloo itself
+    has no authentication.
     """
 
     def __init__(self, rank: Rank) -> None:
@@ -48,7 +48,7 @@ class GlooEntrance:
         self._store: Any = None
 
     def listen(self) -> dict[str, Any]:
-        """Return the number of interfaces, and on rank 0 the address of its store."""
+        """Return the number of interfaces, and on rank 0 the address of the store."""
         ends: dict[str, Any] = {"nics": len(self.rank.addresses)}
         if self.rank.number == 0:
             address = self.rank.addresses[0]
@@ -94,14 +94,14 @@ class GlooEntrance:
         options = gloo._Options()
         own = self.rank.addresses
         options._devices = [gloo.create_device(hostname=own[path % len(own)]) for path in range(paths)]
-        options._threads = 1  # of collectives, of which there are none
+        options._threads = 1  # threads for collectives, which are not used
         options._timeout = timedelta(seconds=JOIN_S)
         store = self._distributed.PrefixStore(self.rank.key.hex(), self._store)
         return gloo(store, self.rank.number, len(ends), options)
 
 
 def _share_priority() -> None:
-    """Give threads started from here, including gloo's, this thread's priority, if permitted."""
+    """Give this thread's priority to the threads that it starts, including gloo's threads, if permitted."""
     with contextlib.suppress(OSError):
         policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
         os.sched_setscheduler(0, policy, os.sched_getparam(0))
@@ -114,8 +114,8 @@ def _first_line(error: Exception) -> str:
 class _Stream:
     """One path to and from a peer.
 
-    Its number is the tag of all its messages: gloo selects an interface's context by the tag, and keeps the
-    order.
+    The number of the path is the tag of all its messages. Gloo selects an interface's context by the tag, and
+    keeps the order of messages.
     """
 
     def __init__(self, peer: int, path: int) -> None:
@@ -126,14 +126,14 @@ class _Stream:
         self._filled = threading.Condition()
 
     def put(self, frame: bytes, size: int, urgent: bool) -> None:
-        """Queue a message, ahead of all others if it is *urgent*."""
+        """Queue a message, ahead of all other messages if the message is *urgent*."""
         with self._filled:
             (self._messages.appendleft if urgent else self._messages.append)((frame, size))
             self.queued_bytes += len(frame) + size
             self._filled.notify()
 
     def get(self) -> tuple[bytes, int]:
-        """Return the next message; waits until there is one."""
+        """Wait for the next queued message and return the message."""
         with self._filled:
             self._filled.wait_for(lambda: self._messages)
             return self._messages.popleft()
@@ -145,7 +145,7 @@ class _Stream:
 
 
 class _Streams:
-    """The threads that carry messages to and from *peers*; they end with their process, or with a peer."""
+    """The threads that carry messages to and from *peers* until the process or a peer ends."""
 
     def __init__(self, torch: Any, group: Any, peers: Iterable[int], paths: int) -> None:
         self.torch = torch
@@ -156,7 +156,7 @@ class _Streams:
         self.discarded = torch.zeros(_PIECE, dtype=torch.uint8)
 
     def start(self) -> engine.Transport:
-        """Start the threads, and return their transport."""
+        """Start the threads, and return the transport that uses the threads."""
         transport = engine.threaded_transport(self._post)
         for stream in [stream for streams in self.streams.values() for stream in streams]:
             for work in (self._send, self._receive):
@@ -216,6 +216,6 @@ _Work = Callable[[engine.ThreadedTransport, _Stream], None]
 
 
 def _pieces(size: int) -> Iterator[int]:
-    """Yield the sizes of the pieces of a message."""
+    """Yield the sizes of the pieces of a message of *size* bytes."""
     for first in range(0, size, _PIECE):
         yield min(_PIECE, size - first)

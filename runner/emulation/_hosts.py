@@ -37,9 +37,9 @@ _NAMESPACE_KEYS = ("count", "link", "slow", "nics")
 
 @dataclass(frozen=True)
 class Host:
-    """A host: its name, the addresses of its ranks, and its location (free text, such as a leaf switch).
+    """A host with its name, addresses, and location (free text, such as a leaf switch).
 
-    *ranks* are the ranks it runs; with None, it runs as many as it has *slots*, in order.
+    *ranks* are the ranks of the host. With None, the host runs one rank per slot (*slots*), in rank order.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Place:
-    """The location of a rank: a host, and the addresses of its network interfaces there."""
+    """The location of a rank: a host, and the addresses of the rank's network interfaces."""
 
     rank: int
     host: str
@@ -62,8 +62,8 @@ class Place:
 class Setup:
     """The setup of an emulation: *hosts* that join at *listen*, namespaces of this machine, or its loopback.
 
-    Each of *namespaces* (None: as many as there are ranks) has *nics* interfaces at *link_bps*, except those
-    in *slow_bps*. *repeats*: the number of runs, whose median counts.
+    Each of *namespaces* (None: one per rank) has *nics* interfaces at *link_bps*, except the namespaces in
+    *slow_bps*. *repeats* is the number of runs, whose median is the result.
     """
 
     hosts: tuple[Host, ...] = ()
@@ -85,7 +85,7 @@ class Setup:
         return not self.hosts
 
     def places(self, num_ranks: int) -> list[Place]:
-        """Return the location of each of *num_ranks* ranks; raises `ConfigError` if they do not fit."""
+        """Return the location of each of *num_ranks* ranks; raises `ConfigError` for too many ranks."""
         if self.is_local:
             return self._local_places(num_ranks)
         assigned = _assigned(self.hosts, num_ranks)
@@ -107,11 +107,11 @@ class Setup:
         return [result[rank] for rank in range(num_ranks)]
 
     def num_namespaces(self, num_ranks: int) -> int:
-        """Return the number of namespaces for that many ranks."""
+        """Return the number of namespaces for *num_ranks* ranks."""
         return min(self.namespaces or num_ranks, num_ranks)
 
     def rates_bps(self, num_ranks: int) -> list[int | None]:
-        """Return the rate of each namespace; raises `ConfigError` for a slow one that does not exist."""
+        """Return the rate of each namespace; raises `ConfigError` for a missing slow namespace."""
         count = self.num_namespaces(num_ranks)
         rates: list[int | None] = [self.link_bps] * count
         for host, rate in self.slow_bps:
@@ -133,7 +133,7 @@ class Setup:
 
 
 def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
-    """Return the ranks of each host: those it names, else as many unnamed ranks as it has slots."""
+    """Return the ranks of each host: the ranks that the host names, or otherwise one rank per slot."""
     named = {rank for host in hosts for rank in host.ranks or ()}
     free = iter([rank for rank in range(num_ranks) if rank not in named])
     return [
@@ -145,9 +145,9 @@ def _assigned(hosts: Sequence[Host], num_ranks: int) -> list[list[int]]:
 
 
 def read_setup(spec: str) -> Setup:
-    """Return the setup in a backend's name after ``emulation:``.
+    """Return the setup for *spec*, the part of a backend's name after ``emulation:``.
 
-    It is the path of a hosts file, or ``loopback`` or ``namespaces``, each with options after commas:
+    *spec* is the path of a hosts file, ``loopback`` or ``namespaces``, with options after commas:
     ``namespaces=4,link=400Mbit,slow.2=100Mbit,repeat=5``. Raises `ConfigError`.
     """
     where = f"The backend 'emulation:{spec}'"
@@ -296,7 +296,7 @@ def _seconds(value: Any, key: str, where: str) -> float:
 
 
 def parse_rate(value: Any, where: str) -> int:
-    """Return a rate in bit/s, in the notation of `tc` or of this package (``400Mbit``, ``50MB/s``).
+    """Return the rate in bit/s of a text in the notation of `tc` or Chakrascope (``400Mbit``, ``50MB/s``).
 
     Raises `ConfigError`.
     """
@@ -319,7 +319,7 @@ def parse_address(text: str, where: str) -> tuple[str, int]:
 
 
 def read_token(file: Path | None) -> bytes:
-    """Return the token of *file*, else of the environment; raises `ConfigError` if there is none."""
+    """Return the token in *file* or else in the environment; raises `ConfigError` without a token."""
     text = os.environ.get(TOKEN_VARIABLE, "")
     if file is not None:
         try:

@@ -1,8 +1,8 @@
 """Emulated hosts on this machine: network namespaces joined by a switch, with shaped links.
 
-A namespace lives as long as a process in it. Each is held by a process that reads from our pipe: when this
-process ends, in any way, the kernel closes the pipe, the holder ends, and the kernel removes the namespace
-with its interfaces.
+A namespace exists as long as a process inside. Each namespace has a holder process that reads from a pipe of
+this process. If this process ends, even by a signal, the kernel closes the pipe, the holder ends, and the
+kernel removes the namespace with its interfaces.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from types import TracebackType
 from ...errors import BackendError, BackendUnavailable
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-# After a pause, a link passes nothing at once, while a shaper passes a burst: the data of this time at its
-# rate, or a frame. Larger bursts make links look faster than they are; with smaller ones, late timers reduce
-# the rate.
+# Burst of a shaper after a pause, as a time at the shaper's rate, at least a frame. A real link has no burst.
+# Larger bursts make links appear faster than the given rate. With smaller bursts, late timers reduce the
+# rate.
 _BURST_S, _LEAST_BURST_BYTES = 0.00005, 1600
-# Linux's default; some machines have another one, such as BBR, which probes other rates regularly.
+# Linux's default congestion control; some machines use another algorithm, such as BBR, which probes rates.
 _CONGESTION_CONTROL = "cubic"
-# A queue accepts whole TCP segments, while a wire carries frames. If no more is handed over at once than the
-# link sends in this time, acknowledgements do not wait for data of the other direction.
+# A queue accepts whole TCP segments, while a wire carries frames. If TCP passes at most the data that the
+# link sends in this time, acknowledgements do not wait behind large segments of data.
 _SEGMENT_S = 0.0002
 _FRAME_BYTES, _MOST_SEGMENT_BYTES = 1500, 65536
 _APPEAR_S = 5.0
@@ -36,7 +36,7 @@ _MOST_HOSTS = 250
 
 
 def what_namespaces_lack() -> list[str]:
-    """Return the requirements of namespaces that this machine lacks, a phrase each; empty if they work."""
+    """Return a phrase for each requirement of namespaces that this machine lacks."""
     missing = [] if os.geteuid() == 0 else ["the rights of root"]
     packages = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
     return missing + [f"the package {package}" for package in sorted(packages)]
@@ -71,7 +71,7 @@ class Namespaces:
     """*count* hosts joined by one switch, each with *nics* interfaces at *rates_bps* (one per host, or None).
 
     Interface k of host i has the address ``10.77.k.(i + 1)``; a rate applies to all interfaces of its host,
-    in both directions, and connections use CUBIC. A context manager, which removes everything at its end.
+    in both directions, and connections use CUBIC. The context manager removes all namespaces at its end.
     Raises `BackendUnavailable` if this machine lacks a requirement.
     """
 
@@ -123,14 +123,14 @@ class Namespaces:
         return self._members[host].command(arguments)
 
     def shape(self, host: int, rate_bps: int, nic: int = 0) -> None:
-        """Set another rate of an interface from now on, in both directions."""
+        """Change the rate of a host's interface *nic* in both directions."""
         assert self._switch is not None
         for member, device in self._ends(host, nic):
             member.run("tc", "class", "change", "dev", device, *self._class(rate_bps))
             member.run("ip", "link", "set", "dev", device, *_segments(rate_bps))
 
     def close(self) -> None:
-        """Remove the namespaces and everything in them."""
+        """Remove the namespaces with all their interfaces and processes."""
         members = [*self._members, *([] if self._switch is None else [self._switch])]
         for member in members:
             if member.process.stdin is not None:
@@ -158,7 +158,7 @@ class Namespaces:
             lines = ["link set lo up"]
             for nic, address in enumerate(self.addresses(host)):
                 lines.append(f"addr add {address}/24 dev eth{nic}\nlink set eth{nic} up")
-                # Set per route, as namespaces may not select among the loaded algorithms.
+                # A namespace may lack the right to select an algorithm, so each route sets the algorithm.
                 route = f"{ip_network(f'{address}/24', strict=False)} dev eth{nic} src {address}"
                 lines.append(f"route replace {route} congctl {_CONGESTION_CONTROL}")
             member.run("ip", "-batch", "-", given="\n".join(lines) + "\n")
@@ -171,9 +171,9 @@ class Namespaces:
                     end.run("ip", "link", "set", "dev", device, *_segments(rate or 0))
 
     def _ends(self, host: int, nic: int) -> tuple[tuple[_Member, str], tuple[_Member, str]]:
-        """Return both ends of a cable.
+        """Return the two ends of the virtual cable of a host's interface.
 
-        One shapes the host's outgoing traffic, the other its incoming traffic.
+        One end shapes the host's outgoing traffic, and the other end shapes the host's incoming traffic.
         """
         assert self._switch is not None
         return (self._members[host], f"eth{nic}"), (self._switch, _port(host, nic))
@@ -190,7 +190,7 @@ def _port(host: int, nic: int) -> str:
 
 
 def _segments(rate_bps: int) -> list[str]:
-    """Return how many bytes TCP may hand to a link of this rate at once."""
+    """Return the options that limit the bytes TCP may pass to a link of *rate_bps* at once."""
     size = int(rate_bps / 8 * _SEGMENT_S)
     size = min(max(size, 2 * _FRAME_BYTES), _MOST_SEGMENT_BYTES)
     return ["gso_max_size", str(size), "gso_max_segs", str(-(-size // _FRAME_BYTES))]
@@ -209,7 +209,7 @@ def _hold() -> _Member:
 
 
 def _await(member: _Member) -> None:
-    """Wait until the process is in its own namespace."""
+    """Wait until the holder process is in the new namespace."""
     own = Path("/proc/self/ns/net").readlink()
     deadline = time.monotonic() + _APPEAR_S
     while time.monotonic() < deadline:

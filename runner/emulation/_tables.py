@@ -1,4 +1,4 @@
-"""Merge the measurements of ranks: times on one clock, whole messages, lateness of computations."""
+"""Merge the measurements of ranks: times on one clock, complete messages, lateness of computations."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MeasuredTables:
         self.makespan_ns = int(self.ranks["finish_ns"].max())
 
     def _corrected(self, rank: int) -> dict[str, Columns]:
-        """Return the columns of a rank, their times on the coordinator's clock."""
+        """Return the columns of a rank, with times on the coordinator's clock."""
         output = self._measurement.outputs[rank]
         tables = columns_from_wire(output)
         clock = self._measurement.clocks[self._places[rank].host]
@@ -76,7 +76,7 @@ class MeasuredTables:
         return table
 
     def _nodes(self) -> pd.DataFrame:
-        """Return the nodes of all ranks; each origin is named by its id and starts before the node."""
+        """Return the nodes of all ranks; the origin of a node has an id and starts before the node."""
         import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
 
         frames = [
@@ -95,7 +95,7 @@ class MeasuredTables:
             origins, on=["origin_rank", "origin_index"], how="left"
         )
         started = merged["origin_start_ns"].to_numpy()
-        # A chain that began no later than the node itself belongs to the node, as in a simulation.
+        # The origin of a chain that began no later than the node is the node itself, as in a simulation.
         own = np.isnan(started) | (started <= nodes["start_ns"].to_numpy())
         nodes["origin_rank"] = np.where(own, nodes["rank"], nodes["origin_rank"])
         nodes["origin_node"] = np.where(own, nodes["node_id"], merged["origin_node"].fillna(-1)).astype(
@@ -134,7 +134,7 @@ class MeasuredTables:
         flows["dst_nic"] += flows["dst"].map(first)
         names = ["src", "dst", "bytes", "start_ns", "end_ns", "tag", "begun_ns", "sent_ns", "arriving_ns"]
         chosen = flows[[*names, "src_nic", "dst_nic"]].astype(np.int64)
-        # Clocks may differ by more than the time of a message.
+        # Clock errors may exceed the transfer time of a message.
         chosen["end_ns"] = np.maximum(chosen["end_ns"], chosen["start_ns"])
         order = chosen.sort_values(["end_ns", "src", "dst"], kind="stable", ignore_index=True)
         narrow = dict.fromkeys(("src", "dst", "src_nic", "dst_nic"), np.int32)
@@ -143,7 +143,7 @@ class MeasuredTables:
 
 
 def flow_interfaces(places: Sequence[Place]) -> list[dict[str, Any]]:
-    """Return the network interfaces of all ranks, in the order in which *flows* numbers them."""
+    """Return the network interfaces of all ranks, in the order of the interface indices in *flows*."""
     return [
         {"rank": place.rank, "host": place.host, "address": address}
         for place in places
@@ -151,9 +151,9 @@ def flow_interfaces(places: Sequence[Place]) -> list[dict[str, Any]]:
     ]
 
 
-# Fractions of the makespan: above the first a result has a warning, above the second it is refused.
+# Lateness as a fraction of the makespan above which a result has a warning, and above which it is refused.
 _WARNED, _REFUSED = 0.02, 0.2
-# A waiting rank wakes up within this time; a longer delay means that it had no processor.
+# A waiting rank wakes up within this time; a longer delay means that the rank had no processor.
 _WAKES_WITHIN_NS = 20_000
 # A single pause of a processor takes milliseconds, which is most of a job of that length.
 _LEAST_REFUSED_NS = 50_000_000
@@ -211,7 +211,7 @@ class Lateness:
         return f"{self._text(makespan_ns)} The result is about this machine's processors, too."
 
     def refusal(self, makespan_ns: int) -> str:
-        """Return why an emulation of *makespan_ns* is invalid; "" if it is valid."""
+        """Return the reason why an emulation of *makespan_ns* is invalid, or "" for a valid emulation."""
         if self.kept_waiting <= max(_REFUSED * makespan_ns, _LEAST_REFUSED_NS):
             return ""
         return (
@@ -221,7 +221,7 @@ class Lateness:
         )
 
     def to_json(self) -> dict[str, int]:
-        """Return it as plain JSON."""
+        """Return the lateness figures as plain JSON."""
         return asdict(self)
 
     def _text(self, makespan_ns: int) -> str:

@@ -1,4 +1,4 @@
-"""TCP connections between all ranks, authenticated with the key of the run."""
+"""Connect all ranks by TCP connections that the key of the run authenticates."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .. import engine
 from ._wire import JOIN_S, ChannelClosed, Rank, read_exactly, signature
 
 _NONCE = 16
-_HELLO = struct.Struct(">III")  # the ranks of both ends, and the path
+_HELLO = struct.Struct(">III")  # the ranks at the two ends, and the path
 
 
 class TcpEntrance:
-    """Joins a rank to the others by a connection for each pair of network interfaces."""
+    """Joins a rank to all other ranks by a TCP connection for each pair of network interfaces."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
         self._listeners: list[socket.socket] = []
 
     def listen(self) -> list[Any]:
-        """Return the address and port of each interface."""
+        """Return the address and listening port of each interface of the rank."""
         self._listeners = [_listen(address) for address in self.rank.addresses]
         return [listener.getsockname()[:2] for listener in self._listeners]
 
     def connect(self, ends: dict[int, Any]) -> engine.Transport:
-        """Return the transport over the connections."""
+        """Connect to all other ranks and return the transport over the TCP connections."""
         connections = _Meeting(self.rank, self._listeners, ends).connections()
         for listener in self._listeners:
             listener.close()
@@ -53,7 +53,7 @@ def _listen(address: str) -> socket.socket:
 
 
 class _Meeting:
-    """Connects a rank with all others: on every path the lower rank connects to the higher one.
+    """Connects a rank with all other ranks; on every path the lower rank connects to the higher rank.
 
     Every step needs only the earlier steps of all ranks, so there is no deadlock.
     """
@@ -104,7 +104,7 @@ class _Meeting:
             ) from error
 
     def _accept(self, count: int) -> list[tuple[socket.socket, bytes]]:
-        """Return that many connections, each with the challenge that its other end has to sign."""
+        """Return *count* accepted connections with the challenges that the other ends have to sign."""
         accepted: list[tuple[socket.socket, bytes]] = []
         while len(accepted) < count:
             left = self.deadline - time.monotonic()
@@ -132,7 +132,7 @@ class _Meeting:
     def _check(
         self, accepted: list[tuple[socket.socket, bytes]], expected: set[tuple[int, int]]
     ) -> dict[tuple[int, int], socket.socket]:
-        """Return the authenticated sockets of expected peers; others are closed, and more awaited."""
+        """Return the authenticated sockets of expected peers; other sockets are closed and replaced."""
         peers: dict[tuple[int, int], socket.socket] = {}
         waiting = list(accepted)
         while len(peers) < len(expected):

@@ -1,4 +1,4 @@
-"""The transports by name: sockets, Gloo, and those of plug-ins."""
+"""The transports of an emulation by name: sockets, Gloo, and transports of plug-ins."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _ENTRANCES: dict[str, Callable[[Rank], Entrance]] = {"tcp": TcpEntrance, "gloo":
 
 
 def transport_names() -> list[str]:
-    """Return the names of all transports; one that takes an argument as ``NAME:ARGUMENT``."""
+    """Return the names of all transports; ``NAME:ARGUMENT`` stands for a transport with an argument."""
     kinds = [*_ENTRANCES, *plugin_names(_PLUGINS)]
     return [kind + (f":{_argument(kind)}" if _argument(kind) else "") for kind in kinds]
 
 
 def check_transport(name: str, where: str) -> str:
-    """Return *name* if there is such a transport; raises `ConfigError`, naming *where*.
+    """Return *name* if a transport has this name; raises `ConfigError` that names *where*.
 
-    Its argument can only be checked on a host.
+    The argument of a transport can only be checked on a host.
     """
     kind, colon, argument = name.partition(":")
     exists = kind in _ENTRANCES or kind in plugin_names(_PLUGINS)
@@ -47,5 +47,5 @@ def _entrance(kind: str) -> Callable[[Rank], Entrance]:
 
 
 def _argument(kind: str) -> str:
-    """Return the argument that must follow the colon in names of *kind*, ``""`` if there is none."""
+    """Return the argument that must follow the colon in names of *kind*, or ``""`` without an argument."""
     return str(getattr(_entrance(kind), "argument", ""))

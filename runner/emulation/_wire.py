@@ -1,8 +1,9 @@
 """The wire of an emulation: authenticated messages over sockets, ranks, jobs and measurements as values.
 
-Each end proves that it knows the secret without sending it: it signs a random challenge of the other end.
-After that, each message is signed and numbered, so that no third party can change, insert or repeat one. A
-message consists of JSON and byte strings, never code; longer ones than agreed are dropped.
+Each end proves its knowledge of the secret without sending the secret, by signing a random challenge of the
+other end. All later messages are signed and numbered, so that no third party can change, insert or repeat a
+message. A message consists of JSON and byte strings, never code. Messages above the agreed length are
+dropped.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from .. import engine
 _MAGIC = b"chakrascope emulation 1\n"
 _NONCE = 32
 _DIGEST = 32
-_LENGTH = struct.Struct(">QI")  # of the body, and of its leading JSON
+_LENGTH = struct.Struct(">QI")  # lengths of the body and of its leading JSON
 _PIECE = 1 << 20
 _MOST_BYTES = 4 << 30
 _SEND_S = 60.0
-PROOF_S = 5.0  # for the proof of the secret
+PROOF_S = 5.0  # time limit for the proof of the secret
 _CLOSED = "The connection was closed at the other end."
 
 
 class ChannelClosed(BackendError):
-    """The other end is gone."""
+    """The error for a channel whose other end has closed the connection."""
 
 
 class Refused(BackendError):
-    """The other end does not know the secret, or is another kind of program."""
+    """The error for a peer that does not know the secret, or that is another kind of program."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message: its kind, plain JSON, and byte strings."""
+    """A message of an emulation: kind, plain JSON, and byte strings."""
 
     kind: str
     facts: dict[str, Any] = field(default_factory=dict)
@@ -54,12 +55,12 @@ class Message:
 
 
 def signature(secret: bytes, *parts: bytes) -> bytes:
-    """Return the signature of *parts*, each of fixed length."""
+    """Return the signature of *parts* with *secret*; every part has a fixed length."""
     return hmac.new(secret, b"".join(parts), hashlib.sha256).digest()
 
 
 class Channel:
-    """One end of a socket. *receiving* and *sending* are the keys of both directions."""
+    """One end of an authenticated socket; *receiving* and *sending* are the keys of the two directions."""
 
     def __init__(self, connection: socket.socket, receiving: bytes, sending: bytes) -> None:
         self.socket = connection
@@ -69,11 +70,11 @@ class Channel:
         connection.settimeout(_SEND_S)
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, for selectors."""
+        """Return the file descriptor of the channel's socket, for selectors."""
         return self.socket.fileno()
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the socket of the channel."""
         self.socket.close()
 
     def send(self, kind: str, facts: dict[str, Any] | None = None, pieces: Sequence[bytes] = ()) -> None:
@@ -108,7 +109,7 @@ class Channel:
             yield message
 
     def receive(self, timeout_s: float) -> Message:
-        """Wait for one message."""
+        """Wait for one message from the other end and return the message."""
         self.socket.settimeout(timeout_s)
         try:
             message = self._next()
@@ -193,21 +194,21 @@ def _keyed(
 
 
 def _lost(error: OSError) -> ChannelClosed:
-    # A closed end causes a reset if it had not read all data sent to it.
+    # Closing a socket with unread data resets the connection.
     if isinstance(error, ConnectionResetError | BrokenPipeError):
         return ChannelClosed(_CLOSED)
     return ChannelClosed(f"The connection is lost ({error.strerror or error}).")
 
 
 def pair() -> tuple[Channel, Channel]:
-    """Return both ends of a channel within a machine, one of them for a child process."""
+    """Return the two ends of a channel within this machine, one end for a child process."""
     ours, theirs = socket.socketpair()
     down, up = os.urandom(_DIGEST), os.urandom(_DIGEST)
     return Channel(ours, up, down), Channel(theirs, down, up)
 
 
 def read_exactly(connection: socket.socket, size: int) -> bytes:
-    """Return that many bytes; raises `ChannelClosed` if the other end closes before."""
+    """Return *size* bytes of *connection*; raises `ChannelClosed` if the other end closes earlier."""
     got = bytearray()
     while len(got) < size:
         piece = connection.recv(size - len(got))
@@ -217,7 +218,7 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(got)
 
 
-# How a rank runs its program; of networks only the shape.
+# Configuration fields that determine how a rank runs its program; of the network, only the shape.
 _FIELDS = [field for field in engine.FIELDS.values() if field.origin != "local"]
 _DTYPES = {name: np.dtype(name) for name in ("int32", "int64", "uint8", "uint64")}
 
@@ -236,7 +237,7 @@ class EngineJob:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the job."""
         return len(self.program_of_rank)
 
 
@@ -245,7 +246,7 @@ def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
     config = {}
     for each in _FIELDS:
         value = getattr(job.config, each.name)
-        # JSON would convert the numbers that are keys to texts.
+        # JSON would convert numeric keys to strings.
         config[each.name] = list(value.items()) if isinstance(value, dict) else value
     collectives = job.config.collective_programs
     facts = {
@@ -260,7 +261,7 @@ def job_to_wire(job: EngineJob) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def algorithms_of(message: Message) -> dict[str, bytes]:
-    """Return the algorithm files of a job; raises `BackendError` for a name outside its folder."""
+    """Return the algorithm files of a job; raises `BackendError` for a file name outside the job's folder."""
     names = message.facts["algorithms"]
     for name in names:
         path = PurePosixPath(name)
@@ -295,7 +296,7 @@ def columns_to_wire(tables: Mapping[str, Mapping[str, Any]]) -> tuple[list[list[
 
 
 def columns_from_wire(message: Message) -> dict[str, dict[str, npt.NDArray[Any]]]:
-    """Return the columns of an output by table and name; raises `BackendError` for invalid ones."""
+    """Return the columns in a message by table and name; raises `BackendError` for invalid columns."""
     tables: dict[str, dict[str, npt.NDArray[Any]]] = {}
     try:
         for (table, column, dtype), piece in zip(message.facts["tables"], message.pieces, strict=True):
@@ -305,12 +306,12 @@ def columns_from_wire(message: Message) -> dict[str, dict[str, npt.NDArray[Any]]
     return tables
 
 
-JOIN_S = 20.0  # for all ranks to meet
+JOIN_S = 20.0  # time limit for the connections of all ranks
 
 
 @dataclass(frozen=True)
 class Rank:
-    """The agent's instructions for one of its ranks: its number, its addresses, and its host's namespace.
+    """The agent's instructions for a rank: the rank's number and addresses, and the host's namespace.
 
     *key* is known only to the ranks of one run. *transport* names the transport of messages.
     """
@@ -326,11 +327,11 @@ class Entrance(Protocol):
     """The preparation of a transport before a run: ranks exchange addresses, and then connect."""
 
     def listen(self) -> Any:
-        """Return the addresses of this rank for other ranks, as plain JSON."""
+        """Return the addresses at which other ranks reach this rank, as plain JSON."""
         ...
 
     def connect(self, ends: dict[int, Any]) -> engine.Transport:
-        """Connect to the others, whose `listen` returned *ends* (including this rank's), by rank.
+        """Connect to all other ranks; *ends* has the addresses that `listen` returned on each rank.
 
         Raises `BackendError` after `JOIN_S`, or for a rank that does not know the key.
         """

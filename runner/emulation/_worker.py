@@ -1,4 +1,4 @@
-"""One rank of an emulated job: a process that joins the others, runs its program and reports measurements."""
+"""A rank process of an emulated job, which joins the other ranks, runs a program and reports measurements."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from ._wire import Channel, ChannelClosed, Message, Rank, columns_to_wire, confi
 _STEP_S = 60.0
 _REPORT_S = 0.1
 _LATEST_S = 0.5
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
-_TIMER_SLACK = 29  # PR_SET_TIMERSLACK
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl
+_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of prctl
 _CLONE_NEWNET = 0x40000000
 
 
 class PeerLost(BackendError):
-    """A rank can no longer reach another one, usually because of another error there."""
+    """The error for a rank that can no longer reach a peer, usually because of an error of the peer."""
 
 
 def run_rank(rank: Rank, channel: Channel, job: Message) -> None:
-    """Run the *job* to its end, and report the outcome to the agent at the other end of *channel*."""
+    """Run *rank*'s program of *job*, and report the outcome to the agent at the other end of *channel*."""
     parent = os.getppid()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_DEATH_SIGNAL, signal.SIGKILL)
     libc.prctl(_TIMER_SLACK, 1)
-    # A rank computes nothing and should wake up on time on a busy machine, if permitted.
+    # A rank computes nothing, and gets a high priority if permitted, to wake up on time on a busy machine.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     if os.getppid() != parent:
@@ -94,7 +94,7 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
         silent = engine.SILENCE in error.message
         raise (BackendError if silent else PeerLost)(error.message) from error
     _tell_output(channel, output)
-    # A peer may not know yet that the run is over: connections stay open until the agent ends this process.
+    # A peer may not know yet that the run has ended, so connections stay open until the agent ends the rank.
     while True:
         channel.receive(_STEP_S)
 

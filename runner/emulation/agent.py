@@ -1,6 +1,6 @@
 """The agent of a coordinator on the same machine: ``python -m chakrascope.runner.emulation.agent``.
 
-The address and the token come through standard input, where no other process can read them.
+The agent reads the address and the token from standard input, so that no other process can read the token.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _WAIT_S = 10.0
 
 
 def main() -> int:
-    """Serve the coordinator that the standard input names; returns the exit status."""
+    """Serve the coordinator whose address is on standard input; return the exit status."""
     instructions = json.load(sys.stdin)
     host, port = instructions["address"]
     try:

@@ -1,4 +1,4 @@
-"""The GPU model: collectives as programs on compute units, simulated request by request."""
+"""The GPU model, which simulates collectives as programs on compute units, request by request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose the program of each collective of a workload: a given one, or a default."""
+"""Choose the program of each collective of a workload: a given program or a default program."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _BARRIER_BYTES = 8
 class GpuPrograms:
     """Chooses programs for the collectives of a workload; *remarks* are its assumptions.
 
-    *given* are the programs chosen for demands, *algorithms* those of the system file by collective,
-    *substitutes* the collective that a library runs in place of one that it lacks. With *rooted*,
-    broadcasts, reduces, gathers and scatters run, too.
+    *given* are the programs chosen for demands. *algorithms* are the algorithms in the system file, by
+    collective. *substitutes* maps a collective that the library lacks to its replacement. With *rooted*,
+    broadcasts, reduces, gathers and scatters also run as programs.
     """
 
     machine: Machine
@@ -47,7 +47,7 @@ class GpuPrograms:
     remarks: dict[str, None] = field(default_factory=dict)
 
     def of(self, comm_type: int, ranks: int, size_bytes: int) -> tuple[Program, int] | None:
-        """Return the program of a collective and its bytes; None if it runs none."""
+        """Return the program and bytes of a collective, or None for a collective without program."""
         comm_type = self.substitutes.get(comm_type, comm_type)
         kind = CollectiveType.of(comm_type)
         if kind is CollectiveType.BARRIER:
@@ -71,7 +71,7 @@ class GpuPrograms:
         return rooted_program(collective, ranks)
 
     def _default(self, demand: Demand) -> Program:
-        """Return the system's algorithm as a program: NCCL's ring, unless the system selects another."""
+        """Return the system's algorithm for *demand* as a program; the default is NCCL's ring."""
         kind = demand.collective
         named = self.algorithms.get(kind, "ring" if kind in _RINGS else "direct")
         usable = named in BUILTIN_PROGRAMS and kind in BUILTIN_PROGRAMS[named]
@@ -160,12 +160,12 @@ def gpu_config(
     return config
 
 
-# By collective: what the root does with each other rank, and what that does.
+# For each rooted collective, the step of the root for each other rank, and the step of the other rank.
 ROOTED = {"broadcast": ("s", "r"), "scatter": ("s", "r"), "gather": ("r", "s"), "reduce": ("rrc", "s")}
 
 
 def rooted_program(collective: str, ranks: int) -> Program:
-    """Return a program among *ranks*, the first of which is the root; each message is the whole size."""
+    """Return a program among *ranks*, the first of which is the root; each message has the full size."""
     at_root, at_others = ROOTED[collective]
     root = [_block(place, 0, peer, at_root) for place, peer in enumerate(range(1, ranks))]
     programs = [RankProgram(0, 1, 1, 0, tuple(root))]

@@ -1,4 +1,4 @@
-"""The machine that runs collectives as programs: GPUs of compute units, and the networks in and between them.
+"""The machine that runs collectives as programs: GPUs with compute units, and networks in and between GPUs.
 
 Figures are per GPU unless stated otherwise; bandwidths are in bytes per ns (1 byte/ns = 1 GB/s), times in
 ns. A line is the data of one request: `LINE_BYTES`.
@@ -24,9 +24,9 @@ _MOST_WAVES = 4096
 
 @dataclass(frozen=True)
 class Compute:
-    """The compute units (CUs, SMs), and the limits of code on them.
+    """The compute units (CUs, SMs) of a GPU, and the limits of code that runs on them.
 
-    Each *unit* holds *workgroups_per_unit* thread blocks at a time, in wavefronts of *wavefront_threads*
+    Each unit holds *workgroups_per_unit* thread blocks at a time, in wavefronts of *wavefront_threads*
     threads. A wavefront has up to *unroll* lines in flight, a unit up to *requests_per_unit*. It
     loads and stores at *bytes_per_ns* each way, and reduces *reduce_bytes_per_ns* of inputs. A kernel
     starts *launch_ns* after its node is ready, and each op of a thread block has an overhead of *op_ns*.
@@ -51,13 +51,13 @@ class Compute:
 
 @dataclass(frozen=True)
 class Mesh:
-    """The on-chip network: *columns* x *rows* routers, compute units spread evenly over them.
+    """The on-chip network: *columns* x *rows* routers with compute units spread evenly over the routers.
 
     Memory channels are at the top and bottom rows, I/O ports at the left and right columns. Each directed
     link carries *link_bytes_per_ns* and takes *hop_ns*, including the router. Each class of traffic that
-    must not block another has *virtual_channels* on each link, with *buffer_flits* of *flit_bytes* each;
-    *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests without
-    data.
+    must not block another class has *virtual_channels* on each link, with *buffer_flits* of *flit_bytes*
+    each. *arbitration* between the inputs of a router is ``round-robin``, or ``priority`` for requests
+    without data.
     """
 
     columns: int
@@ -77,7 +77,7 @@ class Mesh:
 
 @dataclass(frozen=True)
 class Memory:
-    """*channels* of memory with *bytes_per_ns* together; a request waits *latency_ns* for its answer."""
+    """The GPU memory: *channels* with a total of *bytes_per_ns*, and *latency_ns* from request to answer."""
 
     channels: int
     bytes_per_ns: float
@@ -88,12 +88,12 @@ class Memory:
 class ScaleUp:
     """The network of loads and stores between the *gpus* of a node.
 
-    A GPU has *ports* with *bytes_per_ns* together each way. With topology ``switch`` they lead to switches
-    that connect all GPUs; with ``direct`` each peer has a share of them. *latency_ns* is the one-way
-    latency from port to port. A request takes *control_bytes* on the wire, data its size plus
-    *header_bytes*, and the acknowledgement of a write *acknowledge_bytes* (0: no bandwidth). *multicast*:
-    the switch multicasts and reduces (NVLS), which takes *reduce_ns*; sums leave it at up to
-    *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
+    A GPU has *ports* with a total of *bytes_per_ns* in each direction. With topology ``switch``, the ports
+    lead to switches that connect all GPUs. With ``direct``, each peer has a share of the ports. *latency_ns*
+    is the one-way latency from port to port. A request takes *control_bytes* on the wire, data takes its size
+    plus *header_bytes*, and the acknowledgement of a write takes *acknowledge_bytes* (0: no bandwidth). With
+    *multicast*, the switch multicasts and reduces (NVLS), which takes *reduce_ns*. Sums leave the switch at
+    up to *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
     """
 
     gpus: int
@@ -110,13 +110,13 @@ class ScaleUp:
 
     @property
     def direct(self) -> bool:
-        """Whether each peer has a share of the ports."""
+        """Whether ports connect GPUs directly, with a share of the ports for each peer."""
         return self.topology == "direct" and self.gpus > 1
 
 
 @dataclass(frozen=True)
 class ScaleOut:
-    """The network between nodes: NICs with *bytes_per_ns* together per GPU each way, *latency_ns* one way.
+    """The network between nodes: NICs with *bytes_per_ns* per GPU and direction, and *latency_ns* one way.
 
     *proxy_ns* is the time in which a proxy posts a transfer or a signal.
     """
@@ -128,11 +128,11 @@ class ScaleOut:
 
 @dataclass(frozen=True)
 class Protocol:
-    """The connections between MSCCL's thread blocks: *slots* of *slot_bytes* data each.
+    """The connections between MSCCL's thread blocks, with *slots* of *slot_bytes* bytes of data each.
 
-    Larger chunks are sent in several rounds of one slot each. *threads* are those of a thread block, and
-    *message_ns* the time of a step without its data. LL and LL128 have flags in their data; with Simple, a
-    fence and a signal follow it.
+    Larger chunks are sent in several rounds of one slot each. *threads* is the number of threads of a thread
+    block, and *message_ns* the time of a step without its data. LL and LL128 have flags in their data. With
+    Simple, a fence and a signal follow the data.
     """
 
     slot_bytes: int
@@ -141,7 +141,7 @@ class Protocol:
     message_ns: float = 0.0
 
 
-# The parts of a machine by their key in its file.
+# The parts of a machine, by key in the machine file.
 PARTS: dict[str, type[Any]] = {
     "compute": Compute,
     "mesh": Mesh,
@@ -153,12 +153,12 @@ PARTS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """GPUs and their networks; *sources* has the source of figures by key (``memory.bytes_per_ns``).
+    """The GPUs of a machine and their networks; *sources* has the source of each figure by dotted key.
 
     *arbitration* between requests without data and data is ``first-come``, or ``fair`` (alternating, so that
     a request waits for one line at most). *compute_waves* is the number of rounds of workgroups of a compute
-    kernel on an otherwise idle GPU, *compute_memory_share* its share of the memory bandwidth (if its node has
-    no bytes).
+    kernel on an otherwise idle GPU. *compute_memory_share* is the kernel's share of the memory bandwidth if
+    the kernel's node has no bytes.
     """
 
     name: str
@@ -182,7 +182,7 @@ class Machine:
 
     @property
     def fair(self) -> bool:
-        """Whether requests without data wait for one line at most."""
+        """Whether requests without data wait for at most one line of data."""
         return self.arbitration == "fair"
 
     def __post_init__(self) -> None:
@@ -285,7 +285,7 @@ def _figures(machine: Machine) -> dict[str, float]:
 
 
 def faster_machine(machine: Machine, key: str, times: float) -> Machine:
-    """Return *machine* with the figure *key* multiplied by a factor, or divided by it if it is a time.
+    """Return *machine* with the figure *key* multiplied by *times*; a time is divided by *times*.
 
     Integers change by at least one. Raises `ConfigError` for an unknown figure and an impossible machine.
     """

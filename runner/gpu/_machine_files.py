@@ -1,4 +1,4 @@
-"""Read machine files (YAML), and find shipped ones.
+"""Read machine files (YAML), and find shipped machine files.
 
 A file has the keys of `Machine`, with the same nesting. *chip* names a chip file, which provides common
 values; *sources* has the origin of figures, by dotted key (``memory.latency_ns``) or part.
@@ -28,15 +28,15 @@ def list_machines() -> list[str]:
 
 
 def find_machine(name: str | Path) -> Machine:
-    """Return the shipped machine called *name*, or that of a file.
+    """Return the shipped machine called *name*, or the machine in the file *name*.
 
-    Raises `ConfigError` naming the closest.
+    Raises `ConfigError` with the closest name.
     """
     return load_machine(_MACHINES.find(name))
 
 
 def load_machine(path: str | Path) -> Machine:
-    """Read a machine file; raises `ConfigError` for keys unknown or missing, and for wrong values."""
+    """Read a machine file; raises `ConfigError` for unknown or missing keys, and for wrong values."""
     file = Path(path)
     given = {**{name: {} for name in PARTS}, **read_yaml(file, "machine file")}
     sources = _sources(given.pop("sources", {}), str(file))
@@ -51,7 +51,7 @@ def load_machine(path: str | Path) -> Machine:
 
 
 def _take_from_chip(name: str, memory: dict[str, Any], sources: dict[str, str]) -> None:
-    """Set the memory bandwidth from a chip file, unless it is given."""
+    """Set the memory bandwidth from a chip file, unless the machine file gives the memory bandwidth."""
     chip = find_chip(name)
     if "bytes_per_ns" not in memory:
         memory["bytes_per_ns"] = chip.memory_bytes_per_s / 1e9
@@ -59,7 +59,7 @@ def _take_from_chip(name: str, memory: dict[str, Any], sources: dict[str, str]) 
 
 
 def _sources(given: Any, file: str) -> dict[str, str]:
-    """Return the sources by key; raises `ConfigError` for unknown figures."""
+    """Return the sources of figures by dotted key; raises `ConfigError` for unknown figures."""
     sources = {str(key): str(words) for key, words in mapping_of(given, f"{file}: sources").items()}
     paths = {f"{name}.{item.name}" for name, kind in PARTS.items() for item in fields(kind)}
     paths |= {"protocols", *(f"protocols.{name}" for name in _PROTOCOLS), *_PLAIN}
@@ -82,5 +82,5 @@ DEFAULT_MACHINE = "h100"
 
 
 def machine_of_backend(name: str) -> Machine:
-    """Return the machine in the backend's *name*; raises `ConfigError` for an unknown one."""
+    """Return the machine in the backend's *name*; raises `ConfigError` for an unknown machine."""
     return find_machine(name.partition(":")[2] or DEFAULT_MACHINE)

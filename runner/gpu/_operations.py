@@ -1,4 +1,4 @@
-"""Operations of workgroups in the engine's format."""
+"""Write the operations of workgroups (thread blocks) in the engine's format."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Operation = tuple[engine.GpuOp, int, int, float, list[Access], list[Access], li
 
 
 class Places:
-    """Numbers of a program's ops and rounds, by which the engine labels operations."""
+    """Numbers the ops and rounds of a program; the engine labels operations with these numbers."""
 
     def __init__(self) -> None:
         self.numbers: dict[tuple[str, int], int] = {}
@@ -28,13 +28,13 @@ class Places:
         return self.numbers.setdefault((op.place, turn), len(self.numbers))
 
     def names(self) -> list[tuple[str, int]]:
-        """Return op and round by number."""
+        """Return the name of the op and the round, in the order of their numbers."""
         return list(self.numbers)
 
 
 @dataclass
 class RankWriter:
-    """The operations of one rank's thread blocks, and its counters by purpose."""
+    """Collects the operations of a rank's thread blocks, and the rank's counters by purpose."""
 
     rank: int
     places: Places
@@ -61,46 +61,46 @@ class RankWriter:
         self.place = self.places.number(op, turn)
 
     def data(self, size_bytes: int, sources: Iterable[Access], targets: Iterable[Access]) -> None:
-        """Load from all sources, reduce, store to all targets."""
+        """Add an operation that loads from all sources, reduces, and stores to all targets."""
         sources, targets = list(sources), list(targets)
         for _, group, wire, _ in (*sources, *targets):
             self.lines[group] += -(-int(size_bytes * wire) // LINE_BYTES)
         self._add(engine.GpuOp.DATA, size_bytes, sources=sources, targets=targets)
 
     def proxy(self, size_bytes: int, target: Access) -> None:
-        """Make a proxy move data while the thread block continues."""
+        """Add a request for a proxy to move data while the thread block continues."""
         self._add(engine.GpuOp.PROXY, size_bytes, targets=[target])
 
     def signal(self, uses: Iterable[Use]) -> None:
-        """Add to counters of any rank."""
+        """Add an operation that increases counters of any rank."""
         self._add(engine.GpuOp.SIGNAL, uses=uses)
 
     def take(self, uses: Iterable[Use]) -> None:
-        """Wait for counters of this rank, and subtract the values."""
+        """Add an operation that waits for counters of this rank, and subtracts the values."""
         self._add(engine.GpuOp.TAKE, uses=uses)
 
     def await_(self, uses: Iterable[Use]) -> None:
-        """Wait for counters of this rank."""
+        """Add an operation that waits for counters of this rank."""
         self._add(engine.GpuOp.AWAIT, uses=uses)
 
     def barrier(self, counter: int, count: int) -> None:
-        """Synchronise *count* thread blocks of the rank."""
+        """Add an operation that synchronises *count* thread blocks of the rank."""
         self._add(engine.GpuOp.BARRIER, uses=[(self.rank, counter, count)])
 
     def sync(self) -> None:
-        """Synchronise the threads of the thread block."""
+        """Add an operation that synchronises the threads of the thread block."""
         self._add(engine.GpuOp.SYNC)
 
     def fence(self) -> None:
-        """Wait until all stores are acknowledged."""
+        """Add an operation that waits until all stores are acknowledged."""
         self._add(engine.GpuOp.FENCE)
 
     def flush(self) -> None:
-        """Wait until the proxies have moved all data."""
+        """Add an operation that waits until the proxies have moved all data."""
         self._add(engine.GpuOp.FLUSH)
 
     def pause(self, ns: float) -> None:
-        """Wait for a fixed time."""
+        """Add an operation that waits for a fixed time of *ns* nanoseconds."""
         if ns > 0:
             self._add(engine.GpuOp.PAUSE, ns=ns)
 

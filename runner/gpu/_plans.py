@@ -1,4 +1,4 @@
-"""MSCCL++ plans as operations of workgroups.
+"""Convert MSCCL++ plans to operations of workgroups.
 
 * Data ops load all sources, sum them, and store to all destinations, line by line.
 * Packets are data with flags: they take twice the space, their readers wait for them, and no signal is
@@ -38,7 +38,7 @@ _Source = tuple[int, int, int, tuple[int, ...]]
 
 
 class PlanLowering:
-    """Writes the operations of a plan for one size and machine; *nodes* are those of the ranks' GPUs."""
+    """Writes the operations of a plan for one size and machine; *nodes* has the node of each rank's GPU."""
 
     def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
         self.program = program
@@ -48,12 +48,12 @@ class PlanLowering:
         self.places = Places()
         self.ranks = [RankWriter(rank.rank, self.places) for rank in program.ranks]
         self.groups: dict[tuple[int, ...], int] = {}
-        # Counters of packets by the chunk that they fill, with the op that writes them and its share.
+        # Counters of packets by destination chunk, with the op that writes the packets and the op's share.
         self.packets: dict[_Cell, list[tuple[int, _Source, tuple[int, int]]]] = defaultdict(list)
         self.written: dict[tuple[_Source, int], int] = {}
 
     def run(self) -> list[RankWriter]:
-        """Write all ranks."""
+        """Write the operations of all ranks."""
         for rank in self.program.ranks:
             for number, value in enumerate(rank.semaphores):
                 self.ranks[rank.rank].counter(("semaphore", number), value)
@@ -71,7 +71,7 @@ class PlanLowering:
     # Packets.
 
     def _find_packets(self, rank: int, block: ThreadBlock) -> None:
-        """Give each region that packets are written to a counter at its rank."""
+        """Create a counter at the destination rank for each region that receives packets."""
         for op, turn in self.sizes.unrolled(rank, block):
             for number, region in enumerate(op.destinations):
                 if self._is_flagged(op, number, sources=False):
@@ -82,7 +82,7 @@ class PlanLowering:
                         self.packets[cell].append((counter, writes, op.share))
 
     def _common_counter(self, ranks: Sequence[int]) -> int:
-        """Return the number of a new counter that all of *ranks* have."""
+        """Return the number of a new counter that exists on all *ranks*."""
         number = max(len(self.ranks[rank].values) for rank in ranks)
         for rank in ranks:
             values = self.ranks[rank].values
@@ -91,7 +91,7 @@ class PlanLowering:
 
     @staticmethod
     def _is_flagged(op: Op, number: int, *, sources: bool) -> bool:
-        """Return whether a source or destination holds packets."""
+        """Return whether region *number* of the op's sources and destinations holds packets."""
         if op.name not in PACKET_OPS:
             return False
         if sources:
@@ -101,7 +101,7 @@ class PlanLowering:
         return op.name != "upkt"
 
     def _await_packets(self, writer: RankWriter, block: ThreadBlock, op: Op, turn: int) -> None:
-        """Wait for the packets that *op* reads, except those that it or a later op of its block writes."""
+        """Wait for the packets that *op* reads, except packets of this or later ops of the block."""
         reads = (writer.rank, block.id, turn, op.path)
         wanted: dict[int, None] = {}
         for region in packet_sources(op) if op.name in PACKET_OPS else ():

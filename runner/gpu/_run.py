@@ -1,4 +1,4 @@
-"""Simulate a single program on an idle machine."""
+"""Simulate a single collective program on an idle machine."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ._operations import RankWriter
 from ._plans import PlanLowering
 from ._steps import StepLowering
 
-# Of a detailed run, about a second.
+# Number of requests that a detailed run simulates in about a second.
 _FEW_REQUESTS = 1 << 15
 _BATCHES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class GpuWorkgroups:
-    """A program as workgroups of operations for one size, machine and placement of its ranks.
+    """A program as workgroups of operations for one size, machine and placement of the ranks.
 
-    *places* are the op and round of each number by which the engine labels operations; *requests* is the
-    number of lines that its operations load and store.
+    *places* are the op and round of each operation label of the engine. *requests* is the number of lines
+    that the program's operations load and store.
     """
 
     program: Program
@@ -40,12 +40,13 @@ class GpuWorkgroups:
 
 @dataclass(frozen=True, eq=False)
 class ProgramRun:
-    """The result: *time_ns* from the launch to the end of the last rank, *rank_ns* of each rank (int64).
+    """The result of a program run: *time_ns* from the launch to the end of the last rank, and *rank_ns*.
 
-    *ops*: rank, block, op, round (-1 where there is none), start_ns and end_ns of the work of each thread
-    block. *links*: src, dst (a GPU, -1 the switch, -2 the network between nodes), bytes, lines, busy_ns,
-    queue_ns. *detailed*: whether requests were simulated one by one. *counters*: lines requested and
-    loaded, stored and delivered, requests without data, events.
+    *rank_ns* (int64) is the time of each rank. The table *ops* has rank, block, op, round (-1: no round),
+    start_ns and end_ns of the work of each thread block. The table *links* has src, dst (a GPU, -1 the
+    switch, -2 the network between nodes), bytes, lines, busy_ns and queue_ns. *detailed* is whether requests
+    were simulated one by one. *counters* count lines requested and loaded, lines stored and delivered,
+    requests without data, and events.
     """
 
     time_ns: int
@@ -67,10 +68,11 @@ def simulate_program(
 ) -> ProgramRun:
     """Run *program* for a collective of *size_bytes* (as in ASTRA-sim; for an all-gather, each rank's shard).
 
-    Its ranks are on GPUs 0, 1 ..., ``machine.scale_up.gpus`` of them in a node. *detailed* simulates every
-    request in every router, which is slow; by default it is used if the fast fabric is inaccurate
-    (`why_rough`) and there are few requests. *progress* is called with ns and finished ranks, and cancels
-    by returning False. Raises `ConfigError`, with its place, for an op that the machine cannot run.
+    The ranks are on GPUs 0, 1 ..., with ``machine.scale_up.gpus`` GPUs in a node. *detailed* simulates every
+    request in every router, which is slow. By default, *detailed* is used if the fast fabric is inaccurate
+    (`why_rough`) and the number of requests is small. *progress* is called with ns and finished ranks. The
+    run is cancelled if *progress* returns False. Raises `ConfigError`, with the place, for an op that the
+    machine cannot run.
     """
     nodes = [rank // machine.scale_up.gpus for rank in range(program.num_ranks)]
     lowered = workgroups_of(program, size_bytes, machine, nodes)
@@ -93,7 +95,7 @@ def simulate_program(
 
 
 def why_rough(machine: Machine) -> list[str]:
-    """Return the reasons why the fast fabric may be off by more than 10 % on *machine*, if there are any."""
+    """Return the reasons for possible errors above 10 % of the fast fabric model on *machine*."""
     mesh, compute, reasons = machine.mesh, machine.compute, []
     if mesh.virtual_channels < machine.scale_up.ports:
         reasons.append("ports share virtual channels (mesh.virtual_channels < scale_up.ports)")
@@ -105,7 +107,7 @@ def why_rough(machine: Machine) -> list[str]:
 
 
 def workgroups_of(program: Program, size_bytes: int, machine: Machine, nodes: Sequence[int]) -> GpuWorkgroups:
-    """Return *program* as the operations of its thread blocks; *nodes* are those of the ranks' GPUs.
+    """Return the operations of *program*'s thread blocks; *nodes* has the node of each rank's GPU.
 
     Raises `ConfigError` for an unsupported size, and for ops that the machine cannot run.
     """
@@ -141,7 +143,7 @@ def engine_machine(machine: Machine) -> engine.GpuMachine:
 
 
 def _ops(lowered: GpuWorkgroups, stamps: dict[str, Any]) -> pd.DataFrame:
-    """Return one row per op and round of each thread block, which may be several operations."""
+    """Return a table with one row per op and round of each thread block; a row may sum up operations."""
     table = pd.DataFrame(stamps)
     places = pd.DataFrame(lowered.places, columns=["op", "round"])
     table = table.merge(places, left_on="place", right_index=True).drop(columns="place")
@@ -159,7 +161,7 @@ _WAITS = ("", "for a signal or flag", "at a barrier", "for its stores", "for a p
 
 
 def _deadlock(lowered: GpuWorkgroups, machine: Machine, stuck: list[tuple[int, int, int, int]]) -> str:
-    """Return the error text for thread blocks that never end."""
+    """Return the error message for thread blocks that never end."""
     program = lowered.program
     homeless = [(rank, block) for rank, block, place, _ in stuck if place < 0]
     if homeless:

@@ -1,9 +1,9 @@
-"""MSCCL XML as operations of workgroups, with messages as in NCCL's primitives.
+"""Convert MSCCL XML to operations of workgroups, with messages like NCCL's primitives.
 
-A connection has slots in the memory of the rank that receives. A sender waits for a free slot, stores into it
-and notifies the receiver: with Simple by a fence and a flag after the data, with LL and LL128 by flags in the
-data. The receiver reads the slot and frees it. Chunks larger than a slot are sent in rounds: all thread
-blocks repeat their steps, one slot's worth at a time.
+A connection has slots in the memory of the receiving rank. A sender waits for a free slot, stores data into
+the slot and notifies the receiver. The Simple protocol notifies by a fence and a flag after the data; LL and
+LL128 notify by flags in the data. The receiver reads the slot and frees the slot. Chunks larger than a slot
+are sent in rounds: all thread blocks repeat their steps for the data of one slot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_STEPS = 1 << 22
 
 
 class StepLowering:
-    """Writes the operations of an XML for one size and machine; *nodes* are those of the ranks' GPUs."""
+    """Writes the operations of an XML for one size and machine; *nodes* has the node of each rank's GPU."""
 
     def __init__(self, program: Program, sizes: Sizes, machine: Machine, nodes: Sequence[int]) -> None:
         self.program = program
@@ -42,7 +42,7 @@ class StepLowering:
         self.rounds = Rounds(sizes, self.protocol.slot_bytes)
 
     def run(self) -> list[RankWriter]:
-        """Write all ranks."""
+        """Write the operations of all ranks."""
         if self.rounds.count * self.program.num_ops > _MOST_STEPS:
             raise ConfigError(
                 f"{self.program.source}: {self.rounds.count} rounds of {self.program.num_ops} steps are more "
@@ -77,7 +77,7 @@ class StepLowering:
     def _message(
         self, writer: RankWriter, block: ThreadBlock, op: Op, parts: tuple[str, ...], size: int
     ) -> None:
-        """Receive and send one slot's worth: wait for both, move the data, notify both."""
+        """Receive and send the data of one slot: wait for the two peers, move the data, notify the peers."""
         writer.pause(self.protocol.message_ns)
         own: Access = (writer.rank, -1, 1.0, -1)
         sources = [own] * len(op.sources)
@@ -106,7 +106,7 @@ class StepLowering:
         peer = block.send
         came = self.ranks[peer].counter(("data", writer.rank, peer, block.channel))
         if self.nodes[writer.rank] != self.nodes[peer]:
-            # Into the memory that the proxy sends from.
+            # Store into the memory from which the proxy sends.
             writer.data(size, sources, [*targets, (writer.rank, -1, self.wire, -1)])
             writer.proxy(size, (peer, -1, self.wire, came))
         elif self.flags:

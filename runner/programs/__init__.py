@@ -1,4 +1,4 @@
-"""Collective programs: read them, prove them, and turn them into messages."""
+"""Read collective programs, prove their correctness, and convert the programs to messages."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """All-pairs programs as in MSCCL++: every rank exchanges data with every other by puts, gets or packets.
 
-The workgroups (thread blocks) of a rank are divided among its peers; several workgroups for one peer take
+The workgroups (thread blocks) of a rank are divided among its peers. Several workgroups for one peer take
 equal parts of the data. Puts and gets begin with a handshake, so that no buffer is accessed before its rank
-has begun. They end with another handshake: then data that was put has arrived, and buffers that were read may
-be overwritten. Packets carry flags in their data and need no handshake.
+has begun. Puts and gets end with another handshake, after which the data of puts has arrived and the buffers
+of gets may be overwritten. Packets carry flags in their data and need no handshake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def all_pairs_program(
 ) -> Program:
     """Return a program for *collective* in which each rank exchanges data directly with all others.
 
-    *way* is put, get or packet. Each rank has that many *workgroups* (0: one per peer) of *threads* threads.
+    *way* is put, get or packet. Each rank has *workgroups* workgroups (0: one per peer) of *threads* threads.
     Raises `ConfigError` if the collective has no program of this *way*.
     """
     if way not in ALL_PAIRS:
@@ -72,11 +72,11 @@ class _Writer:
         self.sums = collective == "reduce-scatter"
 
     def peers(self, rank: int) -> list[int]:
-        """Return the other ranks from the next one on, so that not all ranks start with the same peer."""
+        """Return the other ranks, starting with *rank* + 1, so that ranks start with different peers."""
         return [(rank + distance) % self.ranks for distance in range(1, self.ranks)]
 
     def tasks(self, rank: int) -> list[list[tuple[int, int]]]:
-        """Return the (peer, part) of each workgroup."""
+        """Return the (peer, part of the data) of each workgroup of a rank."""
         result: list[list[tuple[int, int]]] = [[] for _ in range(self.workgroups)]
         everything = [(peer, part) for part in range(self.parts) for peer in self.peers(rank)]
         for number, task in enumerate(everything):
@@ -84,7 +84,7 @@ class _Writer:
         return result
 
     def channels(self, rank: int) -> list[Channel]:
-        """Return the ends of all channels of a rank: one for each peer and part."""
+        """Return the channel ends of a rank, one for each peer and part of the data."""
         if self.way == "packet":
             return []
         return [self.end(rank, peer, part) for part in range(self.parts) for peer in self.peers(rank)]
@@ -94,7 +94,7 @@ class _Writer:
         return Channel(ChannelType.MEMORY, rank, peer, part)
 
     def blocks(self, rank: int) -> list[ThreadBlock]:
-        """Return the thread blocks of a rank."""
+        """Return the thread blocks of a rank in an all-pairs program."""
         result = []
         for number, tasks in enumerate(self.tasks(rank)):
             ops = self._packets(rank, tasks) if self.way == "packet" else self._ops(rank, number, tasks)

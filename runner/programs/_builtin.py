@@ -1,8 +1,8 @@
-"""The engine's algorithms as programs: the same messages between the same ranks.
+"""The engine's collective algorithms as programs: the same messages between the same ranks.
 
-They run on one group of ranks. All but the all-to-all work in place. Halving-doubling orders its partners
-so that each exchange is contiguous: nearest first in an all-reduce and an all-gather, farthest first in a
-reduce-scatter.
+The programs run on one group of ranks. All programs except the all-to-all work in place. Halving-doubling
+orders its partners so that each exchange is contiguous. The nearest partner is first in an all-reduce and an
+all-gather, and the farthest partner is first in a reduce-scatter.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _ring_all_gather(writer: StepWriter, count: int) -> None:
 
 
 def _others(rank: int, count: int) -> list[int]:
-    """Return the other ranks from the next one on, so that not all ranks start with the same peer."""
+    """Return the other ranks, starting with *rank* + 1, so that ranks start with different peers."""
     return [(rank + distance) % count for distance in range(1, count)]
 
 
@@ -97,7 +97,7 @@ def _direct_all_to_all(writer: StepWriter, count: int) -> None:
 
 
 def _halving(writer: StepWriter, rank: int, distances: list[int], count: int) -> list[tuple[int, int, int]]:
-    """Exchange halves with partners at *distances*; return (partner, first chunk, chunks kept) of each."""
+    """Exchange halves with partners at *distances*; return each (partner, first chunk, chunks kept)."""
     low, size = 0, count
     rounds = []
     for distance in distances:
@@ -144,7 +144,7 @@ def _trees_all_reduce(writer: StepWriter, count: int) -> None:
 
 
 def _tree(writer: StepWriter, rank: int, count: int, tree: int) -> None:
-    """Add the steps of a rank in one of two trees; the leaves of each are inner nodes of the other."""
+    """Add the steps of a rank in one of two trees; the leaves of a tree are inner nodes of the other tree."""
     shift = tree  # the second tree numbers the ranks from 1 on
     number = rank + shift
     top = count // 2

@@ -1,4 +1,4 @@
-"""Programs by name instead of by file, and the choice of the program that a collective runs."""
+"""Generate programs by name, and choose the program that a collective runs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ PROGRAM_NAMES = (*BUILTIN_PROGRAMS, *_MADE)
 _SIMPLE_CHANNELS = 24
 _KEPT_PROGRAMS = 256
 _MOST_STEPS = 1 << 17
-# To inspect and prove a program, measured with rings of 64 to 256 ranks.
+# Costs per step of inspecting and proving a program, measured with rings of 64 to 256 ranks.
 _BYTES_PER_STEP, _S_PER_STEP = 28_000, 1.2e-3
 _TREES = ("doubleBinaryTree", "nccl-tree")
 
 
 def is_program_name(name: str) -> bool:
-    """Return whether *name* is the name of a generated program, with or without its options.
+    """Return whether *name* is the name of a generated program, with or without options.
 
-    Names of the engine's own algorithms are not included: system files name these.
+    Names of the engine's built-in algorithms are not included, because system files name these algorithms.
     """
     return name.split(":", maxsplit=1)[0] in _MADE
 
@@ -59,11 +59,12 @@ def check_program_size(name: str, ranks: int) -> None:
 def named_program(name: str, collective: str, ranks: int, size_bytes: int = 1 << 20) -> Program:
     """Return the program called *name* for *collective* among *ranks* ranks.
 
-    Such as ``ring``, ``nccl-ring:LL:8``, ``nccl`` or ``all-pairs-get:32``: names of NCCL's algorithms may be
-    followed by a protocol and a number of channels, all pairs by a number of workgroups. ``nccl`` is the
-    algorithm that NCCL chooses for a size, ``nccl:a100`` its choice on that node.
+    Names are ``ring``, ``nccl-ring:LL:8``, ``nccl`` or ``all-pairs-get:32``, for example. Names of NCCL's
+    algorithms may be followed by a protocol and a number of channels. Names of all-pairs programs may be
+    followed by a number of workgroups. ``nccl`` is the algorithm that NCCL chooses for a size, and
+    ``nccl:a100`` is NCCL's choice on an A100 node.
 
-    *size_bytes* is that of the larger buffer and matters only for ``nccl``. Raises `ConfigError` for an
+    *size_bytes* is the size of the larger buffer and matters only for ``nccl``. Raises `ConfigError` for an
     unrecognised name or a program that does not support the collective.
     """
     base, *more = name.split(":")
@@ -100,7 +101,7 @@ _KEPT = 64
 
 @dataclass(frozen=True, order=True)
 class Demand:
-    """A kind of collective, its number of ranks and its bytes (of an all-gather, those of a rank's shard)."""
+    """A collective to run: kind, number of ranks and bytes (the shard of a rank for an all-gather)."""
 
     collective: str
     ranks: int
@@ -108,14 +109,14 @@ class Demand:
 
     @classmethod
     def of(cls, comm_type: int, ranks: int, size_bytes: int) -> Demand | None:
-        """Return the demand of a collective by its number in Chakra's schema; None without programs."""
+        """Return the demand of a collective type in Chakra's schema, or None for a type without programs."""
         kind = CollectiveType.of(comm_type)
         return cls(kind.key, ranks, size_bytes) if kind is not None and kind.ring_passes else None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The program of each demand that has one, and sentences about those that have none."""
+    """The program of each demand with a program, and sentences about demands without a program."""
 
     programs: Mapping[Demand, Program]
     remarks: tuple[str, ...] = ()
@@ -142,8 +143,8 @@ def _proved(content: bytes, _digest: bytes, source: str) -> Program:
 def choose_programs(files: Mapping[str, Sequence[Path | str | None]], demands: Iterable[Demand]) -> Choice:
     """Return the program that runs each of *demands*; None stands for the system's own algorithm.
 
-    *files* are programs by collective; a string such as ``nccl`` is a program that is generated for each
-    demand. Raises `ConfigError` for a size that no file fits, and for files that fit no collective at all.
+    *files* are programs by collective. A string such as ``nccl`` names a program that is generated for each
+    demand. Raises `ConfigError` for a size that no file fits, and for files that fit no collective.
     """
     programs: dict[Demand, Program] = {}
     remarks: dict[str, None] = {}
@@ -229,7 +230,7 @@ def _made(name: str, demand: Demand) -> Program:
 
 
 def misfit(program: Program, demand: Demand) -> str | None:
-    """Return the reason why *program* cannot run *demand*, None if it can."""
+    """Return the reason why *program* cannot run the collective *demand*, or None if there is no reason."""
     if program.num_ranks != demand.ranks:
         return f"{Path(program.source).name} is for {program.num_ranks} ranks"
     total = program_bytes(demand.collective, demand.size_bytes, demand.ranks)

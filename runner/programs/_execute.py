@@ -26,7 +26,7 @@ Clock = npt.NDArray[np.int32]
 
 
 class Value(NamedTuple):
-    """The content of a cell: its contributions, the repeated ones, and its part of the chunk."""
+    """The content of a cell: all contributions, repeated contributions, and the cell's part of the chunk."""
 
     mask: int
     twice: int
@@ -34,12 +34,12 @@ class Value(NamedTuple):
 
 
 def contribution(program: Program, rank: int, chunk: int) -> int:
-    """Return the set with only the input chunk of a rank."""
+    """Return the set of contributions that contains only one input chunk of a rank."""
     return 1 << (rank * program.chunks + chunk)
 
 
 class Access(NamedTuple):
-    """An access to a cell: its step, its position on the strand, and the clock of all preceding steps."""
+    """An access to a cell, with its step, position on the strand, and clock of all preceding steps."""
 
     step: Step
     strand: int
@@ -48,15 +48,15 @@ class Access(NamedTuple):
     writes: bool
     packet: bool
     value: Value | None
-    order: int  # in this run
+    order: int  # position of the access in this run
     proxied: bool
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether it precedes an event with *clock* in all orders, element by element."""
+        """Return whether the access precedes an event with *clock* in all orders, element by element."""
         return bool(clock[self.strand] >= self.time)
 
     def precedes_whole(self, later: Access) -> bool:
-        """Return whether all its elements precede every element of *later* in all orders."""
+        """Return whether all elements of the access precede every element of *later* in all orders."""
         half = 0 if self.proxied and later.proxied else len(later.clock) // 2
         return bool(later.clock[half + self.strand] >= self.time)
 
@@ -70,12 +70,12 @@ class Event(NamedTuple):
     clock: Clock
 
     def precedes(self, clock: Clock) -> bool:
-        """Return whether it precedes an event with *clock* in all orders."""
+        """Return whether the release or acquisition precedes an event with *clock* in all orders."""
         return bool(clock[self.strand] >= self.time)
 
 
 class Moved(NamedTuple):
-    """A completed move of a step, with its place on the strand."""
+    """A completed move of a step, with the position on the strand."""
 
     step: Step
     move: Move
@@ -84,7 +84,7 @@ class Moved(NamedTuple):
 
 
 class Blocked(NamedTuple):
-    """A step at which this run is blocked, and the awaited token or message."""
+    """A step at which the run is blocked, and the awaited token or message."""
 
     step: Step
     awaits: Token
@@ -107,38 +107,38 @@ class Run:
     packets: set[Cell] = field(default_factory=set)  # cells that hold packets
     tokens: dict[Token, int] = field(default_factory=dict)
     done: list[Step] = field(default_factory=list)
-    began: dict[int, tuple[int, int]] = field(default_factory=dict)  # of id(step): its strand and time there
+    began: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id(step): strand, and its time
     blocked: list[Blocked] = field(default_factory=list)
     gives: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
     takes: dict[Token, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # of id(step) and the number of a take
+    taken: dict[tuple[int, int], Clock] = field(default_factory=dict)  # by id(step) and number of the take
     writers: dict[Cell, list[tuple[Step, Clock, Value | None]]] = field(
         default_factory=lambda: defaultdict(list)
     )
     unordered: list[tuple[Token, Step, Step]] = field(default_factory=list)
     strands: dict[tuple[object, ...], int] = field(default_factory=dict)
-    ends: dict[int, Clock] = field(default_factory=dict)  # of ranks, whose start has strand number rank
+    ends: dict[int, Clock] = field(default_factory=dict)  # by rank; the start of rank r is on strand r
     knowledge: int = 0  # sum of the clocks of takes and packet reads; grows from run to run until complete
 
 
 @dataclass
 class _Block:
-    """A thread block at work."""
+    """The execution state of a thread block."""
 
     key: tuple[int, int]
     steps: list[Step]
     at: int = 0
     move: int = 0
     taken: int = 0
-    arrived: int = -1  # generation of the barrier it waits at
+    arrived: int = -1  # generation of the barrier at which the thread block waits
     base: Clock | None = None
     strands: dict[tuple[object, ...], Clock] = field(default_factory=dict)
 
 
 def execute(unrolled: Unrolled, depth: int = 0, earlier: Run | None = None) -> Run:
-    """Run *unrolled* once. At most *depth* messages of an XML are in flight per connection (0: no bound).
+    """Run *unrolled* once with at most *depth* messages in flight per connection of an XML (0: no bound).
 
-    The clocks of an *earlier* run of the same program show which of several signals a wait requires.
+    The clocks of an *earlier* run of the same program show the signals that a wait requires.
     """
     return _Machine(unrolled, depth, earlier).run()
 
@@ -170,7 +170,7 @@ class _Machine:
                 for move in step.moves:
                     self.packet_writers.update(cell for cell in move.targets if holds_packets(cell))
         self.mixed = any(cell[0] != "m" for cell in self.packet_writers)
-        # The second half of a clock is what came before a meeting of all threads of some block.
+        # The second half of a clock covers the steps before a synchronisation of all threads of a block.
         self.half = len(self.strand_of)
         self.width = 2 * self.half if self.mixed else self.half
         self._begin()
@@ -196,7 +196,7 @@ class _Machine:
         self.strand_of.setdefault(strand, len(self.strand_of))
 
     def _begin(self) -> None:
-        """Start every rank; before that, other ranks cannot use its buffers."""
+        """Start every rank; other ranks cannot use a rank's buffers before the rank's start."""
         for (rank, _), block in self.blocks.items():
             block.base = np.zeros(self.width, np.int32)
             block.base[rank] = 1
@@ -213,7 +213,7 @@ class _Machine:
         self.result.values = dict(self.result.inputs)
 
     def run(self) -> Run:
-        """Run until no step can continue."""
+        """Run the program until no step can continue."""
         while self.ready:
             block = self.ready.popleft()
             while block.at < len(block.steps):
@@ -242,7 +242,7 @@ class _Machine:
         return clock
 
     def _meet(self, block: _Block) -> Clock:
-        """Make all threads of the block wait for each other."""
+        """Synchronise all threads of the block and return the joint clock."""
         clock = np.zeros(self.width, np.int32) if block.base is None else block.base.copy()
         for other in block.strands.values():
             np.maximum(clock, other, out=clock)
@@ -265,7 +265,7 @@ class _Machine:
     # Steps.
 
     def _advance(self, block: _Block, step: Step) -> object | None:
-        """Execute a step as far as possible; return the awaited token or message; None when completed."""
+        """Execute a step as far as possible; return the awaited token or message, or None when completed."""
         if step.joins:
             self._meet(block)
         if step.after is not None:
@@ -326,7 +326,7 @@ class _Machine:
     def _ask(self, block: _Block, proxy: Token, number: int) -> tuple[Clock, int]:
         """Return the clock and strand of the work that thread *number* requests from a *proxy*.
 
-        It follows all requests that precede it in every order, of this thread or of others.
+        The work follows all requests of any thread that precede this request in every order.
         """
         lead = (block.key, "lead", number)
         own = self._clock(block, lead)
@@ -374,7 +374,7 @@ class _Machine:
         before.append(Event(step, strand, int(clock[strand]), clock.copy()))
 
     def _certain(self, token: Token, needed: int, take: tuple[int, int]) -> list[Clock]:
-        """Return the clocks of the releases that must have happened if *needed* of them have."""
+        """Return the clocks of the token releases that are certain after *needed* releases."""
         if needed <= 0:
             return []
         if len(self.givers[token]) == 1:
@@ -410,7 +410,7 @@ class _Machine:
             for known in self._packet_clocks(cell, strand, int(clock[strand])):
                 np.maximum(clock, known, out=clock)
             self.result.knowledge += int(clock.sum())
-        clock = clock.copy()  # what all accesses of the move have in common; nobody changes it any more
+        clock = clock.copy()  # shared by all accesses of the move, and not changed any more
         proxied = move.proxy is not None
         access = Access(step, strand, int(clock[strand]), clock, False, False, None, 0, proxied)
         self.result.moves.append(Moved(step, move, strand, access.time))
@@ -436,9 +436,9 @@ class _Machine:
         return clock, self._tick(strand, clock)
 
     def _packet_clocks(self, cell: Cell, strand: int, time: int) -> list[Clock]:
-        """Return the clock of a reader of packets: all steps that precede every possible writer.
+        """Return the clock of all steps that precede every possible writer of the packets in a cell.
 
-        A writer that always follows the reader, which is at *time* on *strand*, is none.
+        A writer that always follows the reader, which is at *time* on *strand*, is not a possible writer.
         """
         if self.packet_writers[cell] == 1:
             return [clock for _, clock, _ in self.result.writers[cell]]
@@ -447,7 +447,7 @@ class _Machine:
         return [np.minimum.reduce(clocks)] if clocks else []
 
     def _counts(self, cell: Cell) -> bool:
-        """Return whether a cell occupies a slot of its connection: a message, or a chunk of one."""
+        """Return whether a cell occupies a slot of its connection: a message, or a chunk of a message."""
         return cell[0] == "m" and (self.unrolled.program.chunkwise or cell[5] == 0)
 
     def _write(self, cell: Cell, access: Access) -> None:
@@ -480,7 +480,7 @@ class _Machine:
 
 
 def _sum(read: list[Value | None]) -> Value | None:
-    """Return the sum of values; None if one of them is missing."""
+    """Return the sum of the values that a move reads, or None if a value is missing."""
     total: Value | None = None
     for value in read:
         if value is None:

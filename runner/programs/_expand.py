@@ -1,4 +1,4 @@
-"""Write programs as Chakra graphs of messages, and replace a workload's collectives by them."""
+"""Write programs as Chakra graphs of messages, and replace a workload's collectives by these messages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TYPES = {"send": NodeType.COMM_SEND, "receive": NodeType.COMM_RECV, "local": No
 
 
 def graphs_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> list[Graph]:
-    """Return the graph of each rank; local work runs at the given speed; 0 means that it takes no time."""
+    """Return the graph of each rank; local work takes no time if *memory_bytes_per_ns* is 0."""
     return [graph_of_messages(lowered, rank, memory_bytes_per_ns) for rank in range(len(lowered.ranks))]
 
 
 def workload_of(lowered: Lowered, memory_bytes_per_ns: float = 0.0) -> Workload:
-    """Return the program as a workload of messages."""
+    """Return the workload whose graphs contain the messages of the program."""
     graphs = graphs_of(lowered, memory_bytes_per_ns)
     program = lowered.program
     metadata = {
@@ -48,10 +48,10 @@ def graph_of_messages(lowered: Lowered, rank: int, speed: float) -> Graph:
 
 def _row(rank: int, number: int, node: Message, speed: float) -> dict[str, Any]:
     place = f"thread block {node.place[0]}, op {node.place[1]}"
-    # Each in a lane of its own: all may be in flight at once.
+    # Every message has a separate lane, because all messages may be in flight at once.
     row: dict[str, Any] = {"node_id": number, "type": _TYPES[node.kind], "stream": number}
     if node.kind == "local":
-        # As the engine counts its own reductions: each pass in whole ns.
+        # Each pass takes whole ns, as in the engine's built-in reductions.
         once = int(node.size_bytes / speed) if speed else 0
         return row | {"name": f"local work ({place})", "duration_ns": node.passes * once}
     row |= {"comm_size_bytes": node.size_bytes, "comm_tag": node.tag, "kind": "communication"}
@@ -75,8 +75,9 @@ def expand_workload(
 ) -> Workload:
     """Return *workload* with each collective that has a program replaced by the program's messages.
 
-    The collective's node becomes computation without duration that depends on the messages, so that its
-    dependents still wait for it. Local work runs at *memory_bytes_per_ns*, and takes no time if that is 0.
+    The collective's node becomes computation without duration that depends on the messages, so that the
+    node's dependents still wait for the collective. Local work runs at *memory_bytes_per_ns*, and takes no
+    time if the speed is 0.
     """
     tags = _Tags(1 + max((int(graph.nodes["comm_tag"].max()) for graph in workload.graphs), default=0))
     graphs = [
@@ -88,13 +89,13 @@ def expand_workload(
 
 @dataclass
 class _Tags:
-    """Message tags, each used by one collective, with the same values on all of its ranks."""
+    """Message tags; a collective uses the same tags on all ranks, and no tag of another collective."""
 
     free: int
     of: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
     def first(self, collective: tuple[int, int, int], count: int) -> int:
-        """Return the first of *count* tags of a collective."""
+        """Return the first of *count* consecutive tags of a collective."""
         if collective not in self.of:
             self.of[collective] = self.free
             self.free += count
@@ -102,7 +103,7 @@ class _Tags:
 
 
 def _collectives(nodes: pd.DataFrame) -> list[tuple[int, int, int, int]]:
-    """Return node id, kind, group and bytes of each collective, in the order of their ids."""
+    """Return the node id, kind, group and bytes of each collective, in the order of node ids."""
     rows = nodes[nodes["type"] == NodeType.COMM_COLL].sort_values("node_id")
     columns = (rows[name].tolist() for name in ("node_id", "comm_type", "group", "comm_size_bytes"))
     return list(zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Figures of a program (traffic by pair of ranks, steps, lower bounds), and its plot as SVG."""
+"""Figures of a program (traffic by pair of ranks, steps, lower bounds), and the plot of a program as SVG."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def inspect_program(program: Program, size_bytes: int) -> Inspection:
 
 
 def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
-    """Return the figures of an inspection as (name, text), first of the program, then of its traffic."""
+    """Return the figures of an inspection as (name, text): figures of the program, then of the traffic."""
     program = found.program
     place = "in place" if program.in_place else "out of place"
     most = "any size" if program.most_bytes is None else f"at most {bytes_text(program.most_bytes)}"
@@ -114,7 +114,7 @@ def inspection_facts(found: Inspection) -> list[tuple[str, str]]:
 
 
 def _steps(lowered: Lowered) -> dict[int, int]:
-    """Return the step of each message by its tag: one more than the latest step it depends on."""
+    """Return the step of each message by tag: one more than the latest step on which the message depends."""
     starts = list(accumulate((len(nodes) for nodes in lowered.ranks), initial=0))
     nodes = [node for ranks in lowered.ranks for node in ranks]
     receives = {node.tag: number for number, node in enumerate(nodes) if node.kind == "receive"}
@@ -134,7 +134,7 @@ def _steps(lowered: Lowered) -> dict[int, int]:
         number = ready.pop()
         level = levels[number] + (nodes[number].kind == "send")
         for other in later[number]:
-            # What follows a send in its own rank waits for what the send waited for.
+            # Nodes after a send in the same rank wait for the dependencies of the send.
             mine = level if nodes[other].kind == "receive" else levels[number]
             levels[other] = max(levels[other], mine)
             missing[other] -= 1
@@ -156,11 +156,11 @@ def _least_bytes(program: Program, size_bytes: int) -> int | None:
     return None if least is None else int(least)
 
 
-# Beyond this number arrows are indistinguishable.
+# Above this number, the arrows of a plot are indistinguishable.
 _MOST_ARROWS, _MOST_STEPS, _MOST_RANKS = 600, 32, 16
-# Browsers draw so many boxes without delay.
+# Browsers draw up to this number of boxes without delay.
 _MOST_CELLS = 50_000
-# An arrow begins and ends within its step, of whose width this is left free at both sides.
+# Margin at both sides of an arrow, as a share of the width of its step.
 ARROW_GAP = 0.06
 _COLOURS = ("#8a939c", "#3b82c4", "#d9731a", "#b2182b")
 _LEFT, _TOP, _BOTTOM, _RIGHT = 80, 64, 44, 24
@@ -202,9 +202,9 @@ def traffic_sentence(item: Traffic) -> str:
 
 
 def program_picture(found: Inspection) -> str:
-    """Return the traffic of each step between ranks as an SVG: arrows, or shaded boxes if there are many.
+    """Return an SVG of the traffic of each step between ranks, with arrows or shaded boxes.
 
-    Raises `ConfigError` for more ranks and steps than can be drawn.
+    Raises `ConfigError` if the numbers of ranks and steps exceed the drawing limits.
     """
     arrows = has_arrows(found)
     ranks, steps = found.program.num_ranks, max(1, found.steps)
@@ -228,7 +228,7 @@ def program_picture(found: Inspection) -> str:
 
 
 def _axes(ranks: int, steps: int, row: int, step: float) -> list[Svg]:
-    """Return the names of ranks and steps."""
+    """Return the labels of ranks and steps in the plot."""
     bottom, middle = _TOP + row * ranks, {"text_anchor": "middle"}
     parts = [element("text", f"rank {rank}", x=12, y=_TOP + row * (rank + 0.5) + 4) for rank in range(ranks)]
     parts += [
@@ -239,7 +239,7 @@ def _axes(ranks: int, steps: int, row: int, step: float) -> list[Svg]:
 
 
 def _arrows(found: Inspection) -> list[Svg]:
-    """Return lines of ranks, borders of steps, and an arrow for each pair of ranks in a step."""
+    """Return the lines of ranks, the borders of steps, and an arrow for each pair of ranks in a step."""
     ranks, steps = found.program.num_ranks, found.steps
     end, bottom = _LEFT + _ARROW_STEP * steps, _TOP + _ARROW_ROW * ranks
     parts = [element("path", class_="grid", d=f"M{_LEFT} {_rank_y(rank):g}H{end}") for rank in range(ranks)]
@@ -273,7 +273,7 @@ def _rank_y(rank: int) -> float:
 
 
 def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> list[Svg]:
-    """Return the legend: a line and its range of sizes for each colour."""
+    """Return the legend of the plot: a line and a range of sizes for each colour."""
     parts, x = [element("text", "sent in one step:", x=12, y=48)], 120.0
     for (label, _, _), colour in zip(groups, colours, strict=False):
         parts.append(element("path", d=f"M{x:g} 44h20", stroke=colour, stroke_width=3))
@@ -283,7 +283,7 @@ def _legend(groups: Sequence[tuple[str, int, int]], colours: Sequence[str]) -> l
 
 
 def _boxes(found: Inspection, step: float) -> list[Svg]:
-    """Return a box for the bytes that a rank sends in a step; darker boxes are more bytes."""
+    """Return a box for the bytes that a rank sends in a step; a darker box stands for more bytes."""
     targets: dict[tuple[int, int], list[int]] = defaultdict(list)
     sent: dict[tuple[int, int], int] = defaultdict(int)
     for item in found.traffic:

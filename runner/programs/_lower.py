@@ -1,15 +1,16 @@
-"""Turn a program into messages with dependencies, which every backend and ASTRA-sim can run.
+"""Convert a program to messages with dependencies, which every backend and ASTRA-sim can run.
 
-* A put, a send or a packet is a message to the rank whose buffer it fills. It is posted: its thread block
-continues at once, but messages of a thread block to one peer are sent in order.
-* A signal directly after data to the same peer is part of that message; other signals are separate messages.
+* A put, a send or a packet is a message to the rank whose buffer is filled. The thread block continues
+  immediately, but messages of a thread block to one peer are sent in order.
+* A signal directly after data to the same peer is part of the data's message. Other signals are separate
+  messages.
 * A read of another rank's buffer (get, and reductions that read) is a request and a message back.
-* Operations of the switch are replaced by messages: a multicast by one to each rank, an in-network reduction
-  by a read from each.
+* Operations of the switch are replaced by messages: a multicast by a message to each rank, an in-network
+  reduction by a read from each rank.
 * Reductions and copies take the time to read and write their bytes at local memory bandwidth.
 * LL sends twice the bytes (8 of 16 bytes are flags), LL128 sends 128 bytes for 120.
-* An XML whose chunks are larger than an NCCL slot runs in rounds: its thread blocks repeat all steps for
-  each part of the chunks.
+* An XML with chunks larger than an NCCL slot runs in rounds: the thread blocks repeat all steps for each part
+  of the chunks.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _SWITCH = {"gstore", "gstorepkt", "glre", "glres"}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A node of one rank: a ``send`` or ``receive`` of bytes, or ``local`` work on that number of bytes.
+    """A node of a rank: a ``send`` or ``receive`` of a number of bytes, or ``local`` work on the bytes.
 
     Local work transfers its bytes *passes* times: a reduction reads twice and writes once. *after* are the
-    numbers of the rank's nodes that it depends on. *tag* is unique to a message and the same at both ends.
-    *place* is the (thread block, op) of its origin.
+    numbers of the rank's nodes on which the node depends. *tag* is unique to a message, and equal at the two
+    ends of the message. *place* is the (thread block, op) from which the node was made.
     """
 
     kind: str
@@ -75,10 +76,10 @@ def lower(program: Program, size_bytes: int) -> Lowered:
 
 @dataclass
 class _Frontier:
-    """The dependencies of a thread block's next op: nodes of its rank, and data in flight to other ranks."""
+    """The dependencies of a thread block's next op: nodes of the rank, and data in flight to other ranks."""
 
     nodes: dict[int, None] = field(default_factory=dict)
-    pending: dict[int, dict[int, None]] = field(default_factory=dict)  # peer: its receives
+    pending: dict[int, dict[int, None]] = field(default_factory=dict)  # receives, by peer
 
     def join(self, other: _Frontier) -> None:
         self.nodes.update(other.nodes)
@@ -93,13 +94,13 @@ class _Frontier:
 class _Block:
     rank: int
     block: ThreadBlock
-    ops: list[tuple[Op, int]]  # with the iteration or round, -1 where there is none
+    ops: list[tuple[Op, int]]  # op and its iteration or round (-1: none)
     at: int = 0
     part: int = 0
     arrived: int = -1
     frontier: _Frontier = field(default_factory=_Frontier)
     last_send: dict[int, int] = field(default_factory=dict)
-    stale: set[int] = field(default_factory=set)  # peers to which a signal cannot go with the data
+    stale: set[int] = field(default_factory=set)  # peers whose data cannot carry a signal
 
 
 class _Lowering:
@@ -133,7 +134,7 @@ class _Lowering:
                 self.ready.append(_Block(rank.rank, block, self._unrolled(rank.rank, block)))
 
     def _go_in_rounds(self) -> None:
-        """Record an assumption that the program runs in rounds; raises `ConfigError` for too many steps."""
+        """Record the assumption that the program runs in rounds; raises `ConfigError` for too many steps."""
         program, turns = self.program, self.turns
         if turns * program.num_ops > _MOST_STEPS:
             raise ConfigError(
@@ -147,13 +148,13 @@ class _Lowering:
         ] = None
 
     def _unrolled(self, rank: int, block: ThreadBlock) -> list[tuple[Op, int]]:
-        """Return the ops of a thread block with their iteration; those of an XML with their round."""
+        """Return each op of a thread block with its iteration, or with its round in an XML."""
         if self.program.language == "msccl":
             return [(op, turn) for turn in range(self.turns) for op in block.ops]
         return list(self.sizes.unrolled(rank, block))
 
     def run(self) -> Lowered:
-        """Run every thread block to its end."""
+        """Convert every thread block to messages and return the nodes of all ranks."""
         while self.ready:
             block = self.ready.popleft()
             while block.at < len(block.ops):
@@ -176,7 +177,7 @@ class _Lowering:
                 "'chakrascope algorithm prove' shows why."
             )
         for nodes in self.nodes:
-            if not nodes:  # the rank has nothing to do, which takes no time
+            if not nodes:  # a rank without work gets a node that takes no time
                 nodes.append(Message("local", -1, 0, 0, (), (-1, "-")))
         return Lowered(
             self.program,
@@ -196,7 +197,7 @@ class _Lowering:
         return len(self.nodes[rank]) - 1
 
     def _message(self, block: _Block, op: Op, peer: int, size: int) -> int:
-        """Send *size* bytes to *peer*; return the number of its receive there."""
+        """Add a message of *size* bytes to *peer*; return the number of the receive node at *peer*."""
         self.tags += 1
         place = (block.block.id, op.place)
         after = dict(block.frontier.nodes)
@@ -210,7 +211,7 @@ class _Lowering:
         return receive
 
     def _read(self, block: _Block, op: Op, peer: int, size: int) -> int:
-        """Request *size* bytes from *peer*; return the number of the rank's receive."""
+        """Add a request for *size* bytes from *peer*; return the number of the rank's receive node."""
         self.tags += 2
         place = (block.block.id, op.place)
         after = tuple(block.frontier.nodes)
@@ -221,7 +222,7 @@ class _Lowering:
         return self._add(block.rank, Message("receive", peer, size, answer, (), place))
 
     def _local(self, block: _Block, op: Op, passes: int, size: int, also: Iterable[int] = ()) -> int:
-        """Add local work after all earlier work and *also*; the thread block continues after it."""
+        """Add local work after all earlier work and the nodes *also*; the thread block waits for the work."""
         after = dict(block.frontier.nodes) | dict.fromkeys(also)
         place = (block.block.id, op.place)
         node = self._add(block.rank, Message("local", -1, size, 0, tuple(after), place, passes))
@@ -229,7 +230,7 @@ class _Lowering:
         return node
 
     def _past(self, block: _Block, nodes: dict[int, None]) -> None:
-        """Make the thread block depend on *nodes* alone; a later signal is then not part of earlier data."""
+        """Make the thread block depend on *nodes* alone; later signals are not part of earlier data."""
         block.frontier.nodes = nodes
         block.stale.update(block.frontier.pending)
 
@@ -316,7 +317,7 @@ class _Lowering:
         return None
 
     def _step(self, block: _Block, op: Op, turn: int) -> tuple[object, ...] | None:
-        """Execute a step of an XML in a round: for the data of each slot receive, reduce, then send."""
+        """Execute a step of an XML in a round: receive, reduce and send the data of each slot."""
         parts = MESSAGE_OPS.get(op.name, ())
         size = self.rounds.piece(op, turn)
         pieces = self.rounds.messages(size) if parts else [size]
@@ -328,7 +329,7 @@ class _Lowering:
         return None
 
     def _piece(self, block: _Block, op: Op, parts: tuple[str, ...], size: int) -> tuple[object, ...] | None:
-        """Execute a step with the data of one slot."""
+        """Execute a step of an XML with the data of one slot."""
         if "receive" in parts:
             connection = (block.block.receive, block.rank, block.block.channel)
             if not self.messages[connection]:

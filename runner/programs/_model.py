@@ -1,7 +1,7 @@
 """The model of collective programs: the ordered operations of each rank on parts of its buffers.
 
-MSCCL XML and MSCCL++ plans share it. All references are resolved: a region names its rank and buffer, and a
-channel its peers, so that no later step needs a lookup.
+MSCCL XML and MSCCL++ plans share the model. All references are resolved: a region names its rank and buffer,
+and a channel names its peers, so that no later step needs a lookup.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-# Steps of MSCCL XML that take part in a message, and what they do with it.
+# Steps of MSCCL XML that take part in a message, and the actions of each step.
 MESSAGE_OPS = {
     "s": ("send",),
     "r": ("receive",),
@@ -19,7 +19,7 @@ MESSAGE_OPS = {
     "rrc": ("receive", "reduce"),
     "rrcs": ("receive", "reduce", "send"),
 }
-# Ops of plans that write or read data with flags in it, which need no signal.
+# Ops of plans that write or read data with embedded flags, which need no signal.
 PACKET_OPS = frozenset({"ppkt", "rppkt", "cpkt", "upkt", "repkt", "respkt", "recpkt", "recspkt", "gstorepkt"})
 # Ops of plans that move no data.
 CONTROL_OPS = frozenset(
@@ -46,7 +46,7 @@ class Buffer(str, Enum):
 
     @property
     def words(self) -> str:
-        """The buffer's name in a sentence."""
+        """The name of the buffer for use in a sentence."""
         return {"i": "input", "o": "output", "s": "scratch"}[self.value]
 
 
@@ -60,7 +60,7 @@ class ChannelType(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """*count* chunks from *index* in a buffer of each of *ranks*, which are several only for a switch."""
+    """A region: *count* chunks from *index* in a buffer of *ranks*; only a switch has several ranks."""
 
     ranks: tuple[int, ...]
     buffer: Buffer
@@ -70,10 +70,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One end of a channel: the *number*-th of its *type* between *rank* and *peer*.
+    """One end of a channel: the *number*-th channel of its *type* between *rank* and *peer*.
 
-    The other end is the channel of *peer* with the same type and number and this rank as its peer. A switch
-    channel has no peer (-1); its number counts the switch channels of its rank, and *ranks* are its members.
+    The other end is the channel of *peer* with the same type and number and with *rank* as its peer. A switch
+    channel has no peer (-1). The number of a switch channel counts the switch channels of the rank, and
+    *ranks* are the members.
     """
 
     type: ChannelType
@@ -85,7 +86,7 @@ class Channel:
 
     @property
     def other_end(self) -> Channel:
-        """The same channel seen from its peer."""
+        """The other end of the channel, at the peer."""
         return Channel(self.type, self.peer, self.rank, self.number)
 
 
@@ -93,10 +94,10 @@ class Channel:
 class Op:
     """One op of a plan or one step of an XML.
 
-    *path* is its place: (3,), or (3, 2) for the third op inside the pipeline that is the fourth op.
-    Reductions sum all *sources* into each of *destinations*; a put copies source k to destination k. *after*
-    is the (thread block, op) of the same rank that must have finished. *share* (k, n): the op is the k-th
-    of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its *pipeline_chunks*.
+    *path* is the place of the op: (3,), or (3, 2) for the third op inside the pipeline that is the fourth op.
+    Reductions sum all *sources* into each of *destinations*. A put copies source k to destination k. *after*
+    is the (thread block, op) of the same rank that must have finished. A *share* (k, n) means that the op is
+    the k-th of n equal parts. A pipeline repeats *body* over *unit_bytes* of each of its *pipeline_chunks*.
     """
 
     name: str
@@ -115,20 +116,20 @@ class Op:
 
     @property
     def place(self) -> str:
-        """The op's number as messages show it."""
+        """The op's number as shown in messages."""
         return ".".join(map(str, self.path))
 
     @property
     def by_port(self) -> bool:
-        """Whether a proxy moves the data rather than the threads."""
+        """Whether a proxy, not the thread block's threads, moves the data of the op."""
         return any(channel.type is ChannelType.PORT for channel in self.channels)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
-    """Ops in order; in an XML, with at most one peer to *send* to and one to *receive* from (-1: none).
+    """A thread block: ops in order, and in an XML at most one *send* and one *receive* peer (-1: none).
 
-    *threads* is its number of threads (0: the program's ``threads_per_block``).
+    *threads* is the number of threads (0: the program's ``threads_per_block``).
     """
 
     id: int
@@ -139,7 +140,7 @@ class ThreadBlock:
     threads: int = 0
 
     def walk(self) -> Iterator[Op]:
-        """Yield every op once; ops of a pipeline follow it."""
+        """Yield every op of the thread block once; the ops of a pipeline follow the pipeline."""
         for op in self.ops:
             yield op
             yield from op.body
@@ -162,12 +163,12 @@ class RankProgram:
 class Program:
     """A collective as a program of all its ranks.
 
-    *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or custom;
-    *language* msccl or mscclpp. *chunks* is the number of chunks of a rank's larger buffer: the output of an
-    all-gather, else the input. Sizes refer to that buffer; *most_bytes* is None without a bound. The sizes of
-    chunks differ by at most *alignment_bytes*; those of an XML differ only with *uneven*. With *chunkwise*,
-    each chunk of an XML's message can be a separate message, as MSCCL's executor sends large buffers. With
-    *reuses_scratch*, pipelines use the scratch buffer in turns.
+    *collective* is all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, send-receive or custom.
+    *language* is msccl or mscclpp. *chunks* is the number of chunks of a rank's larger buffer, which is the
+    output of an all-gather and otherwise the input. Sizes refer to the larger buffer; *most_bytes* is None
+    without a bound. The sizes of chunks differ by at most *alignment_bytes*. The chunk sizes of an XML differ
+    only with *uneven*. With *chunkwise*, each chunk of an XML's message can be a separate message, because
+    MSCCL's executor splits large buffers. With *reuses_scratch*, pipelines use the scratch buffer in turns.
     """
 
     name: str
@@ -189,16 +190,16 @@ class Program:
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the program."""
         return len(self.ranks)
 
     @property
     def num_ops(self) -> int:
-        """The total number of ops of all ranks."""
+        """The total number of ops in the thread blocks of all ranks."""
         return sum(len(tuple(block.walk())) for rank in self.ranks for block in rank.thread_blocks)
 
     def awaited(self) -> set[tuple[int, int, int]]:
-        """Return rank, thread block and place of the ops that other ops of their rank wait for."""
+        """Return the (rank, thread block, place) of every op on which another op of the rank depends."""
         return {
             (rank.rank, *op.after)
             for rank in self.ranks
@@ -208,15 +209,15 @@ class Program:
         }
 
     def chunk_bytes(self, size_bytes: int) -> list[int]:
-        """Return the size of each chunk of a buffer of *size_bytes*; the first ones are a unit larger.
+        """Return the size of each chunk of a buffer of *size_bytes*; the first chunks may be a unit larger.
 
-        If each rank has a slice of the buffer and chunks are uneven, these are the chunks of each slice.
+        If each rank has a slice of the buffer and chunks are uneven, every slice is divided separately.
         """
         slices = self.num_ranks if self.uneven and self.collective in {"all-gather", "reduce-scatter"} else 1
         return _cut(size_bytes // slices, self.chunks // slices, self.alignment_bytes) * slices
 
     def chunks_of(self, rank: int, buffer: Buffer) -> int:
-        """Return the number of chunks of a buffer; in place, the smaller buffer is part of the larger."""
+        """Return the number of chunks of a buffer; in place, the larger buffer contains the smaller."""
         own = self.ranks[rank]
         if buffer is Buffer.SCRATCH:
             return own.scratch_chunks
@@ -228,7 +229,7 @@ class Program:
         return whole // self.num_ranks if sliced and buffer is part else whole
 
     def home(self, rank: int, buffer: Buffer, index: int) -> tuple[Buffer, int]:
-        """Return the location of a chunk in memory: in place, input and output are one buffer, the output.
+        """Return the buffer and index of a chunk in memory; in place, input and output are one buffer.
 
         The input of an all-gather and the output of a reduce-scatter are the rank's slice of that buffer.
         """
@@ -246,7 +247,7 @@ class Program:
 
 
 def _cut(size_bytes: int, chunks: int, alignment_bytes: int) -> list[int]:
-    """Return the sizes of the *chunks* chunks of a buffer; all but the last are whole units."""
+    """Return the sizes of the *chunks* chunks of a buffer; all chunks except the last are whole units."""
     units = -(-size_bytes // alignment_bytes)
     each, more = divmod(units, chunks)
     sizes = [(each + (chunk < more)) * alignment_bytes for chunk in range(chunks)]

@@ -1,9 +1,10 @@
-"""NCCL's ring, tree and NVLS algorithms as programs, written from its published source.
+"""NCCL's ring, tree and NVLS algorithms as programs, written from NCCL's published source.
 
-Each channel has its own part of the buffer and its own thread blocks. The protocol of the machine sets the
-size of a slot; larger chunks repeat the program. With the Simple protocol, a chunk of a ring has two slices,
-so that the next rank starts on the first while the second is in flight. Within a node a tree is a chain of
-ranks. The first ranks of the nodes form two binary trees: one for even channels, one for odd channels.
+Each channel has a separate part of the buffer and separate thread blocks. The protocol of the machine sets
+the size of a slot; larger chunks repeat the program. With the Simple protocol, a chunk of a ring has two
+slices, so that the next rank starts on the first slice while the second slice is in flight. Within a node a
+tree is a chain of ranks. The first ranks of the nodes form two binary trees: one for even channels, one for
+odd channels.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ _SLICES = 2
 _ALIGNMENT_BYTES = 16
 _NVLS_UNITS_AHEAD = 8
 _NVLS_UNIT_BYTES = 131_072
-# Of a channel's 20 warps within a node, those that reduce by the number of ranks; the others copy in and out
-# (NCCL 2.30, src/device/all_reduce.h).
+# Number of a channel's 20 warps that reduce, by the number of ranks in the node; the other warps copy in and
+# out (NCCL 2.30, src/device/all_reduce.h).
 _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
-# Of the warps of a part that sends, one only fences and signals (src/device/prims_simple.h).
+# In each sending part, one warp only fences and signals (src/device/prims_simple.h).
 _NVLS_SYNC_WARPS = 1
 # 16-byte loads in flight per thread that reduces: COLL_UNROLL in src/device/all_reduce.h, from ncclCollUnroll
-# in src/include/device.h. A thread has one on the GPU model, so there are as many more of them.
+# in src/include/device.h. A thread of the GPU model has one load in flight, so the number of threads is
+# larger by this factor.
 _NVLS_LOADS = 8
 _WARP_THREADS = 32
 _MOST_CHANNELS = 64
@@ -80,7 +82,7 @@ def nccl_program(  # noqa: PLR0917 - what NCCL itself chooses
 
 
 def _ring_names(collective: str, ranks: int) -> tuple[list[str], int]:
-    """Return the steps of a rank, and the distance from the rank to its first chunk."""
+    """Return the ring steps of a rank, and the distance from the rank to the rank's first chunk."""
     between = ranks - 2
     if collective == "all-reduce":
         return ["s", *["rrs"] * between, "rrcs", *["rcs"] * between, "r"], 1
@@ -108,7 +110,7 @@ def _ring(name: str, collective: str, ranks: int, protocol: str, channels: int) 
 
 
 def _binary_tree(count: int) -> list[int]:
-    """Return the parent of each of *count* places in a tree, -1 of the root; odd places are its leaves."""
+    """Return the parent of each of *count* places in a binary tree (root: -1); odd places are the leaves."""
     parents = [-1]
     for place in range(1, count):
         bit = place & -place
@@ -118,7 +120,7 @@ def _binary_tree(count: int) -> list[int]:
 
 
 def _second_tree(count: int) -> list[int]:
-    """Return the parents in the second tree: mirrored, or shifted by one if mirroring keeps the leaves."""
+    """Return the parents in the second tree: the first tree mirrored, or shifted by one for odd counts."""
     first = _binary_tree(count)
     if count % 2:
         return [(above + 1) % count if above >= 0 else -1 for above in (first[-1:] + first[:-1])]
@@ -126,7 +128,7 @@ def _second_tree(count: int) -> list[int]:
 
 
 def _parents(ranks: int, per_node: int, channel: int) -> list[int]:
-    """Return the parent of each rank: chains within nodes, a binary tree of their first ranks."""
+    """Return the parent of each rank: chains within nodes, and a binary tree of the nodes' first ranks."""
     nodes = ranks // per_node
     between = _second_tree(nodes) if channel % 2 else _binary_tree(nodes)
     parents = []
@@ -171,7 +173,7 @@ def _tree_steps(writer: StepWriter, rank: int, parent: int, children: list[int],
         step("s", send=child)
 
 
-# NVLS: copy to buffers that the switch can reach, let it sum each rank's part and multicast it, copy back.
+# NVLS copies data to buffers of the switch, which sums and multicasts each rank's part, and copies data back.
 
 
 def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
@@ -206,7 +208,7 @@ def _nvls(name: str, ranks: int, channels: int, unit_bytes: int) -> Program:
 
 
 def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes: int) -> list[ThreadBlock]:
-    """Return the three thread blocks of a channel: copy in, reduce, copy out."""
+    """Return the three thread blocks of an NVLS channel: copy in, reduce, copy out."""
     ranks = len(everybody)
     others = [peer for peer in everybody if peer != rank]
     first = channel * ranks
@@ -259,7 +261,7 @@ def _nvls_blocks(rank: int, everybody: tuple[int, ...], channel: int, unit_bytes
 
 
 def _nvls_wavefronts(ranks: int) -> tuple[int, int, int]:
-    """Return the wavefronts of a channel that copy in, reduce and copy out."""
+    """Return the numbers of wavefronts of an NVLS channel that copy in, reduce and copy out."""
     reduce = _NVLS_REDUCE_WARPS_OF_FEW if ranks <= _NVLS_FEW_RANKS else _NVLS_REDUCE_WARPS
     copy_in = (_NVLS_WARPS - reduce + 1) // 2
     return (

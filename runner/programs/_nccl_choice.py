@@ -1,8 +1,8 @@
-"""NCCL's choice of algorithm, protocol and channels by size, from the source of its tuner.
+"""NCCL's choice of algorithm, protocol and channels by size, from the source of NCCL's tuner.
 
-The tuner estimates latency and bandwidth of each combination and takes the fastest. The figures are those of
-NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node whose GPUs are linked by NVLink
-and NVSwitch. The estimates only serve the choice; the time of a program is simulated.
+The tuner estimates the latency and bandwidth of each combination and selects the fastest combination. The
+figures are from NCCL 2.30 (commit 5067397, src/graph/tuning.cc, src/enqueue.cc), for one node with GPUs
+linked by NVLink and NVSwitch. The estimates only determine the choice; the time of a program is simulated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...support import bytes_text
 from ._model import Program
 from ._nccl import NCCL_ALGORITHMS, NCCL_PROTOCOLS, nccl_program
 
-# Nanoseconds before the first step, and for each step, by algorithm and protocol.
+# Latency in ns before the first step, and of each step, by algorithm and protocol.
 _BASE_NS = {
     "tree": {"LL": 6800, "LL128": 14000, "Simple": 8400},
     "ring": {"LL": 6600, "LL128": 14000, "Simple": 8400},
@@ -26,14 +26,14 @@ _STEP_NS = {
     "ring": {"LL": 600, "LL128": 1900, "Simple": 3400},
     "nvls": {"Simple": 25000},
 }
-# How much less than its bandwidth a tree reaches for 64 bytes, 128 bytes and so on.
+# Share of its bandwidth that a tree reaches for 64 bytes, 128 bytes and so on.
 _TREE_SHARE = {
     "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
     "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
     "Simple": ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
 }
 _THREADS = {"LL": 512, "LL128": 640, "Simple": 512}
-# Bytes per thread below which there are fewer channels; of a ring with LL, for each rank.
+# Bytes per thread below which NCCL uses fewer channels; for a ring with LL, bytes per thread and rank.
 _THREAD_BYTES = {"LL": 8, "LL128": 8, "Simple": 64}
 _NVLS_SHARE = 0.85
 _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
@@ -41,10 +41,10 @@ _NVLS_UNITS = ((64, 65536), (8, 32768), (2, 16384))
 
 @dataclass(frozen=True)
 class _Node:
-    """A node as NCCL detects it: *channels* of *channel_bytes_per_ns* each, and limits of bandwidths.
+    """A node as detected by NCCL: *channels* of *channel_bytes_per_ns* each, and bandwidth limits.
 
-    *nvls* is the number of channels and the bandwidth of each in its graph for the switch, *nvls_channels*
-    the number that runs (0: the switch cannot reduce).
+    *nvls* is the number and bandwidth of the channels in NCCL's graph for the switch. *nvls_channels* is the
+    number of channels in use (0: the switch cannot reduce).
     """
 
     channels: int
@@ -64,7 +64,7 @@ _NODES = {
 
 @dataclass(frozen=True)
 class NcclChoice:
-    """A combination of algorithm, protocol and channels, and the time that NCCL's tuner estimates for it."""
+    """A combination of algorithm, protocol and channels, with the time estimate of NCCL's tuner."""
 
     algorithm: str
     collective: str
@@ -76,7 +76,7 @@ class NcclChoice:
 
     @property
     def program(self) -> Program:
-        """The program of this choice."""
+        """The program with the chosen algorithm, protocol and channels."""
         return nccl_program(
             self.algorithm,
             self.collective,
@@ -97,7 +97,7 @@ def nccl_choice(  # noqa: PLR0917 - what is asked, and what is allowed
 ) -> NcclChoice:
     """Return NCCL's choice for *size_bytes* of the larger buffer among *ranks* ranks of one *node*.
 
-    *algorithms* and *protocols* are the allowed ones, as in ``NCCL_ALGO`` and ``NCCL_PROTO``. Raises
+    *algorithms* and *protocols* restrict the choice, like ``NCCL_ALGO`` and ``NCCL_PROTO``. Raises
     `ConfigError` for an unrecognised node, and if no allowed combination supports the collective.
     """
     if node not in _NODES:
@@ -142,7 +142,7 @@ def _estimate(  # noqa: PLR0917 - what the tuner looks at
 
 
 def _bandwidth(algorithm: str, protocol: str, ranks: int, node: _Node) -> float:
-    """Return the tuner's bus bandwidth."""
+    """Return the bus bandwidth in bytes per ns that NCCL's tuner assumes."""
     if algorithm == "nvls":
         channels, each = node.nvls
         return 2 * channels * each * _NVLS_SHARE * (channels - 1) / channels
@@ -162,7 +162,7 @@ def _bandwidth(algorithm: str, protocol: str, ranks: int, node: _Node) -> float:
 
 
 def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: _Node) -> int:
-    """Return the number of channels that NCCL uses for a number of bytes."""
+    """Return the number of channels that NCCL uses for *size_bytes*."""
     if algorithm == "nvls":
         return node.nvls_channels
     each = _THREADS[protocol] * _THREAD_BYTES[protocol]
@@ -172,7 +172,7 @@ def _channels(algorithm: str, protocol: str, ranks: int, size_bytes: int, node: 
 
 
 def _nvls_unit(size_bytes: int, parts: int) -> int:
-    """Return the bytes of a part that NVLS processes at a time: less if all parts have few units."""
+    """Return the bytes of a part that NVLS processes at a time, fewer if all parts have few units."""
     unit = 131_072
     for times, smaller in _NVLS_UNITS:
         if size_bytes < times * parts * unit:

@@ -11,7 +11,7 @@ from ._unroll import Cell, Step, Unrolled
 
 
 def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
-    """Yield the steps that never complete, first those that no remaining op could unblock."""
+    """Yield the steps that never complete, beginning with steps that no remaining op could unblock."""
     hopeless = [found for found in run.blocked if not _hopes(unrolled, run, found)]
     cycle = not hopeless
     for found in hopeless or run.blocked:
@@ -34,7 +34,7 @@ def deadlocks(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
-    """Return whether an op that was never reached would provide the token or message that a step awaits."""
+    """Return whether an op that was never reached would provide the token or message of a blocked step."""
     done = {id(step) for step in run.done}
     kind = found.awaits[0]
     for steps in unrolled.steps.values():
@@ -55,7 +55,7 @@ def _hopes(unrolled: Unrolled, run: Run, found: Blocked) -> bool:
 
 
 def _past(run: Run, step: Step) -> tuple[str, ...]:
-    """Return the steps of the thread block before *step*."""
+    """Return the steps of the same thread block before *step*."""
     own = [
         other
         for other in run.done
@@ -84,7 +84,7 @@ def leftovers(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
-    """Yield the messages of an XML that are not received, or only in part."""
+    """Yield the messages of an XML that are not received or only partly received."""
     steps = [step for own in unrolled.steps.values() for step in own]
     received = {cell for step in steps for move in step.moves for cell in move.awaited if cell[0] == "m"}
     for step in steps:
@@ -102,7 +102,7 @@ def _unreceived(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def wrong_results(unrolled: Unrolled, run: Run, doubtful: Set[Cell] = frozenset()) -> Iterator[Problem]:
-    """Yield the chunks whose final contributions are *doubtful* or not those of the collective."""
+    """Yield the chunks with *doubtful* final contributions or with wrong contributions for the collective."""
     program = unrolled.program
     if run.blocked or program.collective == "custom":
         return
@@ -166,7 +166,7 @@ def _wrong_result(program: Program, run: Run, cell: Cell, value: Value | None, e
 
 
 def _set_words(program: Program, mask: int) -> str:
-    """Return a set of contributions as text: the ranks of each chunk."""
+    """Return a set of contributions as text that lists the ranks of each chunk."""
     ranks_of: dict[int, list[int]] = {}
     while mask:
         bit = mask & -mask

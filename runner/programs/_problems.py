@@ -1,4 +1,4 @@
-"""The problems that a proof finds, with their place, description and steps to reproduce."""
+"""The problems that a proof finds, with the place, the description and the steps to reproduce."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_STEPS = 24
 
 @dataclass(frozen=True)
 class Problem:
-    """A bug, its place, and the steps of the shortest run that exposes it.
+    """A bug of a program, with its place and the steps of the shortest run that exposes the bug.
 
     *kind* is deadlock, race, unwritten, result, leftover or order.
     """
@@ -50,14 +50,14 @@ def awaited_words(token: Token) -> str:
 
 
 def cell_words(cell: Cell) -> str:
-    """Return the name of a cell of a buffer for messages."""
+    """Return the name of a buffer's cell for messages to the user."""
     packets = str(cell[1]).startswith(PACKETS)
     buffer = Buffer(str(cell[1]).removeprefix(PACKETS)).words
     return f"{'packets of ' if packets else ''}chunk {cell[2]} of the {buffer} buffer of rank {cell[0]}"
 
 
 def witness(run: Run, early: Access, late: Access) -> tuple[str, ...]:
-    """Return the shortest run with a problem: steps before *early* in all orders, then *early*, *late*."""
+    """Return the shortest run with a problem: all steps that precede *early*, then *early* and *late*."""
     steps = [
         step
         for step in run.done

@@ -1,4 +1,4 @@
-"""Prove that a collective program is correct on every rank in every order that it allows."""
+"""Prove that a collective program is correct on every rank in every order that the program allows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ._unroll import Unrolled, unroll
 _MOST_PROBLEMS = 20
 _MOST_PASSES = 4
 _DEPTHS = (1, 2, 4, 8)
-# Messages in flight on a connection: NCCL's 8 steps, of which one of Simple takes 4 (MSCCL_CHUNKSTEPS).
+# Messages in flight per connection: NCCL has 8 steps, and a Simple message takes 4 steps (MSCCL_CHUNKSTEPS).
 _SLOTS = {"Simple": 2, "LL": 8, "LL128": 8}
 
 
 @dataclass(frozen=True)
 class Proof:
-    """The verdict on a program; it *holds* if there are no *problems*.
+    """The verdict on a program; the proof *holds* if there are no *problems*.
 
     *iterations* is the number of iterations of pipelines that were run (0: no pipelines), *depth* the number
     of messages that a connection of an XML must buffer.
@@ -37,12 +37,12 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether the program is correct."""
+        """Whether the program is proved correct."""
         return not self.problems
 
 
 def prove(program: Program) -> Proof:
-    """Run *program* symbolically for all orders it allows and return whether it is correct.
+    """Run *program* symbolically for all orders that the program allows, and return the verdict.
 
     Raises `ConfigError` for a program that cannot be run symbolically.
     """
@@ -91,7 +91,7 @@ def _is_unused(unrolled: Unrolled, run: Run) -> bool:
 
 
 def _settled(unrolled: Unrolled) -> Run:
-    """Run until the clocks no longer change; most programs need one run."""
+    """Run the program repeatedly until the clocks no longer change; most programs need one run."""
     run = execute(unrolled)
     several = any(
         len({(give.step.rank, give.step.block) for give in gives}) > 1 for gives in run.gives.values()
@@ -107,7 +107,7 @@ def _settled(unrolled: Unrolled) -> Run:
 
 
 def _depth(unrolled: Unrolled) -> tuple[int, list[Problem]]:
-    """Return the number of messages a connection must buffer for the program to end, or its deadlock."""
+    """Return the number of messages a connection must buffer for the program to end, and any deadlocks."""
     program = unrolled.program
     slots = _SLOTS[program.protocol] if program.chunkwise else _DEPTHS[-1]
     for depth in _DEPTHS:

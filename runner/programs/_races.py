@@ -1,4 +1,4 @@
-"""Find unordered accesses of a program, the values they make doubtful, and waits without a fixed signal."""
+"""Find a program's unordered accesses, the resulting doubtful values, and waits without a fixed signal."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def disorder(unrolled: Unrolled, run: Run) -> Iterator[Problem]:
 
 
 def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
-    """Yield the uses of barriers by more thread blocks than the barrier expects, or by different ones.
+    """Yield the uses of a barrier by too many thread blocks, or with different expected counts.
 
-    A barrier counts arrivals and waits for exactly the number that it expects.
+    A barrier counts arrivals and waits for exactly the expected number of arrivals.
     """
     users: dict[tuple[int, int], dict[tuple[int, int], Step]] = defaultdict(dict)
     for steps in unrolled.steps.values():
@@ -54,7 +54,7 @@ def _barriers(unrolled: Unrolled) -> Iterator[Problem]:
 
 
 def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
-    """Yield unordered pairs of accesses to one cell, one of them a write, in the order of this run."""
+    """Yield unordered pairs of accesses to one cell with at least one write, in the order of the run."""
     for cell, accesses in run.accesses.items():
         for place, later in enumerate(accesses):
             for earlier in accesses[:place]:
@@ -63,7 +63,7 @@ def unordered_pairs(run: Run) -> Iterator[tuple[Cell, Access, Access]]:
 
 
 def is_race(run: Run, cell: Cell, earlier: Access, later: Access) -> bool:
-    """Return whether the order of two unordered accesses changes a value that one of them reads or writes."""
+    """Return whether the order of two unordered accesses changes a value that is read or written."""
     accesses = run.accesses[cell]
     return _conflict(accesses, earlier, later) and not _harmless(
         accesses, earlier, later, run.inputs.get(cell)
@@ -80,8 +80,8 @@ def races(run: Run) -> Iterator[Problem]:
 def overlaps(run: Run) -> Iterator[Problem]:
     """Yield the unordered pairs of a raw access and a packet access to the same memory.
 
-    A thread processes different parts of that memory in the two layouts, so only an order of all elements of
-    both accesses excludes a race.
+    A thread processes different parts of the memory in the raw and the packet layout. Only an order of all
+    elements of both accesses therefore excludes a race.
     """
     for cell, packets in run.overlaps.items():
         for packet in packets:
@@ -94,14 +94,14 @@ def overlaps(run: Run) -> Iterator[Problem]:
 def strangers(program: Program, run: Run) -> Iterator[Problem]:
     """Yield accesses to a buffer of another rank before that rank has begun, or after it may have ended.
 
-    Packets for the scratch buffer may arrive early, as their flags identify the call. They may not if a rank
-    can end this call and overwrite unread packets with those of the next call.
+    Packets for the scratch buffer may arrive early, because their flags identify the call. Early packets are
+    an error if a rank can end the call and overwrite unread packets with packets of the next call.
     """
     for cell, accesses in run.accesses.items():
         owner = cell[0]
         assert isinstance(owner, int)
         reads = [access for access in accesses if access.packet and not access.writes]
-        # Late packets of a rank that alone writes them still come before those of its next call.
+        # Late packets from a single writer still arrive before the writer's packets of the next call.
         writers = {access.step.rank for access in accesses if access.writes}
         alone, raw = len(writers) == 1, _taken_raw(run, cell)
         for access in accesses:
@@ -133,11 +133,11 @@ def _taken_raw(run: Run, cell: Cell) -> bool:
 def _arrives_before_reuse(
     program: Program, run: Run, owner: int, write: Access, accesses: list[Access]
 ) -> bool:
-    """Return whether late packets arrive before those of the call after the next, which use their memory.
+    """Return whether late packets arrive before the packets of the call that reuses their memory.
 
-    With a double scratch buffer, the next call uses the other half. If neither *owner* nor another writer of
-    *accesses* can end it before the writer has begun it, the writer's stores have arrived; a proxy must have
-    served its next request, too.
+    With a double scratch buffer, the next call uses the other half, and the call after the next reuses the
+    memory. The writer's stores have arrived if neither *owner* nor another writer of *accesses* can end the
+    next call before the writer has begun the next call. A proxy must also have served its next request.
     """
     begun = write.strand if write.proxied else write.step.rank
     users = {access.step.rank for access in accesses if access.writes and access.strand != write.strand}
@@ -145,9 +145,9 @@ def _arrives_before_reuse(
 
 
 def _next_waits(program: Program, run: Run, owner: int, writer: int, reads: list[Access]) -> bool:
-    """Return whether *writer* ends a call late enough not to overwrite unread packets of *owner* in the next.
+    """Return whether *writer* ends a call only after *owner* has read packets that may be overwritten.
 
-    With a double scratch buffer, the packets of the call after the next are the ones that could overwrite.
+    With a double scratch buffer, only packets of the call after the next could overwrite unread packets.
     """
     end = run.ends[writer]
     if program.double_scratch:
@@ -159,8 +159,8 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
     if not (first.packet and second.packet and first.writes):
         return True
     if second.writes:
-        return first.value != second.value  # who writes the same twice spoils nothing
-    # A flag tells the reader, but not of which packet.
+        return first.value != second.value  # two writes of one value do not conflict
+    # A flag shows the reader that a packet has arrived, but not which packet.
     return any(
         other.packet and other.writes and other.value != second.value and not second.precedes(other.clock)
         for other in accesses
@@ -168,9 +168,10 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
 
 
 def _harmless(accesses: list[Access], first: Access, second: Access, initial: Value | None) -> bool:
-    """Return whether two unordered accesses have one result in both orders, as the write changes nothing.
+    """Return whether two unordered accesses have the same result in both orders.
 
-    The cell already holds that value: the *initial* one, or one that an earlier step has written.
+    The order does not matter if the cell already holds the written value, which is the *initial* value or a
+    value that an earlier step has written.
     """
     write, other = (second, first) if second.writes else (first, second)
     different = [access for access in accesses if access.writes and access.value != write.value]
@@ -214,7 +215,7 @@ def _race(run: Run, cell: Cell, first: Access, second: Access) -> Problem:
 
 
 def unwritten(run: Run) -> Iterator[Problem]:
-    """Yield the reads of unwritten cells, and sums of different parts of chunks."""
+    """Yield the reads of unwritten cells, and the sums of different parts of chunks."""
     for cell, accesses in run.accesses.items():
         for access in accesses:
             if not access.writes and access.value is None:
@@ -236,8 +237,8 @@ def doubtful_cells(run: Run) -> set[Cell]:
     """Return the cells whose final values may differ in another order of the steps.
 
     A read that races with a later write is correct in all orders in which the read comes first. Values that
-    depend on this read are therefore correct in steps that precede the write in every order. All other races
-    make values doubtful, until these are overwritten in every order.
+    depend on the read are therefore correct in steps that precede the write in every order. All other races
+    make values doubtful until the values are overwritten in every order.
     """
     marks: dict[_Key, _Doubts] = defaultdict(frozenset)
     spoilers: list[Clock] = []

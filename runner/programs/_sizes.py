@@ -1,4 +1,4 @@
-"""The bytes that each op of a program moves for one size of its collective, and the rounds it takes."""
+"""The bytes that each op of a program moves for one collective size, and the number of rounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_OPS = 1 << 20
 def program_bytes(collective: str, size_bytes: int, ranks: int) -> int:
     """Return the bytes of the buffer that a program cuts into chunks for a collective of *size_bytes*.
 
-    *size_bytes* is ASTRA-sim's size; for an all-gather it is that of each rank's shard.
+    *size_bytes* is the size as defined by ASTRA-sim, which is the size of a rank's shard for an all-gather.
     """
     return size_bytes * ranks if collective == "all-gather" else size_bytes
 
@@ -27,9 +27,9 @@ def divisor_of(program: Program) -> int:
 
 
 def program_ops(program: Program, size_bytes: int) -> int:
-    """Return how many ops *program* executes for *size_bytes*, including repetitions of pipelines.
+    """Return the number of ops that *program* executes for *size_bytes*, including pipeline repetitions.
 
-    Raises `ConfigError` as `Sizes`.
+    Raises the `ConfigError` of `Sizes`.
     """
     sizes = Sizes(program, size_bytes)
     return sum(
@@ -41,7 +41,7 @@ def program_ops(program: Program, size_bytes: int) -> int:
 
 
 def packet_sources(op: Op) -> Sequence[Region]:
-    """Return the sources of a plan's packet op that hold packets, data with flags."""
+    """Return the sources of a plan's packet op that hold packets, which are data with flags."""
     if op.name in {"upkt", "rppkt"}:
         return op.sources
     if op.name == "gstorepkt":
@@ -72,11 +72,11 @@ class Sizes:
         self.unit_bytes = max(units, default=0)
 
     def turns(self, op: Op) -> int:
-        """Return how many times a pipeline repeats."""
+        """Return the number of repetitions of a pipeline op."""
         return -(-max(self.chunks) * op.pipeline_chunks // op.unit_bytes)
 
     def unrolled(self, rank: int, block: ThreadBlock) -> Iterator[tuple[Op, int]]:
-        """Yield the ops of a thread block with the round of their pipeline, -1 outside of pipelines."""
+        """Yield the ops of a thread block with the round of the op's pipeline, or -1 outside of pipelines."""
         for op in block.ops:
             if op.name != "pipeline":
                 yield op, -1
@@ -92,7 +92,7 @@ class Sizes:
                     yield part, turn
 
     def cells(self, region: Region, turn: int) -> list[tuple[int, str, int, int]]:
-        """Return the chunks of *region* as (rank, buffer, index), each with the round."""
+        """Return the chunks of *region* as (rank, buffer, index, round)."""
         keys = []
         for rank in region.ranks:
             for chunk in range(region.count):
@@ -123,7 +123,7 @@ fills; 512 threads with 8 bytes of LL on 8 lines; 640 threads with 120 words of 
 
 
 class Rounds:
-    """The rounds of a program for one size: *count* of them, with slots of *slot_bytes* of data.
+    """The *count* rounds of a program for one size, with slots of *slot_bytes* of data.
 
     NCCL and MSCCL's interpreter have a few slots per connection and repeat all steps until the buffer is
     processed. A round takes one slot of data from every chunk.
@@ -137,7 +137,7 @@ class Rounds:
         self.count = -(-largest // self.piece_bytes)
 
     def piece(self, op: Op, turn: int) -> int:
-        """Return the bytes that *op* moves in a round: one slot of each of its chunks."""
+        """Return the bytes that *op* moves in a round: one slot of each of the op's chunks."""
         regions = op.sources or op.destinations
         if not regions:
             return 0

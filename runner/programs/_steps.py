@@ -1,4 +1,4 @@
-"""Write programs step by step; thread blocks and dependencies of the steps are derived."""
+"""Write programs step by step, with automatic thread blocks and dependencies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Block:
 
 
 class StepWriter:
-    """Steps by rank, each in the thread block of its peers, with their dependencies."""
+    """Collects the steps of each rank in thread blocks by peers, and derives the steps' dependencies."""
 
     def __init__(self, ranks: int, in_place: bool, collective: str) -> None:
         self.ranks = ranks
@@ -41,7 +41,7 @@ class StepWriter:
     ) -> None:
         """Add a step on *chunk* to the thread block that sends to and receives from *peers*.
 
-        *target* is the chunk that it writes if it differs from *chunk*.
+        *target* is the chunk that the step writes, by default *chunk*.
         """
         blocks = self.blocks[rank]
         block = blocks.setdefault((*peers, channel), _Block(*peers, channel))
@@ -64,7 +64,7 @@ class StepWriter:
     def _waits(
         self, rank: int, number: int, sources: tuple[Region, ...], targets: tuple[Region, ...]
     ) -> list[tuple[int, int]]:
-        """Return the last step of each other thread block that it depends on."""
+        """Return the last step of each other thread block on which the step *number* depends."""
         latest: dict[int, int] = {}
         before = [self.wrote.get(cell) for cell in _cells(rank, (*sources, *targets))]
         before += [read for cell in _cells(rank, targets) for read in self.read.get(cell, ())]
@@ -82,7 +82,7 @@ class StepWriter:
         alignment_bytes: int = 1,
         uneven: bool = False,
     ) -> Program:
-        """Return the program of all steps."""
+        """Return the program that contains all added steps."""
         gathers = collective == "all-gather"
         inputs = 0 if gathers else chunks
         outputs = chunks if gathers or not self.in_place else 0

@@ -1,7 +1,7 @@
 """Unroll a program for the proof: pipelines into iterations, regions into cells, ops into moves of cells.
 
-A cell is the largest part of a chunk that no op divides: the whole chunk, or a part if thread blocks share an
-op or a pipeline processes it in units. A message of an XML has separate cells.
+A cell is the largest part of a chunk that no op divides. The cell is smaller than the chunk if thread blocks
+share an op, or if a pipeline processes the chunk in units. A message of an XML has separate cells.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _SUMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One cell summed from *sources* into each of *targets*.
+    """A move of a cell: the sum of the cells *sources* is written to each of the cells *targets*.
 
-    *awaited* are the sources whose flags it waits for. *lane* identifies the threads that move it, by element
-    width and offset in the op. If a *proxy* moves it, thread number *lead* requested it.
+    *awaited* are the sources whose flags the move awaits. *lane* identifies the moving threads by element
+    width and offset in the op. If a *proxy* moves the cell, thread number *lead* requested the move.
     """
 
     sources: tuple[Cell, ...]
@@ -76,7 +76,7 @@ class Move:
 
 @dataclass(slots=True)
 class Step:
-    """One op in one iteration, or the part of it between two synchronisations of its threads.
+    """One op in one iteration, or the part of an op between two synchronisations of the op's threads.
 
     Thread i of the thread block releases and acquires token i.
     """
@@ -89,12 +89,12 @@ class Step:
     takes: list[Token] = field(default_factory=list)
     gives: list[Token] = field(default_factory=list)
     after: tuple[int, int] | None = None
-    joins: bool = False  # all threads of the thread block meet here
-    flushes: bool = False  # each thread waits for what it asked a proxy for
+    joins: bool = False  # all threads of the thread block synchronise
+    flushes: bool = False  # each thread waits for its proxy requests
 
     @property
     def words(self) -> str:
-        """The step as named in messages."""
+        """The name of the step in messages to the user."""
         turn = f", iteration {self.iteration}" if self.iteration >= 0 else ""
         return f"rank {self.rank}, thread block {self.block}, op {self.op.place} ({self.op.name}){turn}"
 
@@ -103,7 +103,7 @@ class Step:
 class Unrolled:
     """The steps of every thread block, by (rank, thread block), and the number of parts of a chunk.
 
-    *slots* is the number of iterations of a pipeline that fit into the scratch buffer (0: all of them).
+    *slots* is the number of pipeline iterations that fit into the scratch buffer (0: all iterations).
     """
 
     program: Program
@@ -115,7 +115,7 @@ class Unrolled:
 
 
 def unroll(program: Program) -> Unrolled:
-    """Return *program* as steps; raises `ConfigError` for pipelines that cannot be unrolled."""
+    """Return the steps of *program*; raises `ConfigError` for pipelines that cannot be unrolled."""
     ops = [op for rank in program.ranks for block in rank.thread_blocks for op in block.walk()]
     pipelines = [op for op in ops if op.name == "pipeline"]
     if len({op.unit_bytes for op in pipelines}) > 1:
@@ -169,7 +169,7 @@ def _check_size(program: Program, turns: int, shares: int) -> None:
 
 
 def _slots(program: Program) -> int:
-    """Return how many units of scratch a pipeline may run ahead, by the initial values of its semaphores."""
+    """Return the number of scratch units that a pipeline may run ahead, from initial semaphore values."""
     if not program.reuses_scratch:
         return 0
     return max((value for rank in program.ranks for value in rank.semaphores), default=0)
@@ -184,7 +184,7 @@ class _Cutter:
         self.messages: Counter[tuple[str, int, int, int]] = Counter()
 
     def block(self, rank: RankProgram, block: ThreadBlock) -> Iterator[Step]:
-        """Yield the steps of a thread block in order."""
+        """Yield the unrolled steps of a thread block in order."""
         if self.program.language == "msccl":
             for op in block.ops:
                 yield self._xml_step(rank.rank, block, op)
@@ -219,7 +219,7 @@ class _Cutter:
         return ("m", sender, receiver, channel, number)
 
     def _plan_steps(self, rank: int, block: ThreadBlock, op: Op, turn: int) -> Iterator[Step]:
-        if op.name == "rppkt" and op.by_port:  # its threads meet once all packets are there
+        if op.name == "rppkt" and op.by_port:  # the threads synchronise after the arrival of all packets
             ready = Step(rank, block.id, op, turn)
             ready.moves = [
                 Move(move.sources, (), move.sources, move.lane) for move in self._moves(rank, op, turn)
@@ -254,12 +254,12 @@ class _Cutter:
             for lane, (chunk, part) in enumerate(self._cells(op, turn)):
                 read = self._all_cells(op.sources[own], flags_in[own], chunk, part)
                 written = self._all_cells(op.destinations[own], flags_out[own], chunk, part)
-                # The proxy copies packets as they are, whether they are there or not.
+                # The proxy copies the memory of packets without waiting for the packets.
                 awaited = () if proxy else tuple(cell for cell in read if holds_packets(cell))
                 yield Move(tuple(read), tuple(written), awaited, (_width(op), lane), proxy, number)
 
     def _cells(self, op: Op, turn: int) -> Iterator[tuple[int, int]]:
-        """Yield the (chunk, part) pairs that one run of an op processes: its share of all of its chunks."""
+        """Yield the (chunk, part) pairs that one run of an op processes: the op's share of all its chunks."""
         if turn < 0:
             parts = self.turns * self.shares
             number, of = op.share
@@ -288,12 +288,12 @@ class _Cutter:
 
 
 def holds_packets(cell: Cell) -> bool:
-    """Return whether a cell holds packets or a message, which a reader can wait for."""
+    """Return whether a cell holds packets or a message, for which a reader can wait."""
     return cell[0] == "m" or str(cell[1]).startswith(PACKETS)
 
 
 def overlapping(cell: Cell, parts: int) -> list[Cell]:
-    """Return the packets in the memory of a raw cell, or the raw cells in that of packets."""
+    """Return the packet cells in the memory of a raw cell, or the raw cells in the memory of packets."""
     rank, buffer, chunk, part = cell
     assert isinstance(buffer, str)
     assert isinstance(chunk, int)
@@ -306,7 +306,7 @@ def overlapping(cell: Cell, parts: int) -> list[Cell]:
 
 
 def proxy_of(token: Token) -> Token | None:
-    """Return the proxy that releases a *token*: that of its port channel."""
+    """Return the proxy of a port channel that releases *token*, or None for other tokens."""
     if token[0] == "channel" and token[1] == ChannelType.PORT.value:
         return ("proxy", *token[2:])
     return None
@@ -317,14 +317,14 @@ def _proxy(rank: int, channel: Channel) -> Token:
 
 
 def _width(op: Op) -> str:
-    """Return the element width by which threads of a plan's op alternate."""
+    """Return the width of the elements that the threads of a plan's op process in turn."""
     if op.name in PACKET_OPS:
         return "packet"
     return "switch" if op.name in {"glre", "glres"} else "vector"
 
 
 def _packets(op: Op) -> tuple[tuple[bool, ...], tuple[bool, ...]]:
-    """Return which sources and which destinations of a plan's op hold packets."""
+    """Return a flag for each source and destination of a plan's op: whether the region holds packets."""
     into, out = len(op.sources), len(op.destinations)
     if op.name not in PACKET_OPS:
         return (False,) * into, (False,) * out

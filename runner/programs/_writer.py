@@ -1,4 +1,4 @@
-"""Write a program as MSCCL XML for the public interpreter."""
+"""Write a program as MSCCL XML for MSCCL's public interpreter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...errors import ConfigError
 from ._model import MESSAGE_OPS, Op, Program, RankProgram, Region, ThreadBlock
 from .readers import COLLECTIVES
 
-# What the public interpreter has room for.
+# Limits of MSCCL's public interpreter.
 _MOST_CHANNELS = 32
 _MOST_STEPS = 256
 _MOST_BLOCKS_OF_CHANNEL = 32
@@ -18,7 +18,7 @@ _MOST_COUNT = 72
 
 
 def write_msccl(program: Program) -> str:
-    """Return *program* as MSCCL XML; raises `ConfigError` if it exceeds the limits of all interpreters."""
+    """Return *program* as MSCCL XML; raises `ConfigError` if *program* exceeds all interpreters' limits."""
     if program.language != "msccl":
         raise ConfigError(
             f"{program.source}: it is an MSCCL++ plan, and MSCCL XML has no steps for its puts and signals."
@@ -110,7 +110,7 @@ def _step(block: ThreadBlock, op: Op, awaited: set[tuple[int, int]]) -> dict[str
 
 
 def _ends(op: Op) -> tuple[Region | None, Region | None]:
-    """Return the source and destination of a step; both ends of a message are assumed to be equal."""
+    """Return the source and destination regions of a step; a message has the same region at both ends."""
     if op.name == "re":
         return op.sources[1], op.destinations[0]
     places = [*op.sources[:1], *op.destinations[:1]]

@@ -1,15 +1,15 @@
-"""Capture a few training steps of the process this module is loaded into.
+"""Capture a few training steps of the process that loads this package.
 
-Needs the standard library and torch only, and is loaded by file path into training processes where
-chakrascope may not be importable; torch is used only once a step is detected. Outside the captured window the
-cost is about 10 us per step and a sample of the Python stacks every 25 ms. Nothing here may raise an
-exception into the training script: failures become a reason in the rank's status file, which the launcher
-merges into ``manifest.json``.
+The package needs only the standard library and torch. Training processes load the package by file path,
+because chakrascope may not be importable there. Torch is used only after a step is detected. Outside the
+captured window the cost is about 10 us per step and a sample of the Python stacks every 25 ms. The agent
+never raises an exception into the training script. Failures become a reason in the rank's status file, which
+the launcher merges into ``manifest.json``.
 
 Files of rank R in the output folder: ``rankR.host.json.gz`` (execution trace), ``rankR.device.json.gz``
 (Kineto), ``rankR.comms.json.gz`` (flight recorder), ``rankR.evidence.json.gz`` (step times, stacks),
 ``rankR.steps.json.gz`` (the times of all steps, if nothing else is captured),
-``status/HOST.PID.json`` (what the launcher reads).
+``status/HOST.PID.json`` (the status for the launcher).
 """
 
 from __future__ import annotations

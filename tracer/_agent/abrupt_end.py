@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-ABRUPT = ("_exit", "abort", "execv", "execve")  # the other functions of the exec family call these two
+ABRUPT = ("_exit", "abort", "execv", "execve")  # all functions of the exec family call execv or execve
 
 
 class SaveOnAbruptEnd:
     """While enabled, calls *save* before ``os._exit``, ``os.abort`` and ``os.exec...``.
 
-    Only in the thread that enabled it: others cannot stop torch's profiler while it runs.
+    *save* is called only in the enabling thread, because other threads cannot stop torch's running profiler.
     """
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -23,7 +23,7 @@ class SaveOnAbruptEnd:
         self._replaced: dict[str, tuple[Any, Any]] = {}
 
     def start(self) -> None:
-        """Replace the functions by ones that call *save* first."""
+        """Replace the functions of ``os`` by wrappers that call *save* first."""
         self._thread = threading.get_ident()
         for name in ABRUPT:
             original = getattr(os, name)
@@ -31,7 +31,7 @@ class SaveOnAbruptEnd:
             setattr(os, name, self._replaced[name][1])
 
     def stop(self) -> None:
-        """Restore the functions, except those that other code has replaced meanwhile."""
+        """Restore the functions of ``os``, except functions that other code has replaced meanwhile."""
         for name, (original, ours) in self._replaced.items():
             if getattr(os, name) is ours:
                 setattr(os, name, original)
@@ -48,10 +48,10 @@ class SaveOnAbruptEnd:
 
 
 class SaveAtThreadEnd:
-    """While enabled, calls *save* when the thread that enabled it ends, unless it is the main one.
+    """While enabled, calls *save* at the end of the enabling thread, except for the main thread.
 
-    Torch's profiler can only be stopped in its own thread, and crashes the process at exit if that thread
-    ended without stopping it.
+    Torch's profiler can only be stopped in its own thread. The profiler crashes the process at exit if the
+    thread ended without stopping the profiler.
     """
 
     def __init__(self, save: Callable[[], None]) -> None:
@@ -59,25 +59,25 @@ class SaveAtThreadEnd:
         self._of_thread = threading.local()
 
     def start(self) -> None:
-        """Create a thread-local object that is destroyed at the end of this thread."""
+        """Create a thread-local object that is destroyed at the end of the calling thread."""
         if threading.current_thread() is not threading.main_thread():
             self._of_thread.last_act = _LastAct(self._save)
 
     def stop(self) -> None:
-        """Disable: this thread ends as usual."""
+        """Disable the call of *save* at the end of the thread."""
         last_act = getattr(self._of_thread, "last_act", None)
         if last_act is not None:
             last_act.cancel()
 
 
 class _LastAct:
-    """Calls a function when it is destroyed."""
+    """An object that calls a function when the object is destroyed."""
 
     def __init__(self, function: Callable[[], None]) -> None:
         self._function = function
 
     def cancel(self) -> None:
-        """Disable the call."""
+        """Disable the call at the destruction of the object."""
         self._function = _nothing
 
     def __del__(self) -> None:
@@ -86,4 +86,4 @@ class _LastAct:
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Do nothing, as a function without effect."""

@@ -34,7 +34,7 @@ _state: dict[str, Any] = {"agent": None}
 
 
 def current_agent() -> Agent:
-    """Return this process's agent, a new one after a fork."""
+    """Return this process's agent, or a new agent after a fork."""
     agent = existing_agent()
     if agent is None:
         agent = _state["agent"] = Agent.from_environment()
@@ -42,7 +42,7 @@ def current_agent() -> Agent:
 
 
 def existing_agent() -> Agent | None:
-    """Return this process's agent, None without one."""
+    """Return this process's agent, or None in a process without agent."""
     agent = _state["agent"]
     return agent if agent is not None and agent.pid == os.getpid() else None
 
@@ -55,10 +55,10 @@ def set_current_agent(agent: Agent) -> None:
 class Agent:
     """Step counter and recorder of one process.
 
-    ``warmup`` steps pass first, then ``steps`` steps are captured. All steps of the run are timed; with 0
-    ``steps``, these times are all that is recorded. With *stacks*, the threads' stacks are sampled too.
+    After ``warmup`` steps, the agent captures ``steps`` steps. All steps of the run are timed. With 0
+    ``steps``, only the step times are recorded. With *stacks*, the agent also samples the threads' stacks.
     ``trigger`` defines a step: an optimizer's step ("optimizer"), a call of the outermost module ("forward"),
-    a call in the script ("manual") or the whole script ("script"). ``all_threads``: whether work of
+    a call in the script ("manual") or the whole script ("script"). ``all_threads`` is whether work of
     other threads belongs to a step.
     """
 
@@ -88,13 +88,13 @@ class Agent:
         self._guards = tuple(guard(self.close) for guard in (SaveOnSigterm, SaveOnAbruptEnd, SaveAtThreadEnd))
         self._rank_status: dict[str, Any] | None = None
         self._waited_for_profiler = False
-        # The recording of the script's own profiler, used if ours never records.
+        # The recording of the script's own profiler, used if the agent's profiler never records.
         self._own: OwnProfile | None = None
         self._takes_own = steps > 0
         self._lets_pass = False
         self._guarded = False
-        # The number of steps counted when the script last marked one in its profiler; None if it marks them
-        # irregularly.
+        # Number of steps counted when the script last marked a step in its profiler; None if the script marks
+        # steps irregularly.
         self._marked_at: int | None = -1
         self._nesting = threading.local()
         self._order = OptimizerOrder()
@@ -108,7 +108,7 @@ class Agent:
 
     @classmethod
     def from_environment(cls) -> Agent:
-        """Return an agent with the launcher's options."""
+        """Return an agent with the launcher's options from the environment."""
         options = launch_options()
         window = (options["out"], options["warmup"], options["steps"], options["modules"])
         return cls(*window, stacks=options.get("stacks", True))
@@ -133,13 +133,13 @@ class Agent:
         if is_first:
             self.trigger = "optimizer"
         elif self._order.is_late(optimizer) and not self.finished:
-            self._start_over()  # only a part of a step had ended
+            self._start_over()  # only a part of the step has ended
         elif self.warmup < 2 and self._order.is_new(optimizer) and not self.finished:
             self._start_over()
             self.notes.append(MANY_OPTIMIZERS_NOTE)
         ends_step = self._order.ends_step(optimizer)
         if is_first and self.warmup >= 2:
-            self._count()  # the first step; its end is detected only in the second one
+            self._count()  # the end of the first step is detected only in the second step
             self._time_step()
         elif ends_step or is_first:
             self.boundary()
@@ -151,7 +151,7 @@ class Agent:
             self.boundary()
 
     def expect_optimizer(self) -> None:
-        """Count optimizer steps instead of forward calls from now on, as this process trains."""
+        """Count optimizer steps instead of forward calls from now on, because this process trains."""
         if self.trigger == "forward" and self._in_own_thread():
             self._start_over()
             self.finished = False
@@ -166,19 +166,19 @@ class Agent:
 
     @property
     def counts_on(self) -> bool:
-        """Whether steps are still recorded or timed."""
+        """Whether the agent still records or times steps."""
         return not self.finished or self._observation.is_on
 
     def _in_own_thread(self) -> bool:
-        """Return whether no thread other than this one is being recorded."""
+        """Return whether the calling thread is the recorded thread, or no thread is recorded."""
         if self.finished:
             return self._observation.is_of_this_thread()
         return self.recorder is None or self.recorder.thread == threading.get_ident()
 
     def begin(self, level: int) -> None:
-        """Start to record the first step, or the whole script, if there is no warm-up.
+        """Start to record the first step or the whole script in a capture without warm-up.
 
-        *level* ranks the triggers; a higher one discards the recording so far.
+        *level* ranks the triggers. A trigger with a higher level discards the recording so far.
         """
         is_due = self.warmup == 0 and self.steps_seen == 0 and not self.finished
         if not is_due or level <= self._begin_level or not self._in_own_thread():
@@ -195,7 +195,7 @@ class Agent:
             self.close()
 
     def observe(self) -> None:
-        """Start to observe this thread, which is about to train."""
+        """Start to observe the calling thread, which is about to train."""
         if not self.finished:
             self._observation.start()
 
@@ -216,7 +216,7 @@ class Agent:
             self.observe()
 
     def _note_process(self) -> None:
-        """Register the saving of the capture at the end of the process, and notify the launcher."""
+        """Register a save of the capture at the end of the process, and notify the launcher."""
         if not self._ending_noted:
             self._ending_noted = True
             at_process_end(self.end)
@@ -225,11 +225,11 @@ class Agent:
     def boundary(self) -> None:
         """Handle the end of a training step; start or stop the capture if it is due."""
         if not self._busy.acquire(blocking=False):
-            return  # another thread steps, too
+            return  # another thread also steps
         try:
             self._count()
             self._advance()
-        except Exception as error:  # errors are never the training job's problem
+        except Exception as error:  # an error of the agent must not reach the training job
             self._failed("the capture failed", error)
             self.close()
         finally:
@@ -239,7 +239,7 @@ class Agent:
         self._observation.time_step(self.steps_seen, recorded=self.recorder is not None)
 
     def _advance(self) -> None:
-        ended_ns = time.time_ns()  # what follows is not the script's
+        ended_ns = time.time_ns()  # the agent's work after this time is not the script's
         self._time_step()
         if self._own is not None and self._own.recording:
             if not self._own.marked:
@@ -248,7 +248,7 @@ class Agent:
         elif self.recorder is not None:
             self.recorder.close_step(ended_ns)
             if not self.recorder.timed_steps:
-                with contextlib.suppress(Exception):  # the traces count without the note
+                with contextlib.suppress(Exception):  # the traces are valid without the note
                     unused = self._owners.note(self.recorder.with_gradients())
                     self.notes += [unused] if unused else []
             if len(self.recorder.timed_steps) >= self.steps:
@@ -273,10 +273,10 @@ class Agent:
         self._waited_for_profiler = foreign_profiler_is_on(torch)
         if self._waited_for_profiler:
             with self._own_failures():
-                self._follow_own(at_mark=False)  # and retry at the next step
+                self._follow_own(at_mark=False)  # the agent retries at the next step
             return
         if self._lets_pass:
-            # Ranges that began in the script's session and end in ours would write to its freed memory.
+            # Ranges that span the script's and the agent's profiler session would write to freed memory.
             self._lets_pass = False
             return
         recorder = Recorder(self.out, self.modules, self.all_threads)
@@ -303,7 +303,7 @@ class Agent:
         self._write_status()
 
     def _may_record(self, recorder: Recorder) -> bool:
-        """Return whether to keep the recording of *recorder*; if not, store the reason."""
+        """Return whether to keep the recording of *recorder*, and store the reason for a refusal."""
         if len(self._threads & {thread.ident for thread in threading.enumerate()}) > 1:
             self._add_reason("several threads train at once, so steps cannot be attributed to a thread")
             return False
@@ -314,7 +314,7 @@ class Agent:
         return not complete and not peers.any_trains_rather(others, self.trigger)
 
     def _follow_own(self, *, at_mark: bool) -> None:
-        """Start to use the script's own profiler, if a usable step begins here."""
+        """Start to use the script's own profiler if a usable step begins now."""
         profile = recording_profile()
         due = self.steps_seen - self._first_step >= self.warmup
         busy = self.finished or self._own is not None or self.recorder is not None
@@ -334,7 +334,7 @@ class Agent:
         self._guard()
 
     def profile_started(self) -> None:
-        """Handle that a profiler of the script starts to record in a marked step."""
+        """Handle the start of recording of the script's profiler in a marked step."""
         self._observation.is_profiled = True
         with self._own_failures():
             self._follow_own(at_mark=True)
@@ -343,7 +343,7 @@ class Agent:
         """Handle the end of a step that the script marks in its profiler."""
         with self._own_failures():
             if self._marked_at not in (None, -1, self.steps_seen - 1):
-                self._marked_at = None  # a part of a step, or several steps: the agent's own count is used
+                self._marked_at = None  # a part of a step, or several steps: use the agent's step count
             elif self._marked_at is not None:
                 self._marked_at = self.steps_seen
             own = self._own
@@ -354,7 +354,7 @@ class Agent:
                     own.close_step(time.time_ns())
 
     def marked_step_begins(self) -> None:
-        """Handle the start of the next marked step."""
+        """Handle the start of the next step that the script marks in its profiler."""
         with self._own_failures():
             if self._own is None:
                 self._follow_own(at_mark=True)
@@ -382,7 +382,7 @@ class Agent:
 
     @contextlib.contextmanager
     def _own_failures(self) -> Iterator[None]:
-        """Suppress the agent's errors in calls of the script's profiler."""
+        """Suppress errors of the agent during calls of the script's profiler."""
         try:
             yield
         except Exception as error:
@@ -397,10 +397,10 @@ class Agent:
                 own.discard()
 
     def make_way(self) -> None:
-        """End the window because the script starts its own profiler; retry later if it is empty."""
+        """End the window because the script starts its own profiler; retry an empty window later."""
         recorder, own = self.recorder, self._own
         if own is not None and not own.recording and (recorder is None or not recorder.timed_steps):
-            self.close()  # its profiler's last recording is as good as the next
+            self.close()  # the profiler's last recording is sufficient
         elif recorder is None:
             return
         elif recorder.structure_step is not None:
@@ -415,14 +415,14 @@ class Agent:
             self._unguard()
 
     def leave(self) -> None:
-        """Close at once, or at the end of the process if the script's own profiler is still on."""
+        """Close the capture immediately, or at the process end while the script's profiler records."""
         if self._own is not None and self._own.recording:
             self._own.end()
         else:
             self.end()
 
     def end(self) -> None:
-        """Close, and save the evidence of the steps since."""
+        """Close the capture, and save the evidence of the steps after the capture."""
         self.close()
         if self.pid == os.getpid() and self._observation.is_on:
             with signals_deferred():
@@ -431,11 +431,11 @@ class Agent:
                 self._write_status()
 
     def close(self) -> None:
-        """Save the capture, unless it is saved already or this process is a fork."""
+        """Save the capture, unless the capture is already saved or this process is a fork."""
         if self.pid != os.getpid() or self.finished:
             return
         with signals_deferred():
-            # Only here, so that a save that a signal interrupted is repeated.
+            # Mark the capture as saved only now, so that a save interrupted by a signal is repeated.
             self.finished = True
             recorder = self._better_record()
             self.recorder = None
@@ -453,7 +453,7 @@ class Agent:
         self._unguard()
 
     def _better_record(self) -> Recorder | None:
-        """Return the agent's recorder, or the script's profile if only that has a timed step."""
+        """Return the agent's recorder, or the script's profile if only the profile has a timed step."""
         own, recorder = self._own, self.recorder
         if own is not None and own.structure_step is None:
             self._drop_own()
@@ -472,12 +472,12 @@ class Agent:
                 recorder.discard()
                 return
             if self.warmup == 0 and recorder.structure_step is None and recorder is not self._own:
-                recorder.close_step(time.time_ns())  # the script has ended, and with it its only step
+                recorder.close_step(time.time_ns())  # the end of the script ends its only step
                 self.trigger = self.trigger or "script"
             recorder.finish()
             if isinstance(recorder, OwnProfile):
                 self.notes.append(recorder.source_note())
-        except Exception as error:  # the files that were written still count
+        except Exception as error:  # files that were already written remain valid
             self._failed(f"the traces of rank {recorder.rank} could not be saved", error)
         if self.trigger == "script":
             self.notes.append(WHOLE_SCRIPT_NOTE)

@@ -41,11 +41,11 @@ _SYSCALLS = {
         206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 260: "wait4",
     },
 }  # fmt: skip
-_running: dict[int, EvidenceRecorder] = {}  # by process: forks do not inherit it
+_running: dict[int, EvidenceRecorder] = {}  # by process id, because forks do not inherit the recorder
 
 
 class EvidenceRecorder:
-    """Step times, stacks, counters and garbage collections, from the thread that creates it."""
+    """Records step times, stacks, counters and garbage collections for the creating thread."""
 
     def __init__(self, *, stacks: bool) -> None:
         self.thread = threading.get_ident()
@@ -59,7 +59,7 @@ class EvidenceRecorder:
         self._step_file: StepFile | None = None
 
     def start(self) -> None:
-        """Start collecting."""
+        """Start to collect evidence."""
         _running.clear()
         _running[os.getpid()] = self
         PHASES.thread = self.thread
@@ -70,14 +70,14 @@ class EvidenceRecorder:
             self._sampler.start()
 
     def stop(self) -> None:
-        """Stop collecting; the evidence is kept."""
+        """Stop to collect evidence, and keep the collected evidence."""
         _running.pop(os.getpid(), None)
         PHASES.thread = None
         self._garbage.stop()
         self._sampler.stop()
 
     def boundary(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the start of the next one after work of the agent (10 us)."""
+        """Record the end of a step, or the start of the next step after work of the agent (10 us)."""
         if threading.get_ident() == self.thread:
             row = self._clock.boundary(steps_over, recorded=recorded)
             if self._step_file is not None:
@@ -85,14 +85,14 @@ class EvidenceRecorder:
 
     @property
     def step_failure(self) -> str:
-        """The reason why the file of all steps ends early; "" if it is complete."""
+        """The reason why the file of all steps ends early, or "" for a complete file."""
         return "" if self._step_file is None else self._step_file.failure
 
     def write_steps(self, path: Path, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps to *path*, including earlier ones; each part begins with *head*'s result.
+        """Write all steps to *path*, including earlier steps; each part begins with *head*'s result.
 
         Raises:
-            OSError: it could not be created.
+            OSError: the file could not be created.
 
         """
         self._step_file = StepFile(path, COLUMNS, head)
@@ -100,20 +100,20 @@ class EvidenceRecorder:
             self._step_file.add(row)
 
     def enter_window(self, inside: bool) -> None:
-        """Record the start of the profiled steps, or their end if not *inside*."""
+        """Record the start of the profiled steps, or the end of the profiled steps if not *inside*."""
         if self._samples_stacks:
             self._sampler.enter_window(inside)
 
     def forget_steps(self) -> None:
-        """Drop all steps so far: they were not training steps."""
+        """Drop all steps so far, because these steps were not training steps."""
         self._clock.forget()
 
     def unprofiled_steps(self, most: int) -> list[dict[str, int]]:
-        """Return up to *most* unprofiled steps around the recorded ones."""
+        """Return up to *most* unprofiled steps around the recorded steps."""
         return self._clock.unprofiled_steps(most)
 
     def is_save_due(self) -> bool:
-        """Return whether to save, in case the process is killed; the interval grows during the run."""
+        """Return whether a periodic save is due; the interval between saves grows during the run."""
         now = time.time_ns()
         if now < self._save_ns:
             return False
@@ -124,7 +124,7 @@ class EvidenceRecorder:
         """Write the evidence so far atomically and return the file's name.
 
         Raises:
-            OSError: it, or the file of all steps, could not be written.
+            OSError: the evidence file, or the file of all steps, could not be written.
 
         """
         if self._step_file is not None:
@@ -214,7 +214,7 @@ def _name(code: Any) -> str:
 
 
 def _before_fork() -> None:
-    """Stop the sampler's thread: Python warns of forks in processes with several threads."""
+    """Stop the sampler's thread, because Python warns of forks in processes with several threads."""
     recorder = _running.get(os.getpid())
     if recorder is not None:
         recorder._sampler.stop()

@@ -16,10 +16,11 @@ _flights: list[dict[str, Any]] = []
 
 
 def install(distributed_module: Any, ranks: int, rank: int = 0) -> None:
-    """Make every process group a fake one; the default group has *ranks* ranks, and this process is *rank*.
+    """Make every process group fake; the default group has *ranks* ranks, and this process is *rank*.
 
-    Fake collectives return at once without changing their outputs: sizes and order are right, values and
-    waiting times are not. Consistency checks with other ranks are skipped, as there are none.
+    Fake collectives return immediately without changing their outputs. Sizes and order of collectives are
+    right, but values and waiting times are not. Consistency checks are skipped, because there are no other
+    ranks.
     """
     distributed_module.init_process_group = _fake_initialise(
         distributed_module.init_process_group, ranks, rank
@@ -64,7 +65,7 @@ def _communicates(name: str, function: Callable[..., Any]) -> bool:
 
 
 def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *collective* wrapped so that it fills torch's flight recorder, as fakes do not."""
+    """Return a wrapper of *collective* that fills torch's flight recorder, which fake collectives omit."""
     parameters = inspect.signature(collective)
 
     @functools.wraps(collective)
@@ -84,14 +85,14 @@ def _noted(distributed_module: Any, collective: Callable[..., Any]) -> Callable[
 
 
 def _agree(*_arguments: Any) -> None:
-    """Replace the comparison of the model's shape with that of other ranks."""
+    """Replace the comparison of the model's shape with the model's shape on other ranks."""
 
 
 def reduce_gradients(parallel_module: Any, dropped: Callable[[], None]) -> None:
     """Give every DistributedDataParallel model a gradient reduction that works with fake groups.
 
-    The native one fails on their empty results. If the script registers its own hook, it is dropped, and
-    *dropped* is called.
+    The native reduction fails on the empty results of fake groups. If the script registers a communication
+    hook, the hook is dropped, and *dropped* is called.
     """
     model_class = parallel_module.DistributedDataParallel
     construct, register = model_class.__init__, model_class.register_comm_hook
@@ -99,7 +100,7 @@ def reduce_gradients(parallel_module: Any, dropped: Callable[[], None]) -> None:
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
-        # a lambda, as torch refuses hooks with annotations other than its own
+        # a lambda, because torch refuses hooks with other annotations
         register(self, self.process_group, lambda group, bucket: _reduce(group, bucket))  # noqa: PLW0108
 
     model_class.__init__ = __init__
@@ -121,5 +122,5 @@ def created_groups() -> list[list[int]]:
 
 
 def flights() -> list[dict[str, Any]]:
-    """Return when (Unix nanoseconds) and on which group each collective began."""
+    """Return the start time (Unix nanoseconds) and the process group of each collective."""
     return list(_flights)

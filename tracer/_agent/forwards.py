@@ -11,12 +11,14 @@ from typing import Any
 class ForwardCounter:
     """Calls ``on_step`` between consecutive calls of the script's outermost module.
 
-    Before, it calls ``on_model`` at the first outermost call of each module with parameters or buffers.
+    Before the first step, the counter calls ``on_model`` at the first outermost call of each module with
+    parameters or buffers.
 
-    The outermost module is the first with parameters or buffers that is called twice outside any other
-    module. Until it is detected, ``Module.__call__`` is wrapped for outermost calls; then only that of its
-    class. Neither hooks (they warn and recompile under torch.compile) nor attributes of the module (they
-    would be pickled with it) are used, and code that is being compiled sees the original calls.
+    The outermost module is the first module with parameters or buffers that is called twice outside any
+    other module. Until the outermost module is detected, ``Module.__call__`` is wrapped for outermost calls.
+    Afterwards, only ``__call__`` of the outermost module's class is wrapped. Hooks are not used, because
+    hooks warn and recompile under torch.compile. Module attributes are not used, because they would be
+    pickled with the module. Code that is being compiled sees the original calls.
     """
 
     def __init__(self, torch: Any, on_step: Callable[[], None], on_model: Callable[[], None]) -> None:
@@ -29,11 +31,11 @@ class ForwardCounter:
         self._undo: Callable[[], None] | None = None
 
     def start(self) -> None:
-        """Search for the outermost module."""
+        """Start the search for the outermost module."""
         self._wrap(self._module_class, self._search)
 
     def stop(self) -> None:
-        """Restore every class."""
+        """Restore ``__call__`` of every wrapped class."""
         if self._undo is not None:
             self._undo()
             self._undo = None
@@ -52,7 +54,7 @@ class ForwardCounter:
 
         def undo() -> None:
             if owner.__dict__.get("__call__") is not call:
-                return  # another wrapper was added; ours then only forwards calls
+                return  # another wrapper was added, so this wrapper only forwards calls
             if own is None:
                 del owner.__call__
             else:
@@ -80,7 +82,7 @@ class ForwardCounter:
                 self.start()
 
     def _follow(self, found: Any) -> None:
-        """Count the calls of *found*."""
+        """Count the calls of the outermost module *found*."""
         reference = weakref.ref(found)
 
         def around(call: Callable[[], Any], module: Any) -> Any:
@@ -92,5 +94,5 @@ class ForwardCounter:
 
 
 def _has_state(module: Any) -> bool:
-    """Distinguish models from transforms and losses, which are modules too."""
+    """Return whether *module* has parameters or buffers, unlike transforms and losses."""
     return any(True for _ in module.parameters()) or any(True for _ in module.buffers())

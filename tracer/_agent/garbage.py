@@ -15,7 +15,7 @@ LEAST_LISTED_NS = 100_000
 
 
 class GarbageWatch:
-    """While enabled, sums the time of garbage collections, which stop all threads, and lists long ones."""
+    """While enabled, sums the time of garbage collections, which stop all threads, and lists long pauses."""
 
     def __init__(self) -> None:
         self.spent_ns = 0
@@ -24,11 +24,11 @@ class GarbageWatch:
         self._listed: deque[tuple[int, int, int, int, int]] = deque(maxlen=MOST_LISTED)
 
     def start(self) -> None:
-        """Register for Python's notifications."""
+        """Register for Python's notifications of garbage collections."""
         gc.callbacks.append(self._note)
 
     def stop(self) -> None:
-        """Unregister."""
+        """Unregister from Python's notifications of garbage collections."""
         if self._note in gc.callbacks:
             gc.callbacks.remove(self._note)
 

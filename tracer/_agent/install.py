@@ -15,7 +15,7 @@ from .forwards import ForwardCounter
 from .loaders import LOADERS
 from .options import launch_options
 
-# Triggers with which a capture of the first step may begin; a higher one is more reliable.
+# Triggers with which a capture of the first step may begin; a trigger with a higher level is more reliable.
 _SCRIPT, _MODEL, _DATA = range(3)
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
 
@@ -68,7 +68,7 @@ def _forward_called() -> None:
 
 
 def _loads_data() -> bool:
-    """Return whether this process is a worker of a ``DataLoader``, which may run a model, too."""
+    """Return whether this process is a worker of a ``DataLoader``, which may also run a model."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     return worker is not None and worker.get_worker_info() is not None
 
@@ -85,13 +85,13 @@ def _optimizer_created() -> None:
 
 
 def _agent_of_trainer() -> Agent | None:
-    """Return this process's agent; None in a process that loads data, or before `capture`."""
+    """Return this process's agent, or None in a process that loads data, or before `capture`."""
     is_wanted = "out" in launch_options() and not _loads_data()
     return current_agent() if is_wanted else existing_agent()
 
 
 def watch_loaders(dataloader_module: Any) -> None:
-    """Time how long training waits for its data."""
+    """Measure the time that training waits for data."""
     LOADERS.install(dataloader_module, _data_wanted)
 
 
@@ -102,14 +102,14 @@ def _data_wanted() -> None:
 
 
 def spare_the_compiler(dynamo_utils: Any) -> None:
-    """Let torch.compile recognise ``Module.__call__``, although it is wrapped during its import."""
+    """Let torch.compile recognise ``Module.__call__``, which is wrapped while torch.compile is imported."""
     counter = _state["forwards"]
     if counter is not None and hasattr(dynamo_utils, "unpatched_nn_module_call"):
         dynamo_utils.unpatched_nn_module_call = counter.original_call
 
 
 def watch_profilers(profiler_module: Any) -> None:
-    """Give precedence to the script's own profilers, and use their recording if ours cannot start."""
+    """Give precedence to the script's profilers, and use their recording if the agent's cannot start."""
     profilers.watch(profiler_module, existing_agent)
 
 
@@ -119,7 +119,7 @@ def watch_profiled_steps(profiler_module: Any) -> None:
 
 
 def watch_the_world(distributed_module: Any) -> None:
-    """Time the waits for peers; replace the process group by a fake one if the launcher says so."""
+    """Time the waits for peers, and make process groups fake if the launcher requests a fake world."""
     ranks = _fake_ranks()
     if ranks:
         fake_world.install(distributed_module, ranks)
@@ -128,7 +128,7 @@ def watch_the_world(distributed_module: Any) -> None:
 
 
 def watch_the_reduction(parallel_module: Any) -> None:
-    """Record the script's communication hooks completely; in a fake world, replace them."""
+    """Record the script's communication hooks completely, or replace the hooks in a fake world."""
     if _fake_ranks():
         fake_world.reduce_gradients(parallel_module, _communication_hook_dropped)
         return

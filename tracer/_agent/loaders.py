@@ -1,4 +1,4 @@
-"""Time how long training waits for its ``DataLoader``, and how long datasets take for a batch."""
+"""Measure the time that training waits for a ``DataLoader``, and the time that datasets take for a batch."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .modules import quick_range
 from .phases import LOADER, PHASES
 
 MOST_LISTED = 64
-SLOTS = 64  # of workers; those beyond share one
-# What wraps a dataset without a say in how an item is made.
+SLOTS = 64  # one slot per worker; further workers share a slot
+# Classes that wrap a dataset without influence on the creation of an item.
 _WRAPPERS = ("Subset", "ConcatDataset")
 
 
 class LoaderWatch:
-    """Times ``__iter__`` and ``__next__`` in the training thread, and ``fetch`` here and in forked workers.
+    """Times ``__iter__`` and ``__next__`` in the training thread, and ``fetch`` there and in forked workers.
 
-    Workers write into memory that they share with the process that forked them.
+    Workers write the times into memory that is shared with the training process.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class LoaderWatch:
 
     @property
     def fetch_ns(self) -> int:
-        """The time that datasets have taken for batches so far; -1 if some worker was not forked."""
+        """The time (ns) that datasets have taken for batches so far; -1 if some worker was not forked."""
         return -1 if self._unseen_workers else sum(self._fetched or ())
 
     def install(self, dataloader_module: Any, iterating: Callable[[], None]) -> None:
-        """Wrap the iterators of *dataloader_module*; *iterating* is called when one is created."""
+        """Wrap the iterators of *dataloader_module*; *iterating* is called when an iterator is created."""
         if self._fetched is not None:
             return
         self._fetched = memoryview(mmap.mmap(-1, SLOTS * 8)).cast("q")
@@ -90,7 +90,7 @@ class LoaderWatch:
 
 
 def _timed_start(iterate: Callable[..., Any]) -> Callable[..., Any]:
-    """Time and mark the start of an epoch, which may start workers, as the profiler marks its batches."""
+    """Time and mark the start of an epoch, which may start workers, like the profiler marks batches."""
 
     @functools.wraps(iterate)
     def timed(loader: Any) -> Any:
@@ -107,7 +107,7 @@ def _timed_start(iterate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _marked_draw(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark the drawing of a batch's indices, which may permute the whole data set, as the sampler's."""
+    """Mark the drawing of a batch's indices as the sampler's work, which may permute the whole data set."""
     new_range = functools.partial(quick_range(), "chakrascope::sampler")
 
     @functools.wraps(draw)
@@ -119,7 +119,7 @@ def _marked_draw(draw: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _worker_slot() -> int:
-    """Return 0 in the training process, and the number of a worker, from 1, in a worker."""
+    """Return 0 in the training process, and the worker's number (from 1) in a worker process."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
     info = worker.get_worker_info() if worker is not None else None
     return 0 if info is None else 1 + info.id % (SLOTS - 1)

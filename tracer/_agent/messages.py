@@ -12,14 +12,14 @@ METHODS = ("send", "recv", "recv_anysource")
 
 
 class MessageGroups:
-    """While enabled, collects *flights* of messages, in the form of torch's flight recorder."""
+    """While enabled, collects *flights*, the records of messages in the form of torch's flight recorder."""
 
     def __init__(self) -> None:
         self.flights: list[dict[str, Any]] = []
         self._originals: dict[str, Any] = {}
 
     def enable(self) -> None:
-        """Wrap the methods with which every ``isend``, ``batch_isend_irecv`` and similar call ends."""
+        """Wrap the methods that every ``isend``, ``batch_isend_irecv`` and similar call finally uses."""
         group_class = _group_class()
         for name in METHODS:
             if name in vars(group_class):
@@ -27,7 +27,7 @@ class MessageGroups:
                 setattr(group_class, name, self._noting(getattr(group_class, name)))
 
     def disable(self) -> None:
-        """Restore the methods."""
+        """Restore the wrapped methods of process groups."""
         for name, method in self._originals.items():
             setattr(_group_class(), name, method)
         self._originals = {}
@@ -46,6 +46,6 @@ class MessageGroups:
 
 
 def _group_class() -> Any:
-    """Return the class of process groups, or one without these methods if this torch has none."""
+    """Return torch's class of process groups, or a class without these methods if torch has none."""
     bindings = sys.modules.get("torch._C._distributed_c10d")
     return getattr(bindings, "ProcessGroup", object)

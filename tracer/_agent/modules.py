@@ -1,4 +1,4 @@
-"""Mark in the trace what PyTorch does not: modules, calls of models and of autograd, recomputation."""
+"""Mark modules, calls of models and autograd, and recomputation in the trace, which PyTorch does not mark."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _enabled: list[ModuleRanges] = []
 class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
 
-    Some calls have a range ``chakrascope::call <place>`` around them, as their place in the script identifies
-    work beyond the pass that is trained: calls from outside any module while gradients are off, or from a
-    function that calls ``torch.autograd.grad``, and these calls of ``grad``. Such ranges are disjoint.
+    Some calls have a range ``chakrascope::call <place>``, because their place in the script identifies work
+    outside the trained pass. These are calls from outside any module while gradients are off, calls from a
+    function that calls ``torch.autograd.grad``, and the calls of ``grad``. The ranges are disjoint.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class ModuleRanges:
         self._has_gradients: Any = None
 
     def enable(self) -> bool:
-        """Register global hooks, except with torch.compile, as they would force a recompilation.
+        """Register global hooks, except with torch.compile, because hooks would force a recompilation.
 
         Returns whether modules are marked.
         """
@@ -53,7 +53,7 @@ class ModuleRanges:
         return True
 
     def disable(self) -> None:
-        """Remove the hooks, and close the ranges of the modules that this thread is in, as no hook will."""
+        """Remove the hooks, and close the open module ranges of the calling thread."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -78,14 +78,14 @@ class ModuleRanges:
             _close(stack.pop()[1])
 
     def _call_range(self, frame: FrameType) -> list[Any]:
-        """Return the range around a call of a model at *frame*, if its place says more than the model's."""
+        """Return the range around a model call at *frame*, if the place of the call adds information."""
         own = script_frame(frame)
         if own is None or (self._has_gradients() and own.f_code not in _differentiating):
             return []
         return [self._range(f"chakrascope::call {script_place(own)}")]
 
     def with_gradients(self) -> Iterator[tuple[str, Any]]:
-        """Yield the name and each parameter with a gradient of the modules that ran."""
+        """Yield the name and the parameter for every parameter with a gradient in the executed modules."""
         for module in self._kept:
             for name, parameter in module.named_parameters(recurse=False):
                 if parameter.grad is not None:
@@ -94,7 +94,7 @@ class ModuleRanges:
 
     @contextlib.contextmanager
     def gradient_range(self, frame: FrameType | None) -> Iterator[None]:
-        """Mark a call of ``torch.autograd.grad`` at *frame*, unless a range of a call is around it."""
+        """Mark a call of ``torch.autograd.grad`` at *frame*, except inside another call's range."""
         stack = self._stack()
         if frame is None or self._is_in_grad() or (stack and len(stack[0][1]) > 1):
             yield
@@ -127,14 +127,14 @@ def _close(spans: list[Any]) -> None:
 
 
 def module_names(root: Any) -> Iterator[tuple[str, Any]]:
-    """Yield *root* and every module in it with its path, without the names of wrappers."""
+    """Yield *root* and all its submodules with their paths, without the names of wrappers."""
     for path, module in root.named_modules():
         parts = [part for part in path.split(".") if part and part not in WRAPPERS]
         yield ".".join(parts) or type(module).__name__, module
 
 
 def quick_range() -> Any:
-    """Return a range class that costs a tenth of ``record_function``, if torch has it."""
+    """Return a range class that costs a tenth of ``record_function``, if torch has the class."""
     import torch  # noqa: PLC0415
 
     quick = getattr(torch._C._profiler, "_RecordFunctionFast", None)
@@ -144,7 +144,7 @@ def quick_range() -> Any:
 def mark_gradients(torch: Any) -> None:
     """Mark calls of ``torch.autograd.grad`` while modules are marked, and note the functions with such calls.
 
-    Their operators are those of a backward pass, but of one inside a function of the script.
+    The operators of ``torch.autograd.grad`` belong to a backward pass inside a function of the script.
     """
     grad, compiling = torch.autograd.grad, torch.compiler.is_compiling
 
@@ -179,7 +179,7 @@ def mark_anomaly_detection(traceback_module: Any) -> None:
 
 
 def mark_recomputation(checkpoint_module: Any) -> None:
-    """Mark what activation checkpointing computes a second time as ``chakrascope::recomputation``."""
+    """Mark the recomputation of activation checkpointing as ``chakrascope::recomputation``."""
     new_range = functools.partial(quick_range(), "chakrascope::recomputation")
     hook, function = checkpoint_module._recomputation_hook, checkpoint_module.CheckpointFunction
     enter, leave, forward = hook.__enter__, hook.__exit__, function.forward

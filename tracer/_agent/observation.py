@@ -1,4 +1,4 @@
-"""Collect evidence of this process from the start of training until its end."""
+"""Collect evidence of a training process from the start of training until the process end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from .evidence import EvidenceRecorder
 from .profilers import foreign_profiler_is_on
 
-# Enough steps around the capture for a robust duration, even if some of them were disturbed.
+# Number of steps around the capture for a robust step duration, even if some steps were disturbed.
 UNPROFILED_STEPS = 32
 
 
 class Observation:
-    """Collects evidence while enabled, and holds its part of the manifest's *entry*."""
+    """Collects evidence while enabled, and holds the evidence part of the manifest's *entry*."""
 
     def __init__(self, *, stacks: bool) -> None:
         self.entry: dict[str, Any] = {}
@@ -32,21 +32,21 @@ class Observation:
         return self._recorder is not None
 
     def is_of_this_thread(self) -> bool:
-        """Return whether the steps of this thread are timed."""
+        """Return whether the steps of the calling thread are timed."""
         return self._recorder is not None and self._recorder.thread == threading.get_ident()
 
     def start(self) -> None:
-        """Start in this thread, which is about to train; restart if another thread was timed before."""
+        """Start to observe the calling thread, which is about to train, instead of an earlier thread."""
         if not self.is_of_this_thread():
             self.stop()
             self._recorder = EvidenceRecorder(stacks=self._stacks)
             self._recorder.start()
 
     def write_steps(self, folder: Path, rank: int, head: Callable[[], dict[str, Any]]) -> None:
-        """Write all steps to a file, including earlier ones; each part begins with *head*'s result.
+        """Write all steps to a file, including earlier steps; each part begins with *head*'s result.
 
         Raises:
-            OSError: it could not be created.
+            OSError: the file could not be created.
 
         """
         if self._recorder is not None:
@@ -55,13 +55,13 @@ class Observation:
             self.entry = {"step_times": name}
 
     def stop(self) -> None:
-        """Stop."""
+        """Stop the collection of evidence."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
 
     def time_step(self, steps_over: int, *, recorded: bool) -> None:
-        """Record the end of a step, or the start of the next one after work of the agent (10 us)."""
+        """Record the end of a step, or the start of the next step after work of the agent (10 us)."""
         if self._recorder is not None:
             with contextlib.suppress(AttributeError, KeyError):  # torch is not fully imported yet
                 recorded |= self.is_profiled or foreign_profiler_is_on(sys.modules["torch"])
@@ -69,27 +69,27 @@ class Observation:
             self.is_profiled = False
 
     def enter_window(self, inside: bool) -> None:
-        """Record the start of the profiled steps, or their end if not *inside*."""
+        """Record the start of the profiled steps, or the end of the profiled steps if not *inside*."""
         if self._recorder is not None:
             self._recorder.enter_window(inside)
 
     def forget_steps(self) -> None:
-        """Drop all steps so far: they were not training steps."""
+        """Drop all steps so far, because these steps were not training steps."""
         if self._recorder is not None:
             self._recorder.forget_steps()
 
     def is_save_due(self) -> bool:
-        """Return whether to save, in case the process is killed; the interval grows during the run."""
+        """Return whether a periodic save is due; the interval between saves grows during the run."""
         return self._recorder is not None and self._recorder.is_save_due()
 
     def save(self, folder: Path, rank: int, steps_over: int) -> str:
-        """Write the evidence if a step has ended since the last time; return the reason of a failure."""
+        """Write the evidence if a step has ended since the last save; return the reason of a failure."""
         recorder = self._recorder
         if recorder is None or self._saved_steps == steps_over:
             return ""
         try:
             name = recorder.save(folder, rank, steps_over)
-        except Exception as error:  # the traces count without it
+        except Exception as error:  # the traces are valid without evidence
             return f"the evidence of rank {rank} could not be saved ({error!r})"
         self._saved_steps = steps_over
         self.entry |= {"evidence": name, "unprofiled_steps": recorder.unprofiled_steps(UNPROFILED_STEPS)}

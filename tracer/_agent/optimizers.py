@@ -40,7 +40,7 @@ def watch_steps(
 class OptimizerOrder:
     """Determine which of a script's optimizers ends a training step.
 
-    The order is learnt during the first step, which ends when its first optimizer steps again.
+    The order is learnt during the first training step, which ends when the first optimizer steps again.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class OptimizerOrder:
         return not self._order
 
     def is_late(self, optimizer: int) -> bool:
-        """Return whether *optimizer* appears only after the order was learnt."""
+        """Return whether *optimizer* appears only after the order of optimizers was learnt."""
         return self._known and optimizer not in self._order
 
     def is_new(self, optimizer: int) -> bool:
@@ -61,7 +61,7 @@ class OptimizerOrder:
         return optimizer not in self._order
 
     def ends_step(self, optimizer: int) -> bool:
-        """Record a call of *optimizer*; return whether it is the last one of a step."""
+        """Record a call of *optimizer*; return whether the call is the last call of a training step."""
         if optimizer not in self._order:
             self._order.append(optimizer)
         elif optimizer == self._order[0]:
@@ -70,7 +70,7 @@ class OptimizerOrder:
 
 
 class Owners:
-    """The optimizers that have stepped, which tell the parameters that are trained."""
+    """The optimizers that have stepped, which determine the trained parameters."""
 
     def __init__(self) -> None:
         self._optimizers: dict[int, weakref.ref[Any]] = {}
@@ -82,9 +82,9 @@ class Owners:
             self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
     def note(self, with_gradients: Iterable[tuple[str, Any]]) -> str:
-        """Return a note on parameters with gradients that no optimizer has; "" if it has all or none of them.
+        """Return a note on parameters with gradients but without optimizer, or "" if all or none have one.
 
-        An optimizer that has none works on copies, of which nothing is known.
+        If the optimizers have none of the parameters, they work on unknown copies.
         """
         known = [optimizer for one in self._optimizers.values() if (optimizer := one()) is not None]
         owned = {id(one) for own in known for group in own.param_groups for one in group["params"]}

@@ -1,4 +1,4 @@
-"""Use the recording of the script's own profiler if the agent's cannot run at the same time."""
+"""Use the recording of the script's profiler if the agent's profiler cannot run at the same time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class OwnProfile(Recorder):
     """The steps of this rank inside *profile*, a ``torch.autograd.profiler`` that the script started.
 
     The first of up to *wanted* + 1 steps is also recorded with the host trace's observer. No range is
-    added to the script's trace, so its operators have no modules. With *marked*, the script marks steps
-    in its profiler; else the agent counts them.
+    added to the script's trace, so the trace's operators have no modules. With *marked*, the script marks
+    steps in its profiler. Without *marked*, the agent counts the steps.
     """
 
     def __init__(self, out: Path, profile: Any, wanted: int, *, marked: bool) -> None:
@@ -39,7 +39,7 @@ class OwnProfile(Recorder):
         return len(self.timed_steps) >= self._wanted
 
     def start(self, steps_seen: int) -> None:
-        """Start to observe the step after *steps_seen* finished ones.
+        """Start to observe the step after *steps_seen* finished steps.
 
         Raises:
             RuntimeError: the script records an execution trace of its own, and a process can only have one.
@@ -79,14 +79,14 @@ class OwnProfile(Recorder):
         self._end_window()
 
     def take(self) -> None:
-        """Share the stopped profiler's results with the script, because torch saves them only once."""
+        """Share the stopped profiler's results with the script, because torch saves results only once."""
         self.recording = False
         self._stop()
         self._results = self.profile.kineto_results
         self.profile.kineto_results = _SharedResults(self._results, self)
 
     def save_for_script(self, path: str) -> None:
-        """Act as the results' own ``save``, and keep a copy unless the agent saved one."""
+        """Save the profiler's results for the script, and keep a copy unless the agent saved a copy."""
         if self.files["device_trace"] is not None:
             with gzip.open(self.out / self.files["device_trace"]) as source, open(path, "wb") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
@@ -96,23 +96,23 @@ class OwnProfile(Recorder):
         if self.structure_step is not None and not self._raw_device.exists():
             try:
                 shutil.copyfile(path, self._raw_device)
-            except OSError:  # never the script's problem; the missing trace will be reported
+            except OSError:  # the script must not see the error; the missing trace will be reported
                 self._raw_device.unlink(missing_ok=True)
 
     def finish(self) -> None:
-        """Write this rank's files, each under its final name only when whole.
+        """Write this rank's files; only complete files get their final names.
 
         Raises:
             OSError: a file could not be written whole; the files before it are kept.
             RuntimeError: the profiler, still on, could not be stopped.
 
         """
-        if self.recording:  # the process ends, and nobody else will stop it
+        if self.recording:  # the process ends, and no other code will stop the profiler
             end_early(self.profile)
         super().finish()
 
     def discard(self) -> None:
-        """Drop everything; the script's profiler continues, and its results remain the script's."""
+        """Drop the recording; the script's profiler continues, and the script keeps its results."""
         self.recording = False
         self.structure_step = None
         super().discard()
@@ -128,14 +128,14 @@ class OwnProfile(Recorder):
         )
 
     def status(self, wanted_steps: int) -> dict[str, Any]:
-        """Return this rank's entry; it is complete if the script's profiler covered all steps."""
+        """Return this rank's entry, which is complete if the script's profiler covered all steps."""
         entry = super().status(min(wanted_steps, max(1, len(self.timed_steps))))
         if not self.timed_steps and self.structure_step and self.files["device_trace"]:
             entry["complete"] = self.files["host_trace"] is not None
         return entry
 
     def _end_window(self) -> None:
-        """Save the communication so far, because torch's own record of it is limited in length."""
+        """Save the communication so far, because torch's record of communication is limited in length."""
         self._messages.disable()
         self._pause_observer()
         if self._record is None:
@@ -159,7 +159,7 @@ class OwnProfile(Recorder):
 
 
 class _SharedResults:
-    """A profiler's results with another ``save``."""
+    """A profiler's results with a replaced ``save`` method."""
 
     def __init__(self, results: Any, owner: OwnProfile) -> None:
         self._results = results
@@ -169,5 +169,5 @@ class _SharedResults:
         return getattr(self._results, name)
 
     def save(self, path: str) -> None:
-        """Save the trace to *path*."""
+        """Save the profiler's trace to *path*."""
         self._owner.save_for_script(path)

@@ -1,4 +1,4 @@
-"""Other processes of the same rank: an earlier run of the script, or a helper next to the training."""
+"""Find other processes of the same rank: an earlier run of the script, or a helper of the training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-# Processes that take optimizer steps, or mark their steps, are 2.
+# Processes that take optimizer steps, or mark their steps, have the precedence 2.
 _PRECEDENCE = {"": 0, "script": 0, "forward": 1}
 
 
@@ -31,7 +31,7 @@ def _statuses(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def any_trains_rather(others: Sequence[dict[str, Any]], trigger: str) -> bool:
-    """Return whether a process with this *trigger* runs a model next to one of *others* that trains."""
+    """Return whether a process with *trigger* only runs a model while one of the *others* trains."""
     return any(_precedence(trigger) < _precedence(entry["trigger"]) for entry in others)
 
 

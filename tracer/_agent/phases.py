@@ -1,4 +1,4 @@
-"""Time the phases of each step: waiting for data, forward, backward, waiting for collectives, optimizer."""
+"""Measure the phases of each step: wait for data, forward, backward, wait for collectives, optimizer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LOADER, FORWARD, BACKWARD, COLLECTIVE, OPTIMIZER, PAUSED = range(6)
 
 
 class PhaseClock:
-    """Divides the time of *thread*, the training thread, among the phases; a change takes about 0.3 us.
+    """Divides the time of *thread*, the training thread, among phases; a phase change takes about 0.3 us.
 
-    A step begins with its forward phase. *sends* are the peers to which messages were sent: names of process
-    groups and ranks in them.
+    A step begins with the forward phase. *sends* are the peers to which messages were sent, as names of
+    process groups and ranks in the groups.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class PhaseClock:
         self._since_ns = time.time_ns()
 
     def enter(self, phase: int) -> int:
-        """Begin *phase*, if this is the training thread; return the phase before, -1 in other threads."""
+        """Begin *phase* in the training thread and return the previous phase, or -1 in other threads."""
         if threading.get_ident() != self.thread:
             return -1
         now = time.time_ns()
@@ -38,7 +38,7 @@ class PhaseClock:
         return before
 
     def leave(self, before: int) -> None:
-        """Return to the phase *before*, which `enter` returned."""
+        """Resume the phase *before*, which `enter` returned."""
         if before >= 0:
             self.enter(before)
 
@@ -80,13 +80,13 @@ def watch_backward(torch: Any) -> None:
 def _wait_announced(torch: Any, tensors: Any) -> Any:
     """Start the collective phase with the last gradient, when DistributedDataParallel waits in C++.
 
-    Autograd calls its callbacks in the order in which they were queued, and this one is queued first.
-    Returns the hook to remove; None without peers, and under compiled autograd, which cannot trace it.
+    Autograd calls its callbacks in the order in which they were queued, and this callback is queued first.
+    Returns the hook to remove, or None without peers and under compiled autograd, which cannot trace hooks.
     """
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     if not _has_peers() or getattr(compiled, "compiled_autograd_enabled", False):
         return None
-    # An iterator is not touched: what is taken from it here would have no gradient.
+    # Iterators are not read, because tensors taken from an iterator would have no gradient.
     root = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
     if not isinstance(root, torch.Tensor) or not root.requires_grad:
         return None

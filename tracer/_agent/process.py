@@ -33,10 +33,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def _new_file(path: Path) -> Iterator[Path]:
-    """Write a new file as `support.new_file` does, which may not be importable in the job's Python.
+    """Write a new file like `support.new_file`, which may not be importable in the job's Python.
 
-    The agent is loaded by its path alone. Nothing is synced while the job waits; the launcher does that
-    before it writes the manifest.
+    The agent is loaded by its path. Files are not synced while the job waits, because the launcher syncs the
+    files before it writes the manifest.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -85,13 +85,13 @@ def _check_whole(file: Path) -> None:
 def at_process_end(function: Callable[[], None]) -> None:
     """Call *function* when this process ends normally; forked workers run no ``atexit`` functions.
 
-    *function* is called again if an interrupt (Ctrl-C) ends it, so it must be safe to repeat.
+    *function* is called again if an interrupt (Ctrl-C) ends the first call, so it must be safe to repeat.
     """
 
     def undisturbed() -> None:
         try:
             function()
-        except KeyboardInterrupt:  # another Ctrl-C of a process that is ending anyway
+        except KeyboardInterrupt:  # another Ctrl-C in a process that is already ending
             function()
 
     atexit.register(undisturbed)
@@ -101,13 +101,13 @@ def at_process_end(function: Callable[[], None]) -> None:
 
 @contextlib.contextmanager
 def without_chatter() -> Iterator[None]:
-    """Suppress the profiler's own notices, which no setting silences, in the job's standard error.
+    """Suppress the profiler's notices, which no setting disables, in the job's standard error.
 
     All other output in the meantime is forwarded afterwards.
     """
     try:
         saved_stderr = os.dup(2)
-    except OSError:  # the job has closed it; the next file to be opened would take its number
+    except OSError:  # the job has closed standard error; the next opened file would get its number
         _occupy_standard_error()
         yield
         return
@@ -131,10 +131,10 @@ def _occupy_standard_error() -> None:
 
 @contextlib.contextmanager
 def signals_deferred() -> Iterator[None]:
-    """Hold back termination signals while files are written; deliver them afterwards.
+    """Defer termination signals while files are written, and deliver the signals afterwards.
 
-    It uses handlers: a signal mask covers one thread, and signals would still reach torch's others. An
-    interrupt (Ctrl-C) of a process that is ending anyway is dropped.
+    Signal handlers are used because a signal mask covers one thread, and signals would still reach torch's
+    other threads. An interrupt (Ctrl-C) of a process that is already ending is dropped.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 _foreign: weakref.WeakSet[Any] = weakref.WeakSet()
 _ended_early: weakref.WeakSet[Any] = weakref.WeakSet()
 # Instances of torch.autograd's profile that torch.profiler created, and whether the script marks steps in
-# them.
+# each instance.
 _marking: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _state: dict[str, Any] = {"watching": False, "watching_steps": False, "ours": False, "recording": None}
 
@@ -21,13 +21,13 @@ class ProfileListener(Protocol):
     """The interface that is notified of the script's profilers; its methods must not raise."""
 
     def make_way(self) -> None:
-        """Handle the imminent start of a profiler."""
+        """Handle the imminent start of a profiler of the script."""
 
     def profile_started(self) -> None:
-        """Handle the start of recording."""
+        """Handle the start of recording of the script's profiler."""
 
     def profile_ends(self, profile: Any) -> None:
-        """Handle the imminent stop of *profile*."""
+        """Handle the imminent stop of the script's profiler *profile*."""
 
     def profile_ended(self, profile: Any) -> None:
         """Handle the results of *profile*, which has stopped."""
@@ -36,7 +36,7 @@ class ProfileListener(Protocol):
         """Handle the end of a step that the script marks in its profiler."""
 
     def marked_step_begins(self) -> None:
-        """Handle the start of the next step."""
+        """Handle the start of the next step that the script marks in its profiler."""
 
 
 def watch(profiler_module: Any, listener: Callable[[], ProfileListener | None]) -> None:
@@ -128,7 +128,7 @@ def foreign_profiler_is_on(torch: Any) -> bool:
 
 
 def recording_profile() -> Any:
-    """Return the script's profile that records this thread, None if there is none."""
+    """Return the script's profile that records the calling thread, or None without a recording profile."""
     reference, thread = _state["recording"] or (_none, 0)
     return reference() if thread == threading.get_ident() else None
 
@@ -139,7 +139,7 @@ def marks_steps(profile: Any) -> bool:
 
 
 def end_early(profile: Any) -> None:
-    """Stop *profile* at the end of the script; if the script stops it later, that has no effect."""
+    """Stop *profile* at the end of the script; a later stop by the script has no effect."""
     profile.__exit__(None, None, None)
     _ended_early.add(profile)
 

@@ -13,26 +13,26 @@ from pathlib import Path
 
 LEAST_DESCRIPTOR = 3
 _CONTROL_GROUPS = "/sys/fs/cgroup"
-_BYTES_PER_CORE = 256  # in /proc/stat
+_BYTES_PER_CORE = 256  # bytes per core in /proc/stat
 _pread = ctypes.PyDLL(None).pread
 _pread.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long]
 _pread.restype = ctypes.c_ssize_t
 
 
 class CounterFile:
-    """A file of counters, which is never closed, as the script may have reused its descriptor.
+    """A file of counters that is never closed, because the script may have reused the descriptor.
 
-    It is read without releasing the interpreter lock, which might be reacquired only milliseconds later.
+    The file is read without releasing the interpreter lock, whose reacquisition might take milliseconds.
     """
 
     def __init__(self, path: str, size_bytes: int = 1024) -> None:
         self._buffer = ctypes.create_string_buffer(size_bytes)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # a kernel without this file, or one that hides it
+        except OSError:  # a kernel without this file, or without permission to read the file
             self._descriptor = -1
             return
-        try:  # not in place of a standard stream that the job has closed
+        try:  # avoid the descriptor of a standard stream that the job has closed
             self._descriptor = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
         except OSError:  # a limit on open files
             self._descriptor = -1
@@ -45,7 +45,7 @@ class CounterFile:
         return self._descriptor >= 0
 
     def words(self) -> list[bytes]:
-        """Return the words in the file; [] if it cannot be read."""
+        """Return the words in the counter file, or [] if the file cannot be read."""
         if self._descriptor < 0:
             return []
         length = _pread(self._descriptor, self._buffer, len(self._buffer), 0)
@@ -60,7 +60,7 @@ class ThreadReadings:
         self._syscall = CounterFile(f"/proc/self/task/{tid}/syscall")
 
     def delay_ns(self) -> int:
-        """Return how long the thread has waited for a processor so far; -1 if unknown."""
+        """Return the time (ns) that the thread has waited for a processor so far; -1 if unknown."""
         return _number(self._schedule.words(), 1)
 
     def syscall(self) -> int | None:
@@ -78,7 +78,7 @@ class ThreadReadings:
 
 
 class ProcessReadings:
-    """Counters of this process and, for throttling, of the control groups it is in."""
+    """Counters of this process and, for throttling, of the process's control groups."""
 
     def __init__(self) -> None:
         self._traffic = CounterFile("/proc/self/io")
@@ -86,7 +86,7 @@ class ProcessReadings:
         self._throttling = [file for path in paths if (file := CounterFile(path)).is_open]
 
     def traffic(self) -> tuple[int, int, int, int]:
-        """Return the bytes read and written by system calls, then on disks; -1 if unknown."""
+        """Return the bytes read and written by system calls, and read and written on disks; -1 if unknown."""
         words = self._traffic.words()
         return _number(words, 1), _number(words, 3), _number(words, 9), _number(words, 11)
 
@@ -107,7 +107,7 @@ class ProcessReadings:
 
 
 class CoreReadings:
-    """How long the cores that this process may use have been idle, with all processes of the machine."""
+    """The idle time of the cores that this process may use, under the load of all processes."""
 
     def __init__(self) -> None:
         cores = os.sched_getaffinity(0)
@@ -118,16 +118,16 @@ class CoreReadings:
         self.quota = min([quota_cores(folder) for folder in _control_groups()], default=math.inf)
 
     def idle_ns(self) -> int:
-        """Return the idle time of all of them so far; -1 if unknown."""
+        """Return the total idle time (ns) of the usable cores so far; -1 if unknown."""
         words = self._file.words()
         places = [place for place, word in enumerate(words) if word in self._names]
-        # Idle, and idle while a disk works: the fourth and fifth of the kernel's columns.
+        # The kernel's fourth and fifth columns are the idle time and the idle time during disk accesses.
         ticks = [_number(words, place + column) for place in places for column in (4, 5)]
         return sum(ticks) * self._tick_ns if ticks and min(ticks) >= 0 else -1
 
 
 def quota_cores(folder: Path) -> float:
-    """Return how many cores a control group may use, infinite without a limit."""
+    """Return the number of cores that a control group may use, which is infinite without a limit."""
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()

@@ -20,21 +20,22 @@ from .modules import ModuleRanges
 from .phases import PHASES
 from .process import compress, without_chatter, write_atomically
 
-GRACE_SECONDS = 0.05  # longer than a thread can be blocked inside the observer or the profiler
-_open_traces: set[str] = set()  # the host trace that the observer of this process writes, while it does
+GRACE_SECONDS = 0.05  # longer than a thread may stay inside the observer or the profiler
+_open_traces: set[str] = set()  # host traces that this process's observer is writing
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Do nothing, as a function without effect."""
 
 
 class Recorder:
     """One capture window: profiler, host trace, module ranges and step boundaries of one rank.
 
-    The host trace's observer slows every operator down, small ones several times, and a range around a module
-    costs as much as a small operator. So the window's first step, ``structure_step``, is recorded with them,
-    and ``timed_steps``, which do the same work, under the profiler alone. The device trace contains the
-    operators of this thread and its autograd thread, or with *all_threads* of every thread.
+    The host trace's observer slows down every operator, and small operators by a factor of several. A module
+    range costs as much as a small operator. Therefore only the first step of the window, ``structure_step``,
+    is recorded with the observer and module ranges. The ``timed_steps``, which do the same work, are recorded
+    with the profiler alone. The device trace contains the operators of the recorded thread and its autograd
+    thread, or with *all_threads* the operators of every thread.
     """
 
     def __init__(self, out: Path, modules: bool, all_threads: bool = False) -> None:
@@ -64,7 +65,7 @@ class Recorder:
         self._note_groups()
 
     def start(self, steps_seen: int) -> None:
-        """Start recording; the step after *steps_seen* finished ones is the first captured.
+        """Start recording; the first captured step is the step after *steps_seen* finished steps.
 
         Raises:
             RuntimeError: the script records an execution trace of its own, and a process can only have one.
@@ -86,21 +87,21 @@ class Recorder:
         self.open_step(steps_seen)
 
     def _registered_observer(self) -> Any:
-        """Return the host trace's observer; torch has only one, which may be the script's."""
+        """Return the host trace's observer; torch's only observer may belong to the script."""
         observer = self.torch.profiler.ExecutionTraceObserver()
         with without_chatter():
             observer.register_callback(str(self._raw_host))
         if not self._raw_host.exists():
-            observer._registered = False  # else its end would be that of the script's
+            observer._registered = False  # otherwise its end would end the script's observer
             raise RuntimeError("the script records an execution trace of its own")
         _open_traces.add(os.path.realpath(self._raw_host))
         return observer
 
     def _settings(self) -> Any:
-        """Return the profiler's settings, as far as this version of torch supports them.
+        """Return the profiler settings that this version of torch supports.
 
-        On a device, they record which stream or thread waited for which event. With communication hooks
-        that continue in other threads, they record those threads.
+        On a device, the settings record which stream or thread waited for which event. With communication
+        hooks that continue in other threads, the settings also record these threads.
         """
         cuda = self.torch.cuda
         wanted = {
@@ -121,7 +122,7 @@ class Recorder:
         self._step_range.__enter__()
 
     def close_step(self, ended_ns: int) -> None:
-        """Close the range of the step that ended at *ended_ns* (Unix); the observer stops after the first."""
+        """Close the range of the step that ended at *ended_ns* (Unix); the first end stops the observer."""
         self._step_range.__exit__(None, None, None)
         self._step_range = None
         times = {"index": self._step_index, "start_ns": self._step_start_ns, "end_ns": ended_ns}
@@ -133,11 +134,11 @@ class Recorder:
             self.timed_steps.append(times)
 
     def with_gradients(self) -> Iterable[tuple[str, Any]]:
-        """Return the parameters with gradients in the first step, by name; none if modules are not marked."""
+        """Return the parameters with gradients in the first step, by name, if modules are marked."""
         return () if self._ranges is None else self._ranges.with_gradients()
 
     def finish(self) -> None:
-        """Stop recording and write this rank's files, each under its final name only when whole.
+        """Stop recording and write this rank's files; only complete files get their final names.
 
         Raises:
             OSError: a file could not be written whole; the files before it are kept.
@@ -164,7 +165,7 @@ class Recorder:
         self._remove_observer(self._profile.stop)
 
     def _remove_observer(self, meanwhile: Callable[[], None] = _nothing) -> None:
-        """Call *meanwhile*, and remove the observer, when no thread can be inside it."""
+        """Call *meanwhile*, and remove the observer when no thread can be inside the observer."""
         time.sleep(max(0.0, self._paused_at + GRACE_SECONDS - time.monotonic()))
         with without_chatter():
             meanwhile()
@@ -176,7 +177,7 @@ class Recorder:
     def _pause_observer(self) -> None:
         """Stop observing operators; threads may still be inside the observer.
 
-        Removing it then crashes torch, so removal has to wait.
+        Removing the observer at this time would crash torch, so the removal has to wait.
         """
         if not self._observer_paused:
             self._observer_paused = True
@@ -189,7 +190,7 @@ class Recorder:
             self._ranges.disable()
 
     def _pause_profile(self) -> None:
-        """Stop the profiler in the same way, unless it records only this thread."""
+        """Pause the profiler before its removal, unless the profiler records only the calling thread."""
         if self._all_threads:
             with without_chatter():
                 self._profile.toggle_collection_dynamic(False, [self.torch.profiler.ProfilerActivity.CPU])
@@ -208,12 +209,12 @@ class Recorder:
                 self._profile.export_chrome_trace(str(raw))
                 compress(raw, self.out / name)
             finally:
-                for left in self.out.glob(f"{raw.name}*"):  # it writes to a temporary name first
+                for left in self.out.glob(f"{raw.name}*"):  # the profiler writes to a temporary name first
                     left.unlink()
         self.files["device_trace"] = name
 
     def _save_flight_record(self) -> None:
-        """Write the flight recorder's entries from the window: the only source of gloo's groups."""
+        """Write the flight recorder's entries from the window, the only source of gloo's process groups."""
         record = self._window_record()
         if not record["entries"]:
             return
@@ -231,31 +232,31 @@ class Recorder:
         try:
             record = json.loads(self.torch._C._distributed_c10d._dump_fr_trace_json())
         except (AttributeError, RuntimeError, ValueError):
-            return {}  # this build of torch has none
+            return {}  # this build of torch has no flight recorder
         return record if isinstance(record, dict) else {}
 
     def _note_groups(self) -> None:
-        """Store process groups and backend, because the script may destroy them before the save."""
+        """Store process groups and backend, because the script may destroy the groups before the save."""
         groups, backend = _process_groups()
         if groups:
             self._groups, self._backend = groups, backend
 
     def peers(self) -> dict[str, Any]:
-        """Return this rank, and those to which it has sent messages."""
+        """Return this rank, and the ranks to which this rank has sent messages."""
         self._note_groups()
         ranks = {group["name"]: group["ranks"] for group in self._groups}
         sent = {ranks[name][peer] for name, peer in PHASES.sends if peer < len(ranks.get(name, ()))}
         return {"rank": self.rank, "sends": sorted(sent)}
 
     def status(self, wanted_steps: int) -> dict[str, Any]:
-        """Return this rank's entry of the manifest, plus further data that the launcher needs to merge it.
+        """Return this rank's entry of the manifest, with further data that the launcher needs for the merge.
 
         With no *wanted_steps*, only the times of the run's steps are recorded.
         """
         whole = wanted_steps == 0 or None not in (self.files["host_trace"], self.files["device_trace"])
         entry: dict[str, Any] = {"rank": self.rank, **self.files}
         structure_step, steps = self.structure_step, self.timed_steps
-        if not steps:  # the job ended early: one step serves as both
+        if not steps:  # the job ended early: one step serves as structure step and timed step
             structure_step, steps = None, [structure_step] if structure_step else []
         entry.update(
             complete=whole and len(steps) >= wanted_steps, structure_step=structure_step, steps=steps
@@ -274,9 +275,9 @@ class Recorder:
 
 
 def _discard_in_fork() -> None:
-    """Discard what a fork observes, such as a data loader's worker: the open host trace is its parent's.
+    """Discard the observations of a fork, such as a data loader's worker, whose parent owns the host trace.
 
-    The observer itself may be in use by another thread at the fork, so that stopping it might never return.
+    Another thread may use the observer at the fork, so that stopping the observer might never return.
     """
     for number in map(int, os.listdir("/proc/self/fd") if _open_traces else ()):
         with contextlib.suppress(OSError):  # the listing's own descriptor is closed
@@ -298,7 +299,7 @@ def _rank_and_world() -> tuple[int, int]:
 
 
 def _distributed() -> Any:
-    """Return ``torch.distributed`` if this process uses it, else None."""
+    """Return ``torch.distributed`` if this process uses ``torch.distributed``, else None."""
     dist = sys.modules.get("torch.distributed")
     return dist if dist is not None and dist.is_available() and dist.is_initialized() else None
 

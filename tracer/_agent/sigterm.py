@@ -1,4 +1,4 @@
-"""Save before SIGTERM ends the process, and make sure that it does end."""
+"""Save the capture before SIGTERM ends the process, and make sure that the process ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 2.0
 
 
 class SaveOnSigterm:
-    """While enabled, calls *save* when SIGTERM arrives, then lets it end the process.
+    """While enabled, calls *save* when SIGTERM arrives, and afterwards lets SIGTERM end the process.
 
     Python runs a handler only between two instructions of the main thread. A thread that waits inside a
     collective for a dead peer would never run it, and survive the signal. A helper thread therefore
@@ -28,7 +28,7 @@ class SaveOnSigterm:
         self._on = False
 
     def start(self) -> None:
-        """Handle SIGTERM, unless the script handles it itself."""
+        """Install the handler of SIGTERM, unless the script handles SIGTERM."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -59,17 +59,17 @@ class SaveOnSigterm:
         return signal.getsignal(signal.SIGTERM) == self._handle
 
     def _watch(self) -> None:
-        """Have Python write each signal's number into a pipe at once, and a thread read it."""
+        """Make Python write each signal's number into a pipe immediately, and read the pipe in a thread."""
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        if before != -1:  # the script's event loop uses it
+        if before != -1:  # the script's event loop uses the wakeup descriptor
             signal.set_wakeup_fd(before)
             os.close(reading)
             os.close(writing)
             return
         os.set_blocking(reading, True)
         self._pipe = (reading, writing)
-        os.register_at_fork(after_in_child=lambda: _unset_wakeup(writing))  # its signals are not ours
+        os.register_at_fork(after_in_child=lambda: _unset_wakeup(writing))  # a fork handles its signals
         threading.Thread(target=self._read, args=(reading, os.getpid()), daemon=True).start()
 
     def _read(self, reading: int, pid: int) -> None:
@@ -83,7 +83,7 @@ class SaveOnSigterm:
 
 
 def _unset_wakeup(descriptor: int) -> None:
-    """Stop Python from writing signals to *descriptor*, if it does."""
+    """Stop Python from writing signals to *descriptor* if *descriptor* is in use."""
     with contextlib.suppress(ValueError, OSError):
         current = signal.set_wakeup_fd(-1)
         if current not in (-1, descriptor):

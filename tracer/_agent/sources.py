@@ -18,7 +18,7 @@ _OURS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 _NAMES = ("LOAD_METHOD", "LOAD_ATTR", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")
 _BETWEEN = ("CACHE", "EXTENDED_ARG", "KW_NAMES", "PRECALL", "PUSH_NULL", "NOP")
 _OPENING = ("BEFORE_WITH", "SETUP_WITH")
-_CALLING = ("CALL", "PRECALL")  # Python 3.11 specializes PRECALL to call functions of C itself
+_CALLING = ("CALL", "PRECALL")  # Python 3.11 specializes PRECALL to call C functions
 
 
 class SourceFiles:
@@ -65,7 +65,7 @@ _described_once = lru_cache(maxsize=1 << 12)(_described)
 
 
 def script_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame of the script at or around *frame*; None if there is none."""
+    """Return the innermost frame of the script at or around *frame*, or None outside the script."""
     while frame is not None and _described_once(frame.f_code.co_filename)["origin"] != "script":
         frame = frame.f_back
     return frame
@@ -74,7 +74,7 @@ def script_frame(frame: FrameType | None) -> FrameType | None:
 def script_place(frame: FrameType | None) -> str:
     """Return the innermost function of the script at or around *frame*, as ``function (path:line)``.
 
-    Returns "" if there is none.
+    Returns "" outside the script.
     """
     own = script_frame(frame)
     if own is None:
@@ -87,8 +87,8 @@ def script_place(frame: FrameType | None) -> str:
 def line_of(code: CodeType, position: int) -> int:
     """Return the line of the instruction at *position* (``f_lasti``) of *code*.
 
-    A jump back to the start of a loop may have none, and is where Python lets other threads run: it has that
-    of the instruction before it.
+    A jump back to the start of a loop may have no line. Python switches threads at such jumps, so a jump gets
+    the line of the previous instruction.
     """
     line = code.co_firstlineno
     for start, _, number in code.co_lines():
@@ -101,7 +101,7 @@ def line_of(code: CodeType, position: int) -> int:
 def callee(code: CodeType, position: int) -> str:
     """Return the name of the function that the instruction at *position* of *code* calls; "" without a call.
 
-    The call's arguments are skipped by their stack effect; if they branch, "" is returned.
+    The call's arguments are skipped by their stack effect. If the arguments branch, "" is returned.
     """
     before: list[Any] = []
     for instruction in dis.get_instructions(code):

@@ -17,10 +17,10 @@ COUNTER_COLUMNS = (
     "time_ns", "process_cpu_ns", "read_bytes", "written_bytes", "disk_read_bytes", "disk_written_bytes",
     "throttled_periods", "throttled_ns",
 )  # fmt: skip
-MOST_ROWS = 32768  # in the profiled window, and outside it
+MOST_ROWS = 32768  # in the profiled window, and outside of the window
 MOST_STACKS = 65536
 MOST_FRAMES = 128
-# The highest sampling rates in the window and outside it, and the sampler's largest share of CPU time.
+# The highest sampling rates inside and outside the window, and the sampler's largest share of CPU time.
 LEAST_PERIOD_NS = {True: 5_000_000, False: 25_000_000}
 SHARE = {True: 0.01, False: 0.005}
 COUNTERS_APART_NS = {True: 20_000_000, False: 200_000_000}
@@ -29,7 +29,7 @@ RUNNING, UNKNOWN = -1, -2
 
 
 class _Rows:
-    """Rows of integers; whenever there are too many, every second sample is dropped."""
+    """Rows of integers with a limited number; above the limit, every second sample is dropped."""
 
     def __init__(self, columns: int) -> None:
         self._format = struct.Struct(f"{columns}q")
@@ -37,11 +37,11 @@ class _Rows:
         self.thinned = 1
 
     def add(self, *values: int) -> None:
-        """Add a row; rows with the same first value, the time, form a sample."""
+        """Add a row; rows with the same time (the first value) form a sample."""
         self._packed += self._format.pack(*values)
 
     def thin_if_full(self) -> None:
-        """Drop every second sample if there are too many rows."""
+        """Drop every second sample if the number of rows exceeds the limit."""
         if len(self._packed) < MOST_ROWS * self._format.size:
             return
         remaining, last, keep = bytearray(), None, False
@@ -60,14 +60,14 @@ class _Rows:
 class StackSampler:
     """A thread that records the position of each other thread of the process every few milliseconds.
 
-    While it is on, the thread *stepping* (by Python's and the system's id) has a row in each sample; other
-    threads have one if they used CPU time or moved. A sample takes no locks and never releases the
+    During the sampling, the thread *stepping* (by Python's and the system's id) has a row in each sample.
+    Other threads have a row if they used CPU time or moved. A sample takes no locks and never releases the
     interpreter lock, so that a forked child cannot deadlock.
     """
 
     def __init__(self, stepping: tuple[int, int]) -> None:
         self.frames: dict[tuple[int, int], int] = {}
-        self.codes: list[tuple[CodeType, int]] = []  # of each frame; keeps the ids of code objects valid
+        self.codes: list[tuple[CodeType, int]] = []  # code and position of each frame; keeps code ids valid
         self.stacks: dict[tuple[int, int], int] = {(-1, -1): 0}
         self.threads: list[tuple[int, str]] = [(stepping[1], "")]
         self.taken = 0
@@ -88,7 +88,7 @@ class StackSampler:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start to sample."""
+        """Start the sampling thread."""
         if self._thread is None:
             arguments = (self._wake,)
             thread = threading.Thread(target=self._run, args=arguments, name="chakrascope", daemon=True)
@@ -100,7 +100,7 @@ class StackSampler:
                 self._thread = thread
 
     def stop(self) -> None:
-        """Stop the thread and wait for its end."""
+        """Stop the sampling thread and wait for its end."""
         thread, self._thread = self._thread, None
         if thread is not None:
             wake, self._wake = self._wake, threading.Lock()
@@ -109,7 +109,7 @@ class StackSampler:
             thread.join(timeout=1.0)
 
     def abandon(self) -> None:
-        """Disable in a fork, in which the thread does not exist."""
+        """Disable the sampler in a fork, in which the sampling thread does not exist."""
         self._thread = None
 
     def enter_window(self, inside: bool) -> None:
@@ -120,11 +120,11 @@ class StackSampler:
             self.start()
 
     def samples(self) -> list[tuple[Any, ...]]:
-        """Return the rows of all samples, in order of time; ``wait`` is a system call's number."""
+        """Return the rows of all samples in order of time; ``wait`` is the number of a system call."""
         return sorted([*self._samples[True], *self._samples[False]])
 
     def counters(self) -> list[tuple[Any, ...]]:
-        """Return the rows of counters, in order of time."""
+        """Return the rows of the process counters in order of time."""
         return sorted([*self._counters[True], *self._counters[False]])
 
     def _run(self, wake: Any) -> None:
@@ -143,7 +143,7 @@ class StackSampler:
                 cost_ns += ((after - before) - cost_ns) / 8
                 self.cpu_ns += after - before
                 before = after
-        except Exception as error:  # never the script's problem
+        except Exception as error:  # an error must not reach the script
             self.failure = repr(error)
 
     def _sample(self, due_ns: int, *, inside: bool) -> None:
@@ -158,7 +158,7 @@ class StackSampler:
             number, clock = self._clocks.get(ident) or self._clock_of(ident)
             cpu_ns = self._cpu_ns(ident, clock)
             last_cpu_ns, stack = self._seen.get(ident, (-1, 0))
-            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # otherwise it has not moved
+            if cpu_ns != last_cpu_ns or cpu_ns == -1:  # otherwise the thread has not moved
                 stack = self._stack_of(frames[ident])
                 self._seen[ident] = (cpu_ns, stack)
             if number == 0:
@@ -167,7 +167,7 @@ class StackSampler:
                 rows.add(now, late_ns, 0, stack, cpu_ns, self._readings.delay_ns(), wait)
             elif self._moved(number, stack, cpu_ns):
                 rows.add(now, late_ns, number, stack, cpu_ns, -1, UNKNOWN)
-        frames.clear()  # it holds this very frame
+        frames.clear()  # the mapping contains the frame of this function
         if now - self._counted_ns >= COUNTERS_APART_NS[inside] * self._counters[inside].thinned:
             self._counted_ns = now
             readings = (*self._process.traffic(), *self._process.throttling())
@@ -176,7 +176,7 @@ class StackSampler:
         rows.thin_if_full()
 
     def _moved(self, number: int, stack: int, cpu_ns: int) -> bool:
-        """Return whether a thread has moved since its last row, or has used CPU time since."""
+        """Return whether a thread has moved or used CPU time since the thread's last row."""
         last_stack, last_cpu_ns = self._latest.get(number, (-1, 0))
         if stack == last_stack and cpu_ns - last_cpu_ns < LEAST_CPU_NS:
             return False
@@ -184,7 +184,7 @@ class StackSampler:
         return True
 
     def _clock_of(self, ident: int) -> tuple[int, int | None]:
-        """Return the id of the thread *ident* and its clock, None if the system's id is unknown."""
+        """Return the system's id and the clock of the thread *ident*; the clock is None if unknown."""
         thread = next((one for one in threading.enumerate() if one.ident == ident), None)
         tid, name = (thread.native_id or 0, thread.name) if thread else (0, "")
         if ident == self._stepping:
@@ -201,17 +201,17 @@ class StackSampler:
         return self._clocks[ident]
 
     def _cpu_ns(self, ident: int, clock: int | None) -> int:
-        """Return the CPU time of the thread; -1 if unknown."""
+        """Return the CPU time (ns) of the thread *ident*, or -1 if unknown."""
         if clock is None:
             return -1
         try:
             return time.clock_gettime_ns(clock)
-        except OSError:  # the thread has ended, and another one has reused its id
+        except OSError:  # the thread has ended, and another thread has reused the id
             del self._clocks[ident]
             return -1
 
     def _stack_of(self, frame: FrameType | None) -> int:
-        """Return the index of the stack with the innermost frame *frame*; 0 if there are too many."""
+        """Return the index of the stack with the innermost frame *frame*, or 0 for too many stacks."""
         chain: list[tuple[CodeType, int]] = []
         while frame is not None and len(chain) < MOST_FRAMES:
             chain.append((frame.f_code, frame.f_lasti))

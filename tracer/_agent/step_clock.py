@@ -20,10 +20,10 @@ COLUMNS = (
     "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "read_bytes",
     "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "recorded",
 )  # fmt: skip
-MOST_ROWS = 8192  # of the first steps, and again of the last ones
-# What is read from the kernel's files takes some 5 us.
+MOST_ROWS = 8192  # rows of the first steps, and the same number for the last steps
+# Counters from the kernel's files, which take some 5 us to read.
 LEAST_APART_NS = 1_000_000
-# What machines with hundreds of cores take a millisecond for.
+# Counters that take a millisecond to read on machines with hundreds of cores.
 IDLE_APART_NS, IDLE_SHARE = 100_000_000, 0.002
 BUCKETS_PER_DOUBLING = 4
 _ROW = struct.Struct(f"{len(COLUMNS)}q")
@@ -32,7 +32,7 @@ _UNREAD = (-1, -1, -1, -1, -1)
 
 
 class StepClock:
-    """Readings of the creating thread at the boundaries between steps."""
+    """Reads the times and counters of the creating thread at the boundaries between steps."""
 
     def __init__(self, garbage: GarbageWatch) -> None:
         self._garbage = garbage
@@ -47,7 +47,7 @@ class StepClock:
         self._idle_due_ns = 0
 
     def boundary(self, index: int, *, recorded: bool) -> tuple[int, ...]:
-        """Record the end of step *index*; *recorded*: a profiler covered it. Return the row."""
+        """Record the end of step *index*, which a profiler covered if *recorded*, and return the row."""
         now = time.time_ns()
         counters = _UNREAD
         if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:
@@ -66,7 +66,7 @@ class StepClock:
         return row
 
     def _idle_ns(self, now: int) -> int:
-        """Return the idle time of the cores so far, -1 unless it is due."""
+        """Return the idle time (ns) of the cores so far, or -1 if the next reading is not due."""
         if now < self._idle_due_ns:
             return -1
         before = time.thread_time_ns()
@@ -76,14 +76,14 @@ class StepClock:
         return idle_ns
 
     def forget(self) -> None:
-        """Drop all rows: the steps so far were not training steps."""
+        """Drop all rows, because the steps so far were not training steps."""
         self._first.clear()
         self._last.clear()
         self._durations.clear()
         self._previous = (-2, 0)
 
     def unprofiled_steps(self, most: int) -> list[dict[str, int]]:
-        """Return up to *most* unprofiled steps, half of them before the first recorded one."""
+        """Return up to *most* unprofiled steps, half of them before the first recorded step."""
         sides: tuple[list[dict[str, int]], list[dict[str, int]]] = ([], [])
         seen_recorded = False
         for before, after in itertools.pairwise(self.rows()):
@@ -95,7 +95,7 @@ class StepClock:
         return sides[0][-(most // 2) :] + sides[1][: most // 2]
 
     def table(self) -> dict[str, list[int]]:
-        """Return the columns by name."""
+        """Return the columns of the step table by name."""
         columns = zip(*self.rows(), strict=True) if self._first else ([] for _ in COLUMNS)
         return {name: list(values) for name, values in zip(COLUMNS, columns, strict=True)}
 
@@ -106,5 +106,5 @@ class StepClock:
         ]
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """Return the rows of the first and of the last steps."""
+        """Return the rows of the first steps and of the last steps."""
         return _ROW.iter_unpack(b"".join(itertools.chain(self._first, self._last)))

@@ -21,9 +21,9 @@ _NS_PER_HOUR = 3_600_000_000_000
 class StepFile:
     """Appends rows of *columns* to the file *path*, as whole gzip members of JSON.
 
-    A member is written every ten seconds, the first ones earlier. If the process is killed, all earlier
-    members remain readable. If steps are so short that the file grows by more than 20 MB an hour, fewer
-    of them are written: every second, then every fourth, and so on, the same on all ranks.
+    A member is written every ten seconds, and the first members earlier. If the process is killed, all
+    earlier members remain readable. If steps are so short that the file grows by more than 20 MB an hour,
+    fewer steps are written: every second step, then every fourth step, and so on, the same on all ranks.
     """
 
     def __init__(self, path: Path, columns: Sequence[str], head: Callable[[], dict[str, Any]]) -> None:
@@ -38,7 +38,7 @@ class StepFile:
         path.write_bytes(b"")
 
     def add(self, row: Sequence[int]) -> None:
-        """Add a boundary between steps; its first value is the step's number."""
+        """Add the row of a boundary between steps; the first value is the step's number."""
         if row[0] % self._apart < 2:
             self._rows.append(row)
         so_far = self._written_ns - self._begin_ns
@@ -46,7 +46,7 @@ class StepFile:
             self.write()
 
     def write(self) -> None:
-        """Write the rows so far; does nothing after a failed write."""
+        """Write all pending rows, unless an earlier write has failed."""
         before, now = self._written_ns, time.time_ns()
         self._written_ns = now
         if not self._rows or self.failure:
@@ -63,7 +63,7 @@ class StepFile:
         is_much = len(member) * _NS_PER_HOUR > MOST_BYTES_PER_HOUR * (now - before)
         total = FIRST_BYTES + MOST_BYTES_PER_HOUR * (now - self._begin_ns) // _NS_PER_HOUR
         if is_much and self._bytes > total:
-            self._apart = max(4, 2 * self._apart)  # every second, fourth, ... step has both its boundaries
+            self._apart = max(4, 2 * self._apart)  # every second, fourth, ... step has its two boundaries
 
     def _append(self, member: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

@@ -1,9 +1,9 @@
-"""Load the capture agent into a training process the moment it imports torch.
+"""Load the capture agent into a training process when the process imports torch.
 
-Python imports ``sitecustomize`` at start-up; the launcher puts this folder first on ``PYTHONPATH`` so that
-every Python process under the training command (``torchrun`` workers, spawned children) gets this one. It
-imports no user modules early, hides its own folder from ``sys.path`` and runs the environment's own
-``sitecustomize``.
+Python imports ``sitecustomize`` at start-up. The launcher puts the folder of this file first on
+``PYTHONPATH``, so that every Python process under the training command (``torchrun`` workers, spawned
+children) imports this ``sitecustomize``. This module imports no user modules early, hides its folder from
+``sys.path`` and runs the environment's ``sitecustomize``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _AGENT_FILE = os.path.join(os.path.dirname(_HERE), "_agent", "__init__.py")
 _AGENT_NAME = "_chakrascope_agent"
 _OPTIONS = os.environ.get("CHAKRASCOPE_CAPTURE")  # read before the script can clear its environment
-_TARGETS = {  # the agent's INSTALLATIONS; importing one of these loads it
+_TARGETS = {  # modules in the agent's INSTALLATIONS, whose import loads the agent
     "accelerate.utils.random",
     "torch",
     "torch._dynamo.utils",
@@ -57,7 +57,7 @@ def _load_agent() -> ModuleType:
 
 
 class _ImportHook(importlib.abc.MetaPathFinder):
-    """A finder that uses the real finders to load torch's modules and then installs the agent in them."""
+    """A finder that loads torch's modules by the real finders and installs the agent in these modules."""
 
     _searching = False
 
@@ -92,11 +92,11 @@ def _install_after(loader: importlib.abc.Loader, name: str) -> None:
 
 
 def _chain() -> None:
-    """Run the ``sitecustomize`` that this one hides, if there is one."""
+    """Run the environment's ``sitecustomize`` that this module hides, if any."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
     ours = sys.modules.pop("sitecustomize", None)
     try:
-        importlib.import_module("sitecustomize")  # the next one on the path, now that ours is hidden
+        importlib.import_module("sitecustomize")  # the next sitecustomize on the path
     except ModuleNotFoundError as error:
         if error.name != "sitecustomize":
             raise

@@ -1,4 +1,4 @@
-"""The user's own ASTRA-sim as backends: write its files, run its program, read its log."""
+"""Backends that run the user's ASTRA-sim: write input files, run the program and read its log."""
 
 from __future__ import annotations
 

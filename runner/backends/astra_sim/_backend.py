@@ -1,4 +1,4 @@
-"""The backends that run the user's own ASTRA-sim."""
+"""The backends that run the user's installation of ASTRA-sim."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def astra_sim_backend(name: str) -> AstraSimBackend:
 class AstraSimBackend:
     """Runs the ASTRA-sim program of *kind* (``analytical-unaware``, ``analytical-aware``, ns3).
 
-    *program* is by default located at run time by `locate`. It is stopped after *timeout_s* seconds; the
-    default is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour.
+    *program* is by default located at run time by `locate`. The program is stopped after *timeout_s* seconds.
+    The default limit is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an hour.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class AstraSimBackend:
 
 
 def _while_wanted(lines: Iterable[str], keep_going: Callable[[], bool]) -> Iterator[str]:
-    """Yield *lines*, calling *keep_going* regularly, as reading a long log takes seconds."""
+    """Yield *lines* and call *keep_going* regularly, because reading a long log takes seconds."""
     for number, line in enumerate(lines):
         if number % _LINES_BETWEEN_QUESTIONS == 0 and not keep_going():
             raise Cancelled("ASTRA-sim had ended when the run was cancelled; its results are discarded.")

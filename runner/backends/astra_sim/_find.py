@@ -39,16 +39,17 @@ _LEVEL = re.compile(rb" -O(\S*)")
 
 
 def nearest_program(*, fabric: bool) -> tuple[str, str]:
-    """Return the program kind most similar to a backend; *fabric*: whether its links form a fabric."""
+    """Return the name and kind of the ASTRA-sim program for a network with or without a *fabric*."""
     return ("AstraSim_NS3", "ns3") if fabric else (_NAMES["analytical-unaware"][0], "analytical-unaware")
 
 
 @dataclass(frozen=True)
 class AstraSimProgram:
-    """One ASTRA-sim program.
+    """An ASTRA-sim program that exists on this machine.
 
-    *kind* is one of `KINDS`, *source* says how it was located, *version* is the commit of its checkout if
-    known, and *debug* whether it is a debug build, which is about ten times slower.
+    *kind* is one of `KINDS`. *source* names the setting or folder that led to the program. *version* is the
+    commit of the program's checkout if known. *debug* is whether the program is a debug build, which is about
+    ten times slower.
     """
 
     kind: str
@@ -59,11 +60,11 @@ class AstraSimProgram:
 
 
 def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
-    """Return the program of each kind that exists.
+    """Return the ASTRA-sim programs on this machine, keyed by kind.
 
-    Looks, in this order, at the entry of the kind under ``astra-sim`` in ``backends.yml`` in the user's
-    configuration folder (``$XDG_CONFIG_HOME/chakrascope``), in the checkouts named by its ``home`` and by
-    ``ASTRA_SIM_HOME``, and for the programs' names on ``PATH``. Raises `ConfigError` for a wrong
+    The search order is: the entry of the kind under ``astra-sim`` in ``backends.yml`` in the user's
+    configuration folder (``$XDG_CONFIG_HOME/chakrascope``), the checkouts named by the key ``home`` and by
+    ``ASTRA_SIM_HOME``, and the programs' names on ``PATH``. Raises `ConfigError` for an invalid
     ``backends.yml``.
     """
     variables = os.environ if environment is None else environment
@@ -78,7 +79,7 @@ def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, As
 
 
 def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
-    """Return the program of *kind*; raises `BackendUnavailable` with the places that were searched."""
+    """Return the ASTRA-sim program of *kind*; raises `BackendUnavailable` with the searched places."""
     if kind not in KINDS:
         raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
     programs = find_astra_sim(environment)
@@ -92,7 +93,7 @@ def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimP
 
 
 def _why_not(kind: str, variables: Mapping[str, str]) -> str:
-    """Return the reason why there is no program of *kind*, and the remedy."""
+    """Return the reason for the missing ASTRA-sim program of *kind*, and the remedy."""
     settings = _settings(variables)
     for path, source in _candidates(kind, settings, variables):
         if path.is_file():
@@ -136,7 +137,7 @@ def _candidates(
 
 
 def _homes(settings: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
-    """Yield the configured checkouts, and the settings that name them."""
+    """Yield each configured ASTRA-sim checkout with the setting that names the checkout."""
     homes = ((settings.get("home"), "backends.yml"), (variables.get("ASTRA_SIM_HOME"), "ASTRA_SIM_HOME"))
     for home, source in homes:
         if home:
@@ -149,13 +150,13 @@ def _in_checkout(kind: str, home: Path) -> Iterator[Path]:
 
 
 def _on_path(kind: str, variables: Mapping[str, str]) -> Iterator[Path]:
-    # Not with shutil.which, which ignores programs without execute permission.
+    # shutil.which would ignore programs without execute permission.
     for folder in variables.get("PATH", os.defpath).split(os.pathsep):
         yield from _in_folder(kind, Path(folder or "."))
 
 
 def _in_folder(kind: str, folder: Path) -> Iterator[Path]:
-    """Yield possible paths of the program in *folder*; the name of ns-3's program contains ns-3's version."""
+    """Yield possible paths of the program of *kind* in *folder*; the ns-3 program's name has a version."""
     if kind != "ns3":
         yield from (folder / name for name in _NAMES[kind])
         return
@@ -195,7 +196,7 @@ def _commit(head: Path) -> str:
 
 
 def _is_debug(path: Path) -> bool:
-    """Return whether the program has a sanitizer, or debug information of an unoptimised build."""
+    """Return whether the program has a sanitizer, or the debug information of an unoptimised build."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             if content.find(_SANITIZER) >= 0:

@@ -1,4 +1,4 @@
-"""Write an experiment or a network as the files ASTRA-sim reads, and the command line that names them."""
+"""Write an experiment or a network as ASTRA-sim's input files, and build the command line."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ NETWORK_FORMATS = ("ns3", "yaml")
 def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list[Path], list[str]]:
     """Write *network* into *folder* as one of `NETWORK_FORMATS`; return the files and sentences on omissions.
 
-    ``ns3``: config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim requires;
-    ``yaml``: our network YAML. Raises `ConfigError` for a network that the format cannot hold,
-    `OSError` where *folder* cannot be written.
+    ``ns3`` stands for config.txt, topology.txt and logical.json, and the empty files that ASTRA-sim requires.
+    ``yaml`` stands for Chakrascope's network YAML. Raises `ConfigError` for a network that the format cannot
+    hold, and `OSError` if *folder* cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "ns3":
@@ -61,7 +61,7 @@ def write_network(network: NetworkConfig, kind: str, folder: Path) -> tuple[list
 
 
 def lasting_fabric(network: NetworkConfig) -> Fabric:
-    """Return the fabric of *network* as ASTRA-sim's files hold it, with hosts first: node r is rank r.
+    """Return the fabric of *network* for ASTRA-sim's files, with hosts first: node r is rank r.
 
     Raises `ConfigError` for failures that begin or end during a simulation, other than LINK_DOWN.
     """
@@ -70,9 +70,9 @@ def lasting_fabric(network: NetworkConfig) -> Fabric:
 
 
 def write_fabric(fabric: Fabric, network: NetworkConfig, folder: Path) -> list[Path]:
-    """Write ASTRA-sim's files of *fabric*, of the *network*, and the empty ones that it requires.
+    """Write ASTRA-sim's files for the *fabric* of *network*, and the empty files that ASTRA-sim requires.
 
-    Nothing is synced: the files are for one simulation.
+    The files are not synced to disk, because they serve a single simulation.
     """
     switches = " ".join(map(str, fabric.switches))
     head = f"{fabric.nodes} {len(fabric.switches)} {len(fabric.links)}"
@@ -90,14 +90,14 @@ def write_fabric(fabric: Fabric, network: NetworkConfig, folder: Path) -> list[P
 
 
 def link_texts(fabric: Fabric) -> list[tuple[int, int, str, str, str]]:
-    """Return both nodes, rate, delay and loss of each link, as in topology.txt."""
+    """Return the two nodes, rate, delay and loss of each link in the format of topology.txt."""
     return [(a, b, f"{rate}bps", f"{delay}ps", _words(loss)) for a, b, rate, delay, loss in fabric.links]
 
 
 def setting_texts(fabric: Fabric) -> dict[str, str]:
-    """Return the settings of *fabric* as the words of config.txt, with our file names.
+    """Return the packet settings of *fabric* as the words of config.txt.
 
-    Thresholds are given for the rate of every link: ASTRA-sim marks each packet of a rate without one.
+    Thresholds are given for every link rate, because ASTRA-sim marks each packet of a rate without threshold.
     """
     keys = sorted(set(SETTINGS) - set(OWN_SETTINGS))
     marks = {key: _thresholds(fabric, fabric.settings[key]) for key in THRESHOLDS}
@@ -107,7 +107,7 @@ def setting_texts(fabric: Fabric) -> dict[str, str]:
 
 
 def _thresholds(fabric: Fabric, given: Mapping[int, float]) -> dict[int, float]:
-    """Return *given* with all link rates; missing ones copy the next faster, or the fastest."""
+    """Return *given* with a threshold for every link rate, copied from the next faster rate if missing."""
     rates = {link.rate_bps for link in fabric.links} if given else set()
     return dict(given) | {
         rate: given[min((each for each in given if each >= rate), default=max(given))] for rate in rates
@@ -115,7 +115,7 @@ def _thresholds(fabric: Fabric, given: Mapping[int, float]) -> dict[int, float]:
 
 
 def _words(value: Any) -> str:
-    """Return *value* in the format of config.txt."""
+    """Return the setting *value* in the format of config.txt."""
     if isinstance(value, Mapping):
         pairs = [f"{rate} {_words(item)}" for rate, item in sorted(value.items())]
         return " ".join([str(len(pairs)), *pairs])
@@ -136,7 +136,7 @@ def _write_ns3(network: NetworkConfig, folder: Path) -> tuple[list[Path], list[s
 
 
 def _without_efficiency(network: NetworkConfig) -> list[str]:
-    """Return a sentence if *network* has overheads beyond the wire, which ASTRA-sim's files cannot hold."""
+    """Return a sentence if *network* has library overheads, which ASTRA-sim's files cannot hold."""
     if network.efficiency is None:
         return []
     return ["These files cannot contain overheads: they are written without 'efficiency'."]
@@ -156,7 +156,7 @@ def parallel_warning(fabric: Fabric) -> list[str]:
 
 # ASTRA-sim keeps the last 100 MiB of its log, and a node takes two lines of about 120 bytes.
 TRACE_LIMIT_NODES = 400_000
-# ASTRA-sim's ns-3 samples every queue each 100 ns into a file that is not needed here.
+# ASTRA-sim's ns-3 samples every queue each 100 ns into a file that Chakrascope does not read.
 _UNWATCHED = {"ENABLE_TRACE": 0, "QLEN_MON_START": 10**17}
 _CUSTOM_KEYS = tuple(
     f"{name}_implementation_custom" for name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all")
@@ -164,10 +164,10 @@ _CUSTOM_KEYS = tuple(
 
 
 def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool) -> list[str]:
-    """Write every input of *experiment* below *folder*; return the options that name them.
+    """Write all input files of *experiment* below *folder*; return the options that name the files.
 
-    Paths are relative to *folder*, where the program must run: ASTRA-sim takes any path that contains
-    "empty" as absent. *trace* requests the interval of every node in the log.
+    Paths are relative to *folder*, in which the program must run, because ASTRA-sim treats any path that
+    contains "empty" as absent. *trace* requests the interval of every node in the log.
     """
     try:
         _write_workload(experiment, folder / "workload")
@@ -196,7 +196,7 @@ def write_inputs(experiment: Experiment, kind: str, folder: Path, *, trace: bool
 
 
 def _write_workload(experiment: Experiment, folder: Path) -> None:
-    """Write each distinct program once, and one link to it per rank, as ASTRA-sim requires writable files."""
+    """Write each distinct program once, with one link per rank, because ASTRA-sim requires writable files."""
     folder.mkdir()
     source = experiment.workload
     for index, program in enumerate(source.programs):
@@ -230,9 +230,9 @@ def _write_system(experiment: Experiment, folder: Path, *, trace: bool) -> Syste
 
 
 def _copy_custom(system: SystemConfig, name: str, folder: Path) -> str:
-    """Copy the files of the custom algorithm *name* into *folder*; return its name there.
+    """Copy the files of the custom algorithm *name* into *folder*; return the name of the copy.
 
-    ASTRA-sim opens them for writing, and creates empty ones if they are missing.
+    ASTRA-sim opens algorithm files for writing, and creates empty files for missing files.
     """
     prefix = system.folder / name
     files = sorted(prefix.parent.glob(f"{prefix.name}.*.et"))

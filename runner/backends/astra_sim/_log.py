@@ -37,7 +37,7 @@ _FIELDS = {
 
 @dataclass
 class RankReport:
-    """ASTRA-sim's figures on one rank, in ns; None if missing."""
+    """ASTRA-sim's times of one rank in ns; a missing time is None."""
 
     finish_ns: int
     exposed_comm_ns: int
@@ -49,10 +49,10 @@ class RankReport:
 
 @dataclass
 class AstraSimLog:
-    """The state of a run from its output; feed it the lines one by one.
+    """The state of an ASTRA-sim run, updated by each line of output that `feed` receives.
 
-    *ranks* are the finished ranks in the order in which they finished, *now_ns* the latest time in the
-    output, *failures* the first lines that look like the reason of a failure, *drops* the number of packets
+    *ranks* are the finished ranks in the order of their ends. *now_ns* is the latest time in the output.
+    *failures* are the first lines that look like the reason of a failure. *drops* is the number of packets
     that ns-3's switches dropped.
     """
 
@@ -63,13 +63,13 @@ class AstraSimLog:
     drops: int = 0
 
     def feed(self, line: str) -> None:
-        """Read one line; raises `BackendError` if it reports an impossible rank or time."""
+        """Read one line of output; raises `BackendError` for an impossible rank or time."""
         text = line[:_MAX_LINE]
         finished = _FINISHED.search(text)
         if finished:
             rank = self._rank(finished[1])
             time = _time(finished[2], text)
-            # The exposed time is a difference that ASTRA-sim keeps in an unsigned 64-bit integer.
+            # ASTRA-sim stores the exposed time, a difference, in an unsigned 64-bit integer.
             self.ranks[rank] = RankReport(time, _signed(finished[3]))
             self.now_ns = max(self.now_ns, time)
             return
@@ -96,9 +96,10 @@ class AstraSimLog:
 
 @dataclass(frozen=True)
 class Trace:
-    """The log's records of single nodes, each identified by rank and node id.
+    """The log's records of single nodes, keyed by rank and node id.
 
-    *intervals* are the start and end in ns of each finished node; *stuck* were issued but never finished.
+    *intervals* are the start and end in ns of each finished node. *stuck* are the nodes that were issued but
+    never finished.
     """
 
     intervals: dict[tuple[int, int], tuple[int, int]]
@@ -132,7 +133,7 @@ def _take(
     if match[1] == "issue":
         open_nodes[node] = tick
         return
-    # If the line with a node's start was rotated away, the node is omitted.
+    # A node is omitted if log rotation removed the line with its start.
     start = open_nodes.pop(node, None)
     if start is not None:
         if tick < start:

@@ -1,4 +1,4 @@
-"""The outcome of an ASTRA-sim run: its files as a result, or the ranks that never finished."""
+"""Convert the files of an ASTRA-sim run to a result, or to an error that lists the unfinished ranks."""
 
 from __future__ import annotations
 
@@ -74,9 +74,10 @@ def _node_table(intervals: Intervals) -> pd.DataFrame:
 def infer_causes(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     """Return *nodes* (rank, node_id, start_ns, end_ns) with the cause and origin columns of a result.
 
-    The log does not contain causes, so they are inferred: a dependency that ended at the node's start, else
-    another node of the rank that ended then and freed the resource. The origin of a collective is its
-    last member to arrive; that of a receive is its send, if it started later.
+    The log does not contain causes, so causes are inferred. The cause is a dependency that ended at the
+    node's start, or else another node of the rank that freed the resource at the node's start. The origin of
+    a collective is its last member to arrive. The origin of a receive is the matching send, if the send
+    started later.
     """
     facts = _facts(nodes, workload)
     causes = _causes(facts, workload)
@@ -107,7 +108,7 @@ def _facts(nodes: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     merged = nodes.assign(program=owner[nodes["rank"].to_numpy()]).merge(facts, on=["program", "node_id"])
     if len(merged) != len(nodes):
         raise BackendError("ASTRA-sim's log names nodes that the workload does not have.")
-    # A send or receive has its own rank at one end, with or without the attribute.
+    # The rank of a send or receive node is one end of its message, even without the attribute.
     own_source = (merged["type"] == NodeType.COMM_SEND) & (merged["comm_src"] < 0)
     own_target = (merged["type"] == NodeType.COMM_RECV) & (merged["comm_dst"] < 0)
     merged.loc[own_source, "comm_src"] = merged["rank"]
@@ -129,7 +130,7 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
     named = late.rename(columns={"start_ns": "time"})
     parents = named.merge(edges, left_on=["program", "node_id"], right_on=["program", "dst"])
     parents = parents.rename(columns={"src": "cause_node"}).merge(ended, on=["rank", "cause_node", "time"])
-    # A node without duration frees nothing; as a cause it could close a cycle within one instant.
+    # A node without duration frees no resource, and could close a cycle of causes within one instant.
     freeing = ended[ended["cause_start_ns"] < ended["time"]]
     slots = named.merge(freeing, on=["rank", "time"])
     candidates = pd.concat(
@@ -145,7 +146,7 @@ def _causes(facts: pd.DataFrame, workload: Workload) -> pd.DataFrame:
 
 
 def _origins(table: pd.DataFrame) -> pd.DataFrame:
-    """Return *table* with ``origin_rank`` and ``origin_node``."""
+    """Return *table* with the columns ``origin_rank`` and ``origin_node``."""
     table = table.sort_values(["rank", "node_id"], ignore_index=True)
     table["origin_rank"], table["origin_node"] = table["rank"], table["node_id"]
     collectives = table[table["type"] == NodeType.COMM_COLL]
@@ -173,7 +174,7 @@ def _origins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _adopt(table: pd.DataFrame, pairs: pd.DataFrame) -> None:
-    """Make the peer the origin if it started after the node did, and before the node ended."""
+    """Make a node's peer the origin if the peer started after the node, and before the node ended."""
     later = pairs[(pairs["start_ns_peer"] > pairs["start_ns"]) & (pairs["start_ns_peer"] <= pairs["end_ns"])]
     table.loc[later["row"], "origin_rank"] = later["rank_peer"].to_numpy()
     table.loc[later["row"], "origin_node"] = later["node_id_peer"].to_numpy()
@@ -201,8 +202,8 @@ def conclude(
 ) -> Result:
     """Return the result of a successful run from its *log*; *trace* None means no node times.
 
-    *tail* is the end of its output, and *who* the program or service that reported it, for errors. Raises
-    `SimulationStalled` if ranks never finished, `BackendError` if the output is not ASTRA-sim's.
+    *tail* is the end of the run's output, and *who* the program or service in error messages. Raises
+    `SimulationStalled` if ranks never finished, and `BackendError` if the output is not ASTRA-sim's.
     """
     if len(log.ranks) < log.num_ranks:
         raise _stalled(experiment, log, trace.stuck if trace else [], tail, who)
@@ -366,7 +367,7 @@ def read_pauses(folder: Path) -> tuple[int, int]:
 
 
 def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return the figures that only a packet-level simulation has, for the provenance."""
+    """Return the provenance figures that only a packet-level simulation has."""
     frames, paused_ns = read_pauses(folder)
     facts: dict[str, Any] = {"pause_frames": frames, "paused_ns": paused_ns}
     times = completion_times(flows)
@@ -374,7 +375,7 @@ def packet_facts(folder: Path, flows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the place and the words of every complete line of *path*; nothing without a file."""
+    """Yield the place and the words of every complete line of the file *path*, if the file exists."""
     if not path.is_file():
         return
     try:

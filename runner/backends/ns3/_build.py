@@ -1,4 +1,4 @@
-"""Find ns-3 and a compiler, and compile the model of TCP, once for each source, compiler and ns-3."""
+"""Find ns-3 and a compiler, and compile the TCP model once for each source, compiler and ns-3."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REMEDY = "`pip install --no-deps ns3==3.44.post0` and `apt-get install g++`"
 
 @dataclass(frozen=True)
 class Ns3Install:
-    """An installed ns-3: its headers and its core library. *source* says how it was located."""
+    """The headers and core library of an installed ns-3; *source* names the setting that located ns-3."""
 
     include: Path
     library: Path
@@ -40,9 +40,9 @@ class Ns3Install:
     source: str
 
     def library_of(self, module: str) -> Path:
-        """Return the library of *module*, which lies next to the core library with a matching name.
+        """Return the library of the ns-3 *module*, which lies next to the core library.
 
-        Raises `BackendUnavailable` if this ns-3 was built without it.
+        Raises `BackendUnavailable` if ns-3 was built without the module.
         """
         path = self.library.with_name(self.library.name.replace("-core", f"-{module}", 1))
         if not path.is_file():
@@ -55,16 +55,16 @@ class Ns3Install:
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C++ compiler and its version line."""
+    """The path of a C++ compiler and the compiler's version line."""
 
     path: str
     version: str
 
 
 def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
-    """Return ns-3: the install named by ``CHAKRASCOPE_NS3``, the package ``ns3``, or the system's.
+    """Return the ns-3 installation: ``CHAKRASCOPE_NS3``, the package ``ns3``, or the system's ns-3.
 
-    Raises `BackendUnavailable` with the lines that install it.
+    Raises `BackendUnavailable` with the commands that install ns-3.
     """
     variables = os.environ if environment is None else environment
     named = variables.get("CHAKRASCOPE_NS3")
@@ -95,10 +95,10 @@ def find_ns3(environment: Mapping[str, str] | None = None) -> Ns3Install:
 def find_compiler(
     environment: Mapping[str, str] | None = None, keep_going: Callable[[], bool] = lambda: True
 ) -> Compiler:
-    """Return the C++ compiler: ``CXX``, else g++, clang++ or c++ on ``PATH``.
+    """Return the C++ compiler: ``CXX``, or otherwise g++, clang++ or c++ on ``PATH``.
 
-    Raises `BackendUnavailable` if there is none, or only one without C++20, and `Cancelled` if *keep_going*
-    returns False before the compiler has answered.
+    Raises `BackendUnavailable` if no compiler supports C++20, and `Cancelled` if *keep_going* returns False
+    before the compiler has answered.
     """
     variables = os.environ if environment is None else environment
     names = [variables["CXX"]] if variables.get("CXX") else ["g++", "clang++", "c++"]
@@ -130,7 +130,7 @@ def _checked(path: str, keep_going: Callable[[], bool]) -> Compiler:
 
 
 def _ask_version(path: str, keep_going: Callable[[], bool]) -> str:
-    """Return the compiler's output for ``--version``; it may hang."""
+    """Return the compiler's output for ``--version``, with a time limit because the compiler may hang."""
     command = [path, "--version"]
     deadline = time.monotonic() + _VERSION_S
     with subprocess.Popen(
@@ -164,7 +164,7 @@ def _usual_places() -> Iterator[tuple[Path, str]]:
 
 
 def _inspect(prefix: Path, source: str) -> Ns3Install | None:
-    """Return the ns-3 below *prefix*, if there is one."""
+    """Return the ns-3 installation below *prefix*, or None without ns-3."""
     include = next((path for path in _includes(prefix) if (path / _HEADER).is_file()), None)
     if include is None:
         return None
@@ -178,7 +178,7 @@ def _inspect(prefix: Path, source: str) -> Ns3Install | None:
 
 
 def _packaged_version(folder: Path) -> str:
-    """Return the version of the libraries in *folder* if their names lack it, as on Debian."""
+    """Return the version of ns-3's libraries in *folder* if the file names lack the version, as on Debian."""
     try:
         lines = (
             (folder / "pkgconfig" / "ns3-core.pc").read_text(encoding="utf-8", errors="replace").split("\n")
@@ -208,10 +208,11 @@ def build_driver(
     keep_going: Callable[[], bool] = lambda: True,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Path, Ns3Install]:
-    """Return the compiled driver and its ns-3; compile on first use (seconds).
+    """Return the driver program and its ns-3; the first call compiles the driver, which takes seconds.
 
-    Progress is printed on standard error. *keep_going* returning False cancels. Raises `BackendUnavailable`
-    without ns-3 or a compiler, and `BackendError` with the compiler's message if it fails.
+    Progress is printed on standard error. The build is cancelled if *keep_going* returns False. Raises
+    `BackendUnavailable` without ns-3 or a compiler, and `BackendError` with the compiler's message if the
+    compiler fails.
     """
     ns3 = find_ns3(environment)
     compiler = find_compiler(environment, keep_going)
@@ -225,7 +226,7 @@ def build_driver(
 def start_build(environment: Mapping[str, str] | None = None) -> threading.Thread:
     """Compile the driver in the background if necessary, silently, and return the thread.
 
-    A concurrent `build_driver` waits for it, and raises its errors.
+    A concurrent `build_driver` waits for the background build, and raises the errors of that build.
     """
 
     def work() -> None:
@@ -242,7 +243,7 @@ def start_build(environment: Mapping[str, str] | None = None) -> threading.Threa
 
 @contextlib.contextmanager
 def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
-    """Print that the model is being compiled, at doubling intervals during the block."""
+    """Print that the TCP model is being compiled, at doubling intervals during the block."""
     began, next_s = time.monotonic(), 2.0
     print(f"{_COMPILING} ...", file=sys.stderr)
 
@@ -259,7 +260,7 @@ def _reporting(keep_going: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
 
 
 def _compile_once(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
-    """Put the program at *target*, unless another process or thread is doing so."""
+    """Compile the program at *target*, or wait for another process or thread that compiles the program."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _turn(target.parent, keep_going):
@@ -307,7 +308,7 @@ def _key(ns3: Ns3Install, compiler: Compiler) -> str:
 
 
 def _compile(ns3: Ns3Install, compiler: Compiler, target: Path, keep_going: Callable[[], bool]) -> None:
-    """Compile all sources as one, to read ns-3's headers once, and put the program at *target*."""
+    """Compile all sources as one unit, to read ns-3's headers once, and put the program at *target*."""
     with scratch_folder(target.parent) as folder:
         whole = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cc")))
         (folder / "all.cc").write_text(whole, encoding="utf-8")

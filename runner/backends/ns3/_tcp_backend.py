@@ -1,4 +1,4 @@
-"""The backend on ns-3's TCP, and the messages that the engine exchanges with its program."""
+"""The backend with ns-3's TCP model, and the message exchange between the engine and ns-3's program."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def eased(experiment: Experiment, attempt: Callable[[int], _Attempt]) -> _Attemp
 
 
 class Watch:
-    """Tracks the progress of both halves of the simulation."""
+    """Tracks the progress of the engine and of ns-3's program in one simulation."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -46,14 +46,14 @@ class Watch:
         return self._progress is None or self._progress(self.now_ns, self.finished)
 
     def engine_progress(self, now_ns: int, finished: int) -> bool:
-        """Record the engine's own report."""
+        """Record the engine's progress report; return whether the simulation may continue."""
         self.now_ns = max(self.now_ns, now_ns)
         self.finished = finished
         return self.keep_going()
 
 
 class Flows:
-    """Connects engine and driver, and records the send time and duration of each message.
+    """Connects the engine with ns-3's driver, and records the send time and duration of each message.
 
     *never* is the reason given in the error if messages never arrive.
     """
@@ -67,7 +67,7 @@ class Flows:
         self.ids: list[int] = []
 
     def advance(self, messages: list[Message], limit_ns: int) -> list[Arrival]:
-        """Pass *messages* to the driver and return the next arrivals."""
+        """Pass *messages* to ns-3's driver and return the next message arrivals."""
         for message in messages:
             self._sent[message[0]] = message
         arrivals = self._driver.advance(messages, limit_ns)
@@ -81,7 +81,7 @@ class Flows:
         return arrivals
 
     def table(self) -> pd.DataFrame:
-        """Return the table ``flows``: every message, in the order in which they arrived."""
+        """Return the table ``flows`` of all messages in the order of arrival."""
         columns = list(COLUMNS["flows"])
         table: pd.DataFrame = pd.DataFrame(self._done, columns=columns).astype(COLUMNS["flows"])
         return table
@@ -97,7 +97,7 @@ _OF_LINKS = {"ERROR_RATE_PER_LINK", "LINK_DOWN"}  # packet settings that TCP use
 
 
 def ns3_backend(_name: str) -> Ns3Backend:
-    """Return the backend ``ns3``."""
+    """Return the backend ``ns3``, which simulates packets of TCP or RoCE."""
     return Ns3Backend()
 
 
@@ -109,7 +109,7 @@ class Ns3Backend:
         self.roce = packet_backend(notes=(_ALIAS,))
 
     def warm_up(self, network: NetworkConfig) -> None:
-        """Start to compile the model of TCP in the background, if *network* needs it and it is missing."""
+        """Start to compile the TCP model in the background if *network* needs a missing TCP model."""
         if network.is_tcp:
             start_build()
 
@@ -122,8 +122,9 @@ class Ns3Backend:
 class TcpBackend:
     """Simulates ns-3's TCP between the ranks: segments, acknowledgements, queues, losses and timeouts.
 
-    Hosts, switches and links come from the network's fabric (``packet``, ``links``) or its dimensions, the
-    rest from its ``tcp`` part. *timeout_s* limits a run: by default ``CHAKRASCOPE_BACKEND_TIMEOUT``.
+    Hosts, switches and links come from the network's fabric (``packet``, ``links``) or its dimensions. All
+    other settings come from the network's ``tcp`` part. *timeout_s* limits the time of a run; the default is
+    ``CHAKRASCOPE_BACKEND_TIMEOUT``.
     """
 
     def __init__(self, timeout_s: float | None = None) -> None:
@@ -161,17 +162,14 @@ class TcpBackend:
 
 
 def _flow_table(flows: Flows, totals: TcpTotals) -> pd.DataFrame:
-    """Return the table ``flows`` with another column: the retransmitted segments of each message."""
+    """Return the table ``flows`` with an added column for the retransmitted segments of each message."""
     table = flows.table()
     table["retransmissions"] = pd.Series([totals.again.get(one, 0) for one in flows.ids], dtype="int64")
     return table
 
 
 def _link_table(links: pd.DataFrame) -> pd.DataFrame:
-    """Return the table ``links`` with further columns.
-
-    Packets dropped, packets marked, and the longest queue.
-    """
+    """Return the table ``links`` with columns for dropped packets, marked packets and the longest queue."""
     table: pd.DataFrame = pd.DataFrame(
         {
             "src": links["src"],
@@ -188,7 +186,7 @@ def _link_table(links: pd.DataFrame) -> pd.DataFrame:
 
 
 def _facts(totals: TcpTotals, flows: pd.DataFrame) -> dict[str, Any]:
-    """Return the figures that only a packet simulation has, for the provenance."""
+    """Return the provenance figures that only a packet simulation has."""
     links = totals.links
     facts: dict[str, Any] = {
         "data_packets": totals.segments,

@@ -1,4 +1,4 @@
-"""ns-3's TCP as a running program, in step with the caller's clock: commands, arrivals and reports."""
+"""The running ns-3 program, synchronised with the caller's clock: commands, arrivals and reports."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ _CHUNK = 1 << 16
 
 
 class TcpDriver:
-    """A program that simulates *fabric* with the TCP of *part*; a context manager that ends it.
+    """A context manager for the program that simulates *fabric* with the TCP settings of *part*.
 
-    Nodes are numbered ranks first. *keep_going* is called ten times a second while the program works; False
-    raises `Cancelled`. An answer that takes longer than *timeout_s* raises `BackendTimeout`.
+    Nodes are numbered ranks first. *keep_going* is called ten times a second while the program works. If
+    *keep_going* returns False, `Cancelled` is raised. An answer that takes longer than *timeout_s* seconds
+    raises `BackendTimeout`.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class TcpDriver:
         self.close()
 
     def close(self) -> None:
-        """End the program at once."""
+        """End the ns-3 program immediately."""
         self._lifeline.close()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
@@ -106,8 +107,8 @@ class TcpDriver:
     def advance(self, messages: Sequence[Message], limit_ns: int) -> list[Arrival]:
         """Send *messages* and simulate until a message arrives, but not past *limit_ns* (-1: no limit).
 
-        Returns all arrivals of that instant, rounded up to whole ns; none if the limit was reached, or if
-        nothing is in flight.
+        Returns all arrivals at the time of the first arrival, rounded up to whole ns. The list is empty if
+        the limit was reached or if no message is in flight.
         """
         hosts = self._hosts
         lines = [f"send {m} {hosts[a]} {hosts[b]} {size} {at * 1000}\n" for m, a, b, size, at in messages]
@@ -115,7 +116,7 @@ class TcpDriver:
         return [_arrival(line) for line in self._ask("".join(lines), until="now")]
 
     def tcp_totals(self) -> TcpTotals:
-        """Return the statistics so far."""
+        """Return ns-3's statistics of links, retransmissions and flows up to the current time."""
         rows, (segments, events, retransmissions, timeouts) = self._report()
         monitored = [dict(zip(_FLOW_FIELDS, row, strict=True)) for row in rows["f"]]
         resent = {row[0]: row[1] for row in rows["r"]}
@@ -123,7 +124,7 @@ class TcpDriver:
         return TcpTotals(links, history, resent, monitored, segments, events, retransmissions, timeouts)
 
     def _report(self) -> tuple[dict[str, list[list[int]]], list[int]]:
-        """Return the numbers of all report lines by kind of line, and those of the last line."""
+        """Return the numbers in all report lines by kind of line, and the numbers in the last line."""
         *lines, end = self._ask("links\n", until="end", keep_last=True)
         rows: dict[str, list[list[int]]] = defaultdict(list)
         for line in lines:
@@ -134,18 +135,18 @@ class TcpDriver:
     def _link_tables(
         self, rows: Mapping[str, list[list[int]]], fields: Sequence[str]
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Return the *fields* of link traffic, and its intervals; nodes are the ranks, then the switches."""
+        """Return the tables of link traffic with *fields* and of traffic intervals, ranks numbered first."""
         links: pd.DataFrame = pd.DataFrame(rows["l"], columns=list(fields))
         history = _history(rows["u"])
         order = {node: rank for rank, node in enumerate(self._hosts)}
-        # A switch whose links are all down keeps its number.
+        # A switch keeps its number even if all its links are down.
         order |= {node: len(self._hosts) + index for index, node in enumerate(self._switches)}
         for table in (links, history):
             table["src"], table["dst"] = table["src"].map(order), table["dst"].map(order)
         return links, history
 
     def _ask(self, text: str, *, until: str, keep_last: bool = False) -> list[str]:
-        """Send *text* and return the lines of the answer up to the one that starts with *until*."""
+        """Send *text* and return the lines of the answer up to the line that starts with *until*."""
         self._write(text.encode())
         lines: list[str] = []
         for line in self._read_lines():
@@ -157,7 +158,7 @@ class TcpDriver:
         raise self._died()
 
     def _write(self, data: bytes) -> None:
-        """Write all of *data*, however slowly the program reads it."""
+        """Write *data* to the ns-3 program completely, however slowly the program reads."""
         stream = self._process.stdin
         if stream is None:
             return
@@ -168,13 +169,13 @@ class TcpDriver:
                 try:
                     rest = rest[os.write(stream.fileno(), rest[:_CHUNK]) :]
                 except OSError:
-                    # Its last output explains more than the broken pipe.
+                    # The program's last output explains more than the broken pipe.
                     return
 
     def _read_lines(self) -> Iterator[str]:
-        """Yield lines until the program closes its output."""
+        """Yield the output lines of the ns-3 program until the program closes its output."""
         while True:
-            # Nothing follows the last line of an answer, so the caller reads all lines.
+            # The last line of an answer is the last output, so the caller reads all lines.
             *lines, self._rest = self._rest.split(b"\n")
             yield from (line.decode("utf-8", "replace") for line in lines)
             chunk = self._read()
@@ -183,7 +184,7 @@ class TcpDriver:
             self._rest += chunk
 
     def _read(self) -> bytes:
-        """Return the next bytes of the program, empty at its end."""
+        """Return the next output bytes of the ns-3 program, or empty bytes at the program's end."""
         stream = self._process.stdout
         if stream is None:
             return b""
@@ -193,7 +194,7 @@ class TcpDriver:
         return os.read(stream.fileno(), _CHUNK)
 
     def _tick(self) -> None:
-        """Check at most ten times a second whether to continue."""
+        """Check at most ten times a second whether the simulation should continue."""
         now = time.monotonic()
         if now < self._next_tick:
             return
@@ -218,7 +219,7 @@ class TcpDriver:
 
 
 def _arrival(line: str) -> Arrival:
-    """Return the arrival in a line, its time rounded up to whole ns."""
+    """Return the message arrival in a line of output, with the time rounded up to whole ns."""
     try:
         _, message, time_ps = line.split(" ")
         return int(message), -(-int(time_ps) // 1000)
@@ -234,7 +235,7 @@ def _history(rows: list[list[int]]) -> pd.DataFrame:
     widest = max((row[2] for row in rows), default=1)
     parts = []
     for src, dst, width, *counts in rows:
-        # Interval lengths are powers of two times each other, so shorter intervals fit into the longest.
+        # The ratio of two interval lengths is a power of two, so shorter intervals fit into the longest.
         sums = np.add.reduceat(counts, np.arange(0, len(counts), widest // width))
         used = np.flatnonzero(sums)
         start_ns = used * (widest // 1000)
@@ -252,20 +253,20 @@ _CONTROLS = {
     "newreno": "ns3::TcpNewReno",
     "reno": "ns3::TcpLinuxReno",
 }
-# The packets that a host's queue holds: Linux's defaults.
+# Linux's default capacities of a host's queue in packets.
 _HOST_PACKETS = {"fifo": 1000, "fq-codel": 10_240}
-_TIMESTAMP_BYTES = 12  # TCP's option, which Linux sends with every segment
-# Marks begin where DCTCP's authors had them: 65 packets at 10 Gbit/s, never fewer than 20.
+_TIMESTAMP_BYTES = 12  # TCP option that Linux sends with every segment
+# Packets are marked from the queue length in the DCTCP paper: 65 packets at 10 Gbit/s, at least 20 packets.
 _MARK_PACKETS = 65
 _MARK_RATE_BPS = 10e9
 _FEWEST_MARK_PACKETS = 20
-_MOST_OPEN_BEFORE = 20_000  # connections, opened in a few seconds
+_MOST_OPEN_BEFORE = 20_000  # connections, a number that ns-3 opens in a few seconds
 
 
 def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
     """Return the commands that build *fabric* with the TCP of *part*.
 
-    Raises `ConfigError` where a folder for packets cannot be made.
+    Raises `ConfigError` if the folder for packet captures cannot be created.
     """
     settings = part.complete()
     lines = [f"set {name} {value}" for name, value in _settings(settings, len(fabric.hosts)).items()]
@@ -284,7 +285,7 @@ def describe_tcp(fabric: Fabric, part: TcpPart) -> str:
 def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
     """Return whether all *hosts* are connected before the job starts.
 
-    By default they are, unless there are too many.
+    By default, hosts are connected before the start unless the number of connections is too large.
     """
     pairs: int = hosts * (hosts - 1) // 2 * settings["connections-per-pair"]
     given: str | None = settings["connect"]
@@ -292,9 +293,9 @@ def open_before(settings: Mapping[str, Any], hosts: int) -> bool:
 
 
 def mark_thresholds(fabric: Fabric, settings: Mapping[str, Any]) -> dict[int, int]:
-    """Return the queue length in bytes from which packets are marked, by the rate of the link.
+    """Return the queue length in bytes from which packets are marked, keyed by link rate.
 
-    Often empty.
+    The mapping is empty for settings without marking.
     """
     if settings["queue-disc"] != "red" or settings["red-thresholds"]:
         return {}
@@ -321,7 +322,7 @@ def _settings(settings: Mapping[str, Any], hosts: int) -> dict[str, Any]:
         "DELAYED_ACK_NS": settings["delayed-ack"],
         "ECN": int(settings["ecn"]),
         "FLOW_MONITOR": int(settings["flow-monitor"]),
-        # ns-3's timestamps are too coarse, but Linux's option takes its share of the wire.
+        # ns-3's timestamps are too coarse, but the bytes of Linux's timestamp option count on the wire.
         "FRAME_OVERHEAD": settings["frame-overhead"] + _TIMESTAMP_BYTES,
         "HOST_DISC": settings["host-queue-disc"],
         "HOST_PACKETS": _HOST_PACKETS[settings["host-queue-disc"]],

@@ -28,7 +28,7 @@ from ..astra_sim import (
 from ._client import LOG_FILE, ServiceAddress, ServiceClient, configured_services, parse_address, plain, turn
 from ._request import configuration, write_archive
 
-# The service hangs for good if a simulation writes more lines than this.
+# The service hangs permanently if a simulation writes more lines than this limit.
 _MOST_LINES = 65_536
 _LINES_A_RANK = 8
 _LINES_OF_ROOFLINE = 4
@@ -54,7 +54,7 @@ class ServiceBackend:
     """Simulates at the ASTRA-sim Service at *address*, one simulation at a time.
 
     A run ends after *timeout_s* seconds; the default is the variable ``CHAKRASCOPE_BACKEND_TIMEOUT``, or an
-    hour. Waiting for other clients on this machine does not count. A single call may take *call_s*.
+    hour. Waiting for other clients on this machine does not count. A single call may take *call_s* seconds.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class ServiceBackend:
         """Upload *experiment*, run the simulation, and return the results in the service's files.
 
         Raises `ConfigError` for an experiment that the service does not support, `BackendUnavailable` if
-        there is no service, `BackendError` with its message if it fails, `SimulationStalled`,
-        `BackendTimeout` and `Cancelled`.
+        no service answers, `BackendError` with the service's message if the simulation fails,
+        `SimulationStalled`, `BackendTimeout` and `Cancelled`.
         """
         fits = _trace_fits(experiment, self.address.place)
         return self._run(experiment, progress, trace=fits and experiment.detail is Detail.EVERYTHING)
@@ -79,7 +79,7 @@ class ServiceBackend:
             refuse_endless(experiment, progress)
         timeout_s = self.timeout_s if self.timeout_s is not None else backend_timeout_s()
         watch = _Watch(self.address.place, progress, timeout_s)
-        # With a unique name, no other client's files can be taken for ours.
+        # The unique name distinguishes the files of this run from the files of other clients.
         folder = f"chakrascope-{uuid.uuid4().hex}"
         request, warnings = configuration(experiment, self.address.kind, folder, trace=trace)
         try:
@@ -106,9 +106,9 @@ class ServiceBackend:
     def _serve(
         self, experiment: Experiment, request: Any, folder: str, scratch: Path, watch: _Watch
     ) -> tuple[str, AstraSimLog, list[str]]:
-        """Run the simulation.
+        """Run the simulation at the service and return the service's version and log.
 
-        Return the service's version and log, and put its other files into *scratch*.
+        All other files of the service are stored in *scratch*.
         """
         options = {} if self.call_s is None else {"call_s": self.call_s}
         with ServiceClient(self.address, watch.keep_on, **options) as client:
@@ -129,7 +129,7 @@ class ServiceBackend:
     def _simulate(
         self, client: ServiceClient, watch: _Watch, num_ranks: int
     ) -> tuple[AstraSimLog, list[str]]:
-        """Run the configured simulation, and return its log; it is stopped after a failure."""
+        """Run the configured simulation and return its log; a failed simulation is stopped."""
         try:
             client.start(self.address.kind)
             status = watch.follow(client)
@@ -170,7 +170,7 @@ class ServiceBackend:
 
 
 def _complaints(lines: list[str]) -> list[str]:
-    """Return a sentence on ASTRA-sim's standard error, which follows its last line."""
+    """Return a sentence on ASTRA-sim's standard error, which follows the last line of the log."""
     ends = [number for number, line in enumerate(lines) if _EXITING.search(line)]
     complaints = [plain(line) for line in lines[ends[-1] + 1 :][:SHOWN_LINES]] if ends else []
     return [f"ASTRA-sim complained at its end: {' | '.join(complaints)}."] if complaints else []
@@ -187,7 +187,7 @@ def _wait_until_free(client: ServiceClient, watch: _Watch, left_behind: str) -> 
 
 
 class _Watch:
-    """The progress of a run, reported to *progress*, which returns whether to continue."""
+    """The progress of a run at the service; *progress* receives reports and returns whether to continue."""
 
     def __init__(self, place: str, progress: Progress | None, timeout_s: float) -> None:
         self._place = place
@@ -198,7 +198,7 @@ class _Watch:
         self._deadline = float("inf")
 
     def start(self) -> None:
-        """Start the time limit of the run."""
+        """Start the clock of the run's time limit."""
         self._deadline = time.monotonic() + self._timeout_s
 
     def keep_on(self) -> None:
@@ -222,7 +222,7 @@ class _Watch:
             now = time.monotonic()
 
     def follow(self, client: ServiceClient) -> str:
-        """Return the status with which the simulation ends; checks its log periodically."""
+        """Wait for the end of the simulation, check the log periodically, and return the final status."""
         began = time.monotonic()
         look = began + _LOOK_S
         while (status := client.status()) == "running":
@@ -248,7 +248,7 @@ class _Watch:
 
 
 def _trace_fits(experiment: Experiment, place: str) -> bool:
-    """Return whether node times fit into the service's log; `ConfigError` if not even the totals do."""
+    """Return whether node times fit into the service's log; raises `ConfigError` if the totals do not fit."""
     members = sum(len(ranks) for ranks in experiment.groups.values())
     a_rank = _LINES_A_RANK + (_LINES_OF_ROOFLINE if experiment.system.roofline_enabled else 0)
     lines = a_rank * experiment.workload.num_ranks + experiment.network.dimensions * (members + 4)

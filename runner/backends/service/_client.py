@@ -1,4 +1,4 @@
-"""Client of an ASTRA-sim Service, which holds one simulation: clients take turns."""
+"""Client of an ASTRA-sim Service, which holds one simulation, so that clients take turns."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class ServiceAddress:
 
     @property
     def place(self) -> str:
-        """``HOST:PORT``."""
+        """The service's address as ``HOST:PORT``."""
         return f"{self.host}:{self.port}"
 
     @property
     def name(self) -> str:
-        """The backend's full name."""
+        """The full name of the service's backend."""
         return f"{SCHEME}{self.place}/{self.kind}"
 
 
@@ -49,7 +49,7 @@ def parse_address(name: str) -> ServiceAddress:
     """Return the address in the backend name ``service://HOST:PORT[/KIND]``; raises `ConfigError`."""
     rest = name.removeprefix(SCHEME)
     if "@" in rest:
-        # The text before it may contain a password, so it is not repeated.
+        # The text before the @ may contain a password, so the error does not show the text.
         raise ConfigError(
             "The address of an ASTRA-sim Service holds '@', but the service has no users; write "
             "service://HOST:PORT."
@@ -68,10 +68,11 @@ def parse_address(name: str) -> ServiceAddress:
 
 
 def configured_services(environment: Mapping[str, str] | None = None) -> list[ServiceAddress]:
-    """Return the services in the user's list, each with every kind of network.
+    """Return the addresses of the user's services, with one address for every kind of network.
 
-    They are ``HOST:PORT``, separated by commas, in the variable ``CHAKRASCOPE_SERVICE``, else a list under
-    ``service`` in the user's ``backends.yml``. Raises `ConfigError` for an invalid address.
+    The variable ``CHAKRASCOPE_SERVICE`` lists the services as ``HOST:PORT``, separated by commas. Without
+    the variable, the list is under ``service`` in the user's ``backends.yml``. Raises `ConfigError` for an
+    invalid address.
     """
     variables = os.environ if environment is None else environment
     path, part = read_user_file("service", variables)
@@ -96,8 +97,8 @@ _POLL_S = 0.1
 class Turn:
     """A lock on a service, so that a second client of this user does not overwrite its files.
 
-    The file names the simulation at the service, so that the next client notices if a process was killed
-    before it could stop its simulation.
+    The lock file names the simulation at the service. The next client thus notices the simulation of a killed
+    process.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -108,7 +109,7 @@ class Turn:
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Record that *name* is running until the block ends without an error."""
+        """Record that the simulation *name* is running until the block ends without an error."""
         self._write(name)
         yield
         self._write("")
@@ -123,7 +124,7 @@ class Turn:
 def turn(place: str, keep_on: Callable[[], None]) -> Iterator[Turn]:
     """Wait until no other process of this user uses the service at *place*, and lock it.
 
-    *keep_on* is called ten times a second meanwhile. The lock of a process that dies is released.
+    *keep_on* is called ten times a second during the wait. The lock of a process that dies is released.
     """
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "~"), ".cache")
     folder = Path(base).expanduser() / "chakrascope" / "service"
@@ -152,7 +153,7 @@ def _try_lock(descriptor: int) -> bool:
 
 LOG_FILE = "simulation.log"
 _CALL_S = 30.0
-# Well above the 65,536 lines of a simulation that a service keeps.
+# A limit well above the 65,536 lines of a simulation that a service keeps.
 _LARGEST_ANSWER_BYTES = 64 << 20
 # A service accepts messages of up to 4 MiB.
 _CHUNK_BYTES = 1 << 20
@@ -172,9 +173,9 @@ _HINTS = {
 
 
 class ServiceClient:
-    """A connection to the service at *address*; a context manager that closes it.
+    """A connection to the service at *address*, as a context manager that closes the connection.
 
-    *keep_on* is called ten times a second during a call, and raises an exception to cancel it. A method
+    *keep_on* is called ten times a second during a call, and raises an exception to cancel the call. A method
     fails after *call_s* seconds without an answer, except `upload`, which only *keep_on* limits. Raises
     `BackendUnavailable` if gRPC is not installed.
     """
@@ -206,7 +207,7 @@ class ServiceClient:
         self._channel.close()
 
     def version(self) -> str:
-        """Return the version of the service's interface; raises `BackendError` if it is not 1.x."""
+        """Return the version of the service's interface; raises `BackendError` unless it is 1.x."""
         number = str(self._call("GetVersion", b"", "GetVersionResponse").version.api_spec_version)
         if not number.startswith("1."):
             raise BackendError(
@@ -216,7 +217,7 @@ class ServiceClient:
         return plain(number)[:40]
 
     def status(self) -> str:
-        """Return running, completed, failed, terminated or inactive."""
+        """Return the simulation's status: running, completed, failed, terminated or inactive."""
         answer = self._call("GetStatus", b"", "GetStatusResponse")
         return self._status_name(answer.control_status.status)
 
@@ -230,18 +231,18 @@ class ServiceClient:
         self._call("SetConfig", request.SerializeToString(), "SetConfigResponse")
 
     def start(self, kind: str) -> None:
-        """Start the configured simulation."""
+        """Start the configured simulation at the service."""
         self._control({"choice": _START, "start": {"backend": BACKENDS[kind][0]}})
 
     def file(self, name: str) -> bytes:
-        """Return the content of a result file."""
+        """Return the content of the service's result file *name*."""
         request = message("GetResultRequest", {"result": {"choice": _BY_NAME, "filename": name}})
         answer = self._call("GetResult", request.SerializeToString(), "GetResultResponse")
         content: bytes = answer.response_bytes
         return content
 
     def holds(self, folder: str) -> bool:
-        """Return whether the service's configuration names *folder*, as far as is known."""
+        """Return whether the service's configuration names *folder*; False if the service fails."""
         try:
             answer = self._call("GetConfig", b"", "GetConfigResponse")
         except BackendError:
@@ -249,7 +250,7 @@ class ServiceClient:
         return folder.encode() in answer.response_bytes
 
     def stop(self, within_s: float) -> bool:
-        """Request the end of the simulation, ignoring `keep_on`; return whether it has ended by then."""
+        """Stop the simulation, ignoring `keep_on`; return whether it has ended within *within_s* seconds."""
         request = message("SetControlActionRequest", {"control": {"choice": _STOP}}).SerializeToString()
         stopped = message("GetStatusResponse")
         deadline = time.monotonic() + within_s
@@ -269,7 +270,7 @@ class ServiceClient:
         self._call("SetControlAction", request.SerializeToString(), "SetControlActionResponse")
 
     def _call(self, method: str, request: bytes, answer: str) -> Any:
-        """Return the *answer*, a message's type, of *method* to *request*."""
+        """Call *method* with *request* and return the decoded answer of the message type *answer*."""
         call = self._channel.unary_unary(_path(method)).future(request, timeout=self._call_s)
         content = self._wait(call, method)
         made = message(answer)
@@ -283,7 +284,7 @@ class ServiceClient:
         return made
 
     def _wait(self, call: Any, method: str) -> bytes:
-        """Return the result of a *call*, which is cancelled when this returns or raises."""
+        """Return the result of a gRPC *call*, which is always cancelled at the end."""
         try:
             while True:
                 self._keep_on()
@@ -342,7 +343,7 @@ def _path(method: str) -> str:
 
 
 def _chunks(archive: Path) -> Iterator[bytes]:
-    """Yield the content of *archive* in messages; gRPC requests them in a separate thread."""
+    """Yield the content of *archive* in messages, which gRPC requests in a separate thread."""
     with archive.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             content: bytes = message("Data", {"chunk_size": len(chunk), "datum": chunk}).SerializeToString()
@@ -350,7 +351,7 @@ def _chunks(archive: Path) -> Iterator[bytes]:
 
 
 def _reason(details: str) -> str:
-    """Return the service's reason for a failure; by its interface, a JSON object with ``errors``."""
+    """Return the reason for a failure in *details*, which should be a JSON object with ``errors``."""
     if "Invalid StatusCode." in details:
         return "its reason was lost on the way, as services of version 1.2 to 1.4 do"
     try:

@@ -1,4 +1,4 @@
-"""Translate an experiment to messages of ASTRA-sim Service."""
+"""Translate an experiment to request messages of ASTRA-sim Service."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ _UNSCALED_ENDPOINT_DELAY_NS = 10
 _CHUNK_BYTES = 1 << 20
 _HPCC = 3
 _HPCC_RATES_BPS = frozenset(gbit * 10**9 for gbit in (25, 50, 100, 200, 400, 2400))
-# The time stamp of every archive entry, so that equal experiments give equal archives.
+# Fixed time stamp of every archive entry, so that equal experiments give equal archives.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Callable[[], None]) -> None:
     """Write one program per rank as ``folder/workload.<rank>.et`` into the zip archive *path*.
 
-    The service unpacks it into plain files, so ranks cannot share one. *keep_on* is called every MiB.
+    The service unpacks the archive into plain files, so ranks cannot share a file. *keep_on* is called after
+    every MiB.
     """
     source = experiment.workload
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
@@ -88,7 +89,7 @@ def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool
 
 
 def _system(experiment: Experiment, warnings: list[str], *, trace: bool) -> dict[str, Any]:
-    """Return the system with ASTRA-sim's defaults for absent keys, as the service has other defaults."""
+    """Return the system with ASTRA-sim's defaults for absent keys, because the service's defaults differ."""
     system = experiment.system
     _refuse_custom(system)
     endpoint_delay = system.endpoint_delay
@@ -146,13 +147,13 @@ def _memory(experiment: Experiment) -> dict[str, Any]:
 
 
 def _logging() -> dict[str, Any]:
-    """Return the logging configuration for node times: standard output, which the service keeps."""
+    """Return the logging configuration that writes node times to standard output, which the service keeps."""
     sink = {"name": "console", "type": "stdout_sink_mt"}
     return {"sink": [sink], "logger": [{"name": "workload", "sinks": ["console"], "level": "debug"}]}
 
 
 def _arguments(experiment: Experiment) -> dict[str, Any]:
-    # An absent endpoint delay is ASTRA-sim's default, which no scale changes.
+    # An absent endpoint delay means ASTRA-sim's default, to which no scale applies.
     scaled = experiment.system.endpoint_delay is not None
     return {
         "num_queues_per_dim": experiment.num_queues_per_dim,

@@ -1,4 +1,4 @@
-"""InfraGraph's blueprints, and the XML of lstopo and NCCL: plug-ins by the public package ``infragraph``."""
+"""Plug-ins that use the package ``infragraph`` to read its blueprints and the XML of lstopo and NCCL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ....errors import ConfigError, did_you_mean
 from .._values import shown
 
 _HOME = "infragraph.blueprints"
-_SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # names that edges use and that their device does not have
-# Devices by our names: module, class, and arguments.
+_SPOILT = {"dgx2": {"nvlsw": "nvsw"}}  # component names in edges and the correct names of the device
+# Module, class and arguments of each device blueprint, by Chakrascope's name of the device.
 _DEVICES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "dgx1": ("devices.nvidia.dgx", "NvidiaDGX", ("dgx1",)),
     "dgx2": ("devices.nvidia.dgx", "NvidiaDGX", ("dgx2",)),
@@ -30,7 +30,7 @@ _DEVICES: dict[str, tuple[str, str, tuple[Any, ...]]] = {
     "xe9680l": ("devices.dell.xe9680L", "Dellxe9680L", ()),
     "xe9685l": ("devices.dell.xe9685L", "Dellxe9685L", ()),
 }
-# Fabrics: module, class, and parameters with their defaults (None: required).
+# Module, class and parameters of each fabric blueprint; a parameter with the default None is required.
 _FABRICS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "clos": ("fabrics.closfabric", "ClosFabric", {}),
     "clos-fat-tree": (
@@ -64,7 +64,7 @@ BLUEPRINTS = tuple(sorted([*_DEVICES, *_FABRICS]))
 
 
 def make_blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the blueprint that *settings* name, as the content of a file, and the corrections to it.
+    """Return the content of the blueprint that *settings* name, and the corrections to the blueprint.
 
     ``blueprint`` is one of `BLUEPRINTS`; the other keys are its parameters: ``host`` a device's name, the
     ``ports`` of a switch, bandwidths in Gb/s. Raises `ConfigError`, even if the package is not installed.
@@ -128,7 +128,7 @@ def _package(module: str) -> Any:
 def _made(make: Callable[[], Any], where: str) -> dict[str, Any]:
     """Return the result of *make* as plain values; exceptions of the package become `ConfigError`."""
     try:
-        with redirect_stdout(StringIO()):  # some blueprints print
+        with redirect_stdout(StringIO()):  # some blueprints print to standard output
             return dict(make().serialize("dict"))
     except ConfigError:
         raise
@@ -165,7 +165,7 @@ def _mended(data: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def import_xml(path: Path) -> dict[str, Any]:
-    """Return the machine in the XML of ``lstopo`` or of NCCL's topology dump, as one device.
+    """Return the machine in the XML of ``lstopo`` or of NCCL's topology dump as an InfraGraph device.
 
     Raises `ConfigError` for other files, and without the package ``infragraph``.
     """

@@ -14,14 +14,14 @@ from ._schema import Device, Edge, Infrastructure, LinkKind
 
 _MOST_NODES = 500_000
 _MOST_LINES = 2_000_000
-_DEEPEST = 20  # devices within devices
+_DEEPEST = 20  # maximum nesting depth of devices
 _ELEMENT = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\])?")
 _SLICE = re.compile(r"\s*(-?\d{1,9})?\s*(?:(:)\s*(-?\d{1,9})?\s*(?::\s*(-?\d{1,9})?\s*)?)?")
 
 
 @dataclass(frozen=True)
 class Node:
-    """A component: its full name (``host.0.xpu.3``), its component's name, choice and type, its device."""
+    """A component of an instance, with its full name (``host.0.xpu.3``), choice, type and device."""
 
     name: str
     component: str
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass
 class Graph:
-    """Nodes in the order of instances, indices and components; lines; and sentences on the interpretation."""
+    """The nodes, lines and interpretation notes; nodes are ordered by instance, index and component."""
 
     nodes: list[Node] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
@@ -52,9 +52,9 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The nodes of one component of a device.
+    """The node numbering of a device: the number of nodes, and the node range of each component.
 
-    The first node, the nodes of each, and how many there are.
+    A component's range is the first node, the number of nodes per copy, and the number of copies.
     """
 
     size: int
@@ -80,7 +80,7 @@ class _Expansion:
         self._repeated = 0
 
     def graph(self) -> Graph:
-        """Return all nodes and lines."""
+        """Return the graph of all nodes and lines of the infrastructure."""
         graph = Graph()
         bases: dict[str, int] = {}
         total = 0
@@ -146,7 +146,7 @@ class _Expansion:
         return devices[name]
 
     def _layout(self, device: Device, outside: tuple[str, ...]) -> _Layout:
-        """Return the ranges of the components of *device*; *outside* are the devices that contain it."""
+        """Return the node ranges of the components of *device*, which the devices *outside* contain."""
         if device.name in outside or len(outside) > _DEEPEST:
             chain = " in ".join(f"'{name}'" for name in (device.name, *reversed(outside[-3:])))
             raise ConfigError(
@@ -182,7 +182,7 @@ class _Expansion:
                     yield Node(name, part.name, part.choice, part.type, device.name)
 
     def _inside(self, device: Device) -> list[Line]:
-        """Return the lines inside *device*, including its composed devices, relative to its first node."""
+        """Return the lines inside *device* and its composed devices, relative to its first node."""
         if device.name in self._lines:
             return self._lines[device.name]
         lines: list[Line] = []
@@ -280,7 +280,7 @@ class _Expansion:
 
 
 def _split(element: str, place: str) -> tuple[str, str | None]:
-    """Return the name and the text in its brackets, if there are any."""
+    """Return the name in an endpoint element and the text in its brackets, or None without brackets."""
     match = _ELEMENT.fullmatch(element)
     if match is None or not match[1]:
         raise ConfigError(
@@ -290,7 +290,7 @@ def _split(element: str, place: str) -> tuple[str, str | None]:
 
 
 def _indices(text: str | None, count: int, element: str, place: str) -> range:
-    """Return the indices of a Python slice, all of which must exist."""
+    """Return the indices of a Python slice; raises `ConfigError` for indices out of range."""
     if text is None or not text.strip():
         return range(count)
     match = _SLICE.fullmatch(text)

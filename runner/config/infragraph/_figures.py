@@ -1,4 +1,4 @@
-"""The user's additions to an InfraGraph file, and bit/s and ps of every link, without assumptions."""
+"""The user's additions to an InfraGraph file, and the rate (bit/s) and delay (ps) of every link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIGURES = ("bandwidth", "latency", "width")
 
 @dataclass(frozen=True)
 class Default:
-    """Default figures of a link: bit/s, ps, and bits per transfer; *texts* has them as given."""
+    """Default figures of a link: bit/s, ps and bits per transfer; *texts* holds the given texts."""
 
     rate_bps: Fraction | None = None
     delay_ps: Fraction | None = None
@@ -28,10 +28,10 @@ class Default:
 
 @dataclass(frozen=True)
 class Options:
-    """*defaults* by link, ``device.link`` or ``*``; *without* names excluded links and components.
+    """The user's options: *defaults* by link name, ``device.link`` or ``*``, and excluded names (*without*).
 
-    *ranks* is the choice or type of the components that are ranks; *forwarding*: whether they forward
-    messages of others, None to determine it.
+    *ranks* is the choice or type of the components that are ranks. *forwarding* is whether ranks forward
+    messages of other ranks; None means that the network determines it.
     """
 
     defaults: Mapping[str, Default] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def _default(data: Any, where: str) -> Default:
 
 
 def _with_unit(value: Any, examples: str) -> str:
-    """Return *value* if it has a unit, as bits and bytes, or ns and ms, are easily confused."""
+    """Return *value* if it has a unit; a bare number is an error, because units are easily confused."""
     if isinstance(value, str):
         try:
             float(value)
@@ -103,12 +103,12 @@ _SHOWN = 6
 
 
 def full_name(line: Line) -> str:
-    """Return the name of the line's link, with its device if it is inside of one."""
+    """Return the name of the link of *line*, as ``device.link`` for a link inside a device."""
     return f"{line.device}.{line.kind.name}" if line.device else line.kind.name
 
 
 def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[str, Default]]:
-    """Return the defaults for the link of *line* by its name, with their keys, the most specific first."""
+    """Return the defaults that name the link of *line*, with their keys, the most specific key first."""
     return [
         (key, defaults[key]) for key in dict.fromkeys((full_name(line), line.kind.name)) if key in defaults
     ]
@@ -117,9 +117,9 @@ def named_defaults(line: Line, defaults: Mapping[str, Default]) -> list[tuple[st
 def figures(
     lines: Sequence[Line], nodes: Sequence[Node], defaults: Mapping[str, Default], where: str
 ) -> tuple[list[tuple[int, int]], list[str]]:
-    """Return bit/s and ps of each of *lines*, and sentences on the assumptions.
+    """Return the rate (bit/s) and delay (ps) of each of *lines*, and sentences on the assumptions.
 
-    Raises `ConfigError` with every kind of link that lacks a bandwidth or a latency.
+    Raises `ConfigError` that lists every kind of link without a bandwidth or a latency.
     """
     kinds: dict[str, list[Line]] = {}
     for line in lines:
@@ -161,7 +161,7 @@ def _of_kind(
             f"coding (link-defaults, '{key}')."
         )
     assumed = []
-    # Figures in transfers in the file have precedence over defaults for all links.
+    # A rate in transfers per second in the file has precedence over the defaults for all links.
     allowed = every if kind.transfers is None else named
     if rate is None:
         rate, text = _first(allowed, "bandwidth")
@@ -177,7 +177,7 @@ def _of_kind(
 
 
 def _first(allowed: Iterable[tuple[str, Default]], figure: str) -> tuple[Fraction | None, str]:
-    """Return the first value of *figure* among the defaults, its text and its key."""
+    """Return the value of *figure* in the first default that has the figure, with its text."""
     for key, default in allowed:
         value = default.rate_bps if figure == "bandwidth" else default.delay_ps
         if value is not None:
@@ -196,7 +196,7 @@ def _lacking(missing: Sequence[str], where: str) -> str:
 
 
 def check_names(names: Iterable[str], known: Iterable[str], what: str, where: str) -> None:
-    """Raise `ConfigError` for one of *names* that is not in *known*, for example a misspelt one."""
+    """Raise `ConfigError` if one of *names* is not in *known*, for example a misspelt name."""
     allowed = sorted(set(known))
     for name in names:
         if name not in allowed:

@@ -1,4 +1,4 @@
-"""Read a network from an InfraGraph file, a blueprint, or a file that a plug-in reads as an InfraGraph."""
+"""Read a network from an InfraGraph file, a blueprint, or a file that a plug-in converts to InfraGraph."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _DIMENSIONS = ("topology", "npus_count", "bandwidth", "latency")
 def read_network(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of the network configuration in *path*, converted if it is an InfraGraph.
 
-    A network YAML may name one with ``infragraph``: a file next to it, or a blueprint. *options* are further
-    keys of `OPTION_KEYS`. Raises `ConfigError`.
+    The key ``infragraph`` of a network YAML may name an InfraGraph: a file next to the YAML, or a blueprint.
+    *options* are further keys of `OPTION_KEYS`. Raises `ConfigError`.
     """
     data = _content(path)
     if looks_like_infragraph(data):
@@ -46,7 +46,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the network of a YAML with an InfraGraph and further keys."""
+    """Return the network of a YAML file that names an InfraGraph and has further keys."""
     from ._network import network_mapping  # noqa: PLC0415 - most networks are none
 
     source = data["infragraph"]
@@ -85,10 +85,10 @@ def _described(data: Mapping[str, Any], path: Path, options: Mapping[str, Any]) 
 
 
 def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the blueprint that *settings* name, as the content of a file, and the corrections to it.
+    """Return the content of the blueprint that *settings* name, and the corrections to the blueprint.
 
-    Plug-ins of ``chakrascope.blueprints`` create them: modules with ``BLUEPRINTS`` (names) and
-    ``make_blueprint``.
+    Plug-ins of ``chakrascope.blueprints`` create blueprints. A plug-in is a module with ``BLUEPRINTS``
+    (names) and ``make_blueprint``.
     """
     name = str(settings.get("blueprint", "")).lower().replace("_", "-")
     plugins = [load_plugin(_BLUEPRINTS, each) for each in plugin_names(_BLUEPRINTS)]
@@ -101,7 +101,7 @@ def _blueprint(settings: Mapping[str, Any], where: str) -> tuple[dict[str, Any],
 
 
 def _merged(first: Any, second: Any) -> Any:
-    """Return the merged mappings of defaults, the second with precedence; other values are checked later."""
+    """Return two mappings of link defaults merged; the second mapping has precedence."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return {**first, **second}
     return second or first
@@ -111,7 +111,7 @@ OPTION_KEYS = ("infragraph", "link-defaults", "rank-forwarding", "ranks", "witho
 
 
 def looks_like_infragraph(data: Mapping[str, Any]) -> bool:
-    """Return whether the mapping of a file is an infrastructure, a device, or one with annotations."""
+    """Return whether the mapping of a file is an infrastructure or a device, with or without annotations."""
     if "topology" in data or "infragraph" in data:
         return False
     return any(key in data for key in ("infrastructure", "instances", "components"))

@@ -1,4 +1,4 @@
-"""Convert an infrastructure to a network: ranks, nodes for all other components, and links with figures."""
+"""Convert an InfraGraph infrastructure to a network of ranks, other nodes and links with figures."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from ._figures import Options, check_names, figures, full_name, named_defaults, 
 from ._schema import Infrastructure, read
 
 GIB = 1 << 30
-_MOST_DEVICES = 65_000  # in a packet-level network
+_MOST_DEVICES = 65_000  # the limit of a packet-level network
 _SHOWN = 4
 
 
 def network_mapping(data: Mapping[str, Any], where: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mapping of the network configuration that an InfraGraph's *data* describe.
 
-    It has the four keys of the dimensions, ``links``, ``devices`` (their names), ``assumptions`` and, where
-    the dimensions could not be proven, ``dimensions: logical``. *options* are the keys of `OPTION_KEYS`.
-    Raises `ConfigError` for missing or wrong values in either.
+    The mapping has the four keys of the dimensions, ``links``, ``devices`` (device names) and
+    ``assumptions``. If the dimensions could not be proven, the mapping also has ``dimensions: logical``.
+    *options* are the keys of `OPTION_KEYS`. Raises `ConfigError` for missing or wrong values in *data* or
+    *options*.
     """
     infrastructure = read(data, where)
     chosen = read_options(options, where)
@@ -74,14 +75,14 @@ class _Network:
         }
 
     def _check_defaults(self, graph: Graph) -> None:
-        """Raise `ConfigError` for an unknown name among the options."""
+        """Raise `ConfigError` for an unknown link name among the user's defaults."""
         links = {name for line in graph.lines for name in (line.kind.name, full_name(line))}
         check_names(self._options.defaults, {*links, "*"}, "link-defaults", self._where)
         parts = {name for node in graph.nodes for name in _names(node)}
         check_names(self._options.without, links | parts, "without", self._where)
 
     def _without(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the lines without the links and components that the user excludes."""
+        """Return the lines except those of links and components that the user excludes."""
         gone = set(self._options.without)
         if not gone:
             return list(lines)
@@ -98,9 +99,9 @@ class _Network:
         return kept
 
     def _ports_merged(self, lines: Sequence[Line]) -> list[Line]:
-        """Return *lines* with every port merged into its component, if its device links it without figures.
+        """Return *lines* with ports merged into their components if the links between them have no figures.
 
-        A port is the end of a link. It is a separate node only if its link inside the device has figures,
+        A port is the end of a link. A port is a separate node only if its link inside the device has figures,
         from the file or from defaults for that link.
         """
         behind: dict[int, set[int]] = {}
@@ -133,7 +134,7 @@ class _Network:
         return [line for line in merged if line.a != line.b]
 
     def _find_ranks(self) -> list[int]:
-        """Return the nodes that are ranks, in the order of the file or of its annotations."""
+        """Return the nodes that are ranks, in the order of the file or of the file's annotations."""
         wanted = self._options.ranks
         ranks = [place for place, node in enumerate(self._nodes) if wanted in (node.choice, node.type)]
         gone = set(self._options.without)
@@ -158,7 +159,7 @@ class _Network:
         return [places[name] for name in sorted(given, key=lambda name: given[name])]
 
     def _pruned(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the lines on paths between ranks: dead ends without a rank are removed."""
+        """Return the lines on paths between ranks, without dead ends that lead to no rank."""
         ranks = set(self._ranks)
         around: dict[int, set[int]] = {}
         for line in lines:
@@ -184,7 +185,7 @@ class _Network:
     def _connected(
         self, wires: list[FabricLink], names: list[str]
     ) -> tuple[list[FabricLink], list[str], bool]:
-        """Return the network with a router for every rank if ranks must forward, and whether they do.
+        """Return links, names and whether ranks forward; forwarding ranks get one router per rank.
 
         Raises `ConfigError` for two ranks without a path.
         """
@@ -213,7 +214,7 @@ class _Network:
         )
 
         def moved(node: int) -> int:
-            return node + ranks  # ranks become their routers, and all other nodes follow
+            return node + ranks  # a rank's number becomes its router's, and all other nodes follow
 
         own = [FabricLink(rank, moved(rank), fastest, 0) for rank in range(ranks)]
         outer = [FabricLink(moved(w.a), moved(w.b), w.rate_bps, w.delay_ps) for w in wires]
@@ -239,7 +240,7 @@ class _Network:
             )
 
     def _dimensions(self, wires: Sequence[FabricLink], own_hops: int) -> dict[str, Any]:
-        """Return the keys of the dimensions: proven ones, else one logical dimension of all ranks."""
+        """Return the keys of the proven dimensions, or of one logical dimension if the proof fails."""
         ranks = len(self._ranks)
         proven, reason = find_dimensions(ranks, wires, own_hops)
         if proven:
@@ -270,12 +271,12 @@ class _Network:
 
 
 def _names(node: Node) -> Iterable[str]:
-    """Return the names with which *node* can be excluded."""
+    """Return the names by which the user can exclude *node*."""
     return node.component, f"{node.device}.{node.component}"
 
 
 def _unconnected(ranks: int, wires: Sequence[FabricLink], *, forwarding: bool) -> tuple[int, int] | None:
-    """Return two ranks without a path between them, None if there are none."""
+    """Return two ranks without a path between them, or None if all ranks are connected."""
     group: dict[int, int] = {}
 
     def root(node: int) -> int:

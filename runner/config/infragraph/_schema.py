@@ -1,4 +1,4 @@
-"""InfraGraph's infrastructure as typed values, checked as they are read.
+"""InfraGraph's infrastructure as typed values, which are checked during parsing.
 
 The format is public (infragraph.dev): devices made of components, instances of devices, and edges that join
 components by a scheme and a kind of link.
@@ -17,7 +17,7 @@ from .._values import shown
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
 SCHEMES = ("one2one", "many2many", "ring")
-MOST = 1_000_000  # components, instances or links; a larger count is a mistake
+MOST = 1_000_000  # limit on components, instances and links; a larger count is a mistake
 _BITS = {"gigabits_per_second": 10**9, "gigabytes_per_second": 8 * 10**9}
 _TRANSFERS = "gigatransfers_per_second"
 _PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
@@ -25,7 +25,7 @@ _PICOSECONDS = {"ms": 10**9, "us": 10**6, "ns": 1000}
 
 @dataclass(frozen=True)
 class Component:
-    """*count* parts of a device under one *name*; *type* is its choice, or the type of a custom one."""
+    """A component: *count* equal parts of a device; *type* is the choice, or a custom component's type."""
 
     name: str
     count: int
@@ -35,7 +35,7 @@ class Component:
 
 @dataclass(frozen=True)
 class LinkKind:
-    """The figures of a kind of link: bit/s, or transfers per second of unknown width, and ps."""
+    """The rate and delay (ps) of a kind of link; the rate is in bit/s, or in transfers/s of unknown width."""
 
     name: str
     rate_bps: Fraction | None = None
@@ -45,7 +45,7 @@ class LinkKind:
 
 @dataclass(frozen=True)
 class Edge:
-    """Two endpoints as in the file, joined by *scheme*; in composed devices the device comes first."""
+    """An edge: two endpoint texts from the file, joined by *scheme*; a composed device comes first."""
 
     place: str
     ep1: str
@@ -56,7 +56,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Device:
-    """A device: its components and link kinds by name, and the edges inside."""
+    """A device: its components and link kinds by name, and its internal edges."""
 
     name: str
     components: Mapping[str, Component]
@@ -66,7 +66,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Instance:
-    """*count* instances of a device under one *name*."""
+    """An entry of an infrastructure: *count* instances of a device under one *name*."""
 
     name: str
     device: str
@@ -75,7 +75,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Infrastructure:
-    """The content of a file. *ranks* has the annotations of single nodes, by name."""
+    """The content of an InfraGraph file; *ranks* holds the rank annotations of single nodes, by name."""
 
     name: str
     devices: Mapping[str, Device]
@@ -87,7 +87,7 @@ class Infrastructure:
 
 
 def read(data: Mapping[str, Any], where: str) -> Infrastructure:
-    """Return the infrastructure in *data*: an infrastructure, a device, or one with its annotations.
+    """Return the infrastructure in *data*: an infrastructure or a device, with or without annotations.
 
     Raises `ConfigError` with *where* and the key for missing values and wrong types.
     """
@@ -112,7 +112,7 @@ def read(data: Mapping[str, Any], where: str) -> Infrastructure:
 
 
 def _named(data: Mapping[str, Any], key: str, where: str, parse: Any) -> dict[str, Any]:
-    """Return the items of the list *key* by their names."""
+    """Return the parsed items of the list *key*, keyed by their names."""
     items: dict[str, Any] = {}
     for place, entry in _entries(data, key, where):
         item = parse(entry, place)
@@ -172,7 +172,7 @@ def _link(data: Mapping[str, Any], where: str) -> LinkKind:
 
 
 def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction] | None:
-    """Return the unit and the exact number in *data*; None without one."""
+    """Return the unit and the exact number in *data*, or None without a number."""
     if data is None:
         return None
     values = mapping_of(data, where)
@@ -227,7 +227,7 @@ def _annotations(data: Mapping[str, Any], where: str) -> tuple[dict[str, int], t
 
 
 def _entries(data: Mapping[str, Any], key: str, where: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the mappings of the list *key*, each with its place for errors."""
+    """Return the mappings in the list *key*, with the place of each mapping for errors."""
     entries = data.get(key)
     if entries is None:
         return []
@@ -254,5 +254,5 @@ def _count(data: Mapping[str, Any], where: str, name: str) -> int:
 
 
 def _hint(value: Any, names: Sequence[str]) -> str:
-    """Return the end of a sentence on a name that is not in *names*."""
+    """Return the end of an error message on a name that is not in *names*."""
     return did_you_mean(str(value)[:60], names)

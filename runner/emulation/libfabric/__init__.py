@@ -12,9 +12,9 @@ from .._wire import JOIN_S, Rank
 
 
 class LibfabricEntrance:
-    """Connects a rank with the others by an endpoint for each network interface.
+    """Connects a rank with all other ranks by a libfabric endpoint for each network interface.
 
-    Providers with IP addresses bind their endpoints to those of the interfaces.
+    Providers with IP addresses bind their endpoints to the addresses of the interfaces.
     """
 
     argument = "PROVIDER"
@@ -25,11 +25,11 @@ class LibfabricEntrance:
         self._transport = fabric_transport(provider, rank.addresses, rank.number, rank.key)
 
     def listen(self) -> list[str]:
-        """Return the name of each endpoint, in hexadecimal digits."""
+        """Return the name of each libfabric endpoint of the rank, in hexadecimal digits."""
         return [name.hex() for name in self._transport.names()]
 
     def connect(self, ends: dict[int, Any]) -> engine.Transport:
-        """Connect with all other ranks, and return the transport."""
+        """Connect with all other ranks over libfabric, and return the transport."""
         peers = {
             peer: [bytes.fromhex(name) for name in names]
             for peer, names in ends.items()
@@ -44,9 +44,9 @@ def fabric_transport(
 ) -> engine.FabricTransport:
     """Return a *rank*'s transport over libfabric's *provider*: an endpoint for each address, with its name.
 
-    Not usable until `join_fabric` is called. All ranks of a job share *key*: others are ignored. Raises
-    `ConfigError` for an unknown provider, and `BackendUnavailable` where the engine was built without
-    libfabric.
+    The transport is not usable until `join_fabric` is called. All ranks of a job share *key*, and other
+    processes are ignored. Raises `ConfigError` for an unknown provider, and `BackendUnavailable` if the
+    engine was built without libfabric.
     """
     if not engine.FabricTransport.is_built():
         raise errors.BackendUnavailable(

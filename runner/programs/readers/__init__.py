@@ -1,4 +1,4 @@
-"""Read collective programs: MSCCL XML and MSCCL++ execution plans, either also compressed with gzip."""
+"""Read collective programs from MSCCL XML and MSCCL++ execution plans, optionally compressed with gzip."""
 
 from __future__ import annotations
 

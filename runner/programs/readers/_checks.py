@@ -1,4 +1,4 @@
-"""Limits of programs, and the checks of values that all readers share."""
+"""Limits of programs, and value checks that all program readers share."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ COLLECTIVES = {
     "broadcast": "broadcast",
     "sendrecv": "send-receive",
     "custom": "custom",
-    "test": "custom",  # of the unit tests of MSCCL++'s language
+    "test": "custom",  # name in the unit tests of MSCCL++'s language
 }
 
 
 def require(holds: bool, message: str) -> None:
-    """Raise `ConfigError` with *message* unless it *holds*."""
+    """Raise `ConfigError` with *message* unless the condition *holds*."""
     if not holds:
         raise ConfigError(message)
 
@@ -41,7 +41,7 @@ def collective_named(name: str, source: str) -> str:
 
 
 def check_regions(program: Program) -> None:
-    """Raise `ConfigError` for an op that reaches past the end of a buffer, its own or a peer's."""
+    """Raise `ConfigError` for an op that accesses memory past the end of a local or remote buffer."""
     for rank in program.ranks:
         for block in rank.thread_blocks:
             for op in block.walk():
@@ -65,7 +65,7 @@ _MISSING = object()
 
 
 class Fields:
-    """One object of a plan; *where* is the text of its place, *source* the file."""
+    """An object of a plan; *where* describes the place of the object, and *source* is the file."""
 
     def __init__(self, data: Any, source: str, where: str = "") -> None:
         self.source = source
@@ -78,14 +78,14 @@ class Fields:
         return key in self.data
 
     def integer(self, key: str, least: int, most: int, default: int | None = None) -> int:
-        """Return a whole number from *least* to *most*."""
+        """Return the whole number *key* of the object, from *least* to *most*."""
         value = self.data.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise self._wrong(key, f"a whole number from {least} to {most}", value)
         return value
 
     def integers(self, key: str, least: int, most: int) -> list[int]:
-        """Return a list of whole numbers."""
+        """Return the list *key* of the object, whose items are whole numbers from *least* to *most*."""
         values = self.data.get(key, _MISSING)
         if not isinstance(values, list) or not all(
             isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
@@ -95,28 +95,28 @@ class Fields:
         return values
 
     def text(self, key: str, default: str) -> str:
-        """Return a string."""
+        """Return the string *key* of the object."""
         value = self.data.get(key, default)
         if not isinstance(value, str):
             raise self._wrong(key, "a string", value)
         return value
 
     def choice(self, key: str, allowed: Sequence[str]) -> str:
-        """Return one of *allowed*."""
+        """Return the string *key* of the object, which must be one of *allowed*."""
         value = self.text(key, "")
         if value not in allowed:
             raise ConfigError(f"{self.where}: '{key}' cannot be {value!r}{did_you_mean(value, allowed)}")
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        """Return true or false."""
+        """Return the boolean *key* of the object."""
         value = self.data.get(key, default)
         if not isinstance(value, bool):
             raise self._wrong(key, "true or false", value)
         return value
 
     def list(self, key: str, *, optional: bool = False) -> list[Fields]:
-        """Return a list of objects."""
+        """Return the list *key* of the object, whose items are objects."""
         values = self.data.get(key, [] if optional else _MISSING)
         if not isinstance(values, list):
             raise self._wrong(key, "a list", values)

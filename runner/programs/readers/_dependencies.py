@@ -1,9 +1,9 @@
-"""The dependencies between steps of an MSCCL XML, as its executor resolves them.
+"""The dependencies between steps of an MSCCL XML, resolved like MSCCL's executor.
 
-Its parser (msccl-executor-nccl, msccl_parser.cc) drops every nop, moves the dependencies of nops to the
-next step, and joins reductions into one place. Its kernel waits until the other thread block raised a flag
-of at least the awaited step; only steps with hasdep=1 raise one, and a nop without a dependency has no
-number.
+The executor's parser (msccl-executor-nccl, msccl_parser.cc) drops every nop, moves the dependencies of nops
+to the next step, and joins reductions into one place. The executor's kernel waits until the other thread
+block has raised its flag to at least the awaited step. Only steps with hasdep=1 raise a flag, and a nop
+without a dependency has no number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Flag:
 def resolve_dependencies(
     blocks: Sequence[Sequence[Op]], raising: Sequence[Sequence[bool]], where: str
 ) -> list[tuple[Op, ...]]:
-    """Return the ops of a rank's *blocks*, each with the op whose flag the executor awaits.
+    """Return the ops of a rank's *blocks*, with the op whose flag the executor awaits before each op.
 
     *raising* are the steps with hasdep=1. Raises `ConfigError` for programs that the executor rejects, and
     for a flag that is never raised.
@@ -74,7 +74,7 @@ def _flags(ops: Sequence[Op], raises: Sequence[bool], where: str) -> list[_Flag]
 
 
 def _joins(first: Op, second: Op) -> bool:
-    """Return whether the executor does two reductions as one: the same target, and sources in one buffer."""
+    """Return whether the executor joins two reductions that have one target and sources in one buffer."""
     if second.name != "re" or second.after is not None:
         return False
     (target, source), (goal, other) = first.sources, second.sources

@@ -1,6 +1,6 @@
-"""MSCCL XML: one file with the steps of every thread block of every rank.
+"""Read MSCCL XML, one file with the steps of every thread block of every rank.
 
-The parser is expat with document types refused, so no entity is expanded and no other file is opened.
+The expat parser refuses document types, so no entity is expanded and no other file is opened.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 @dataclass
 class _Element:
-    """An element with its attributes and its position in the file."""
+    """An XML element with its attributes and its position in the file."""
 
     tag: str
     attributes: dict[str, str]
@@ -30,7 +30,7 @@ class _Element:
     children: list[_Element] = field(default_factory=list)
 
     def number(self, key: str, least: int, most: int, default: int | None = None) -> int:
-        """Return the integer of an attribute; raises `ConfigError` outside of *least* to *most*."""
+        """Return the integer value of the attribute *key*; raises `ConfigError` outside *least* to *most*."""
         text = self.attributes.get(key)
         if text is None and default is not None:
             return default
@@ -47,7 +47,7 @@ class _Element:
 
 
 def read_msccl(content: bytes, source: str) -> Program:
-    """Return the program of an MSCCL XML read from *source*.
+    """Return the program in *content*, an MSCCL XML that was read from *source*.
 
     Raises `ConfigError` with the rank, thread block and step that no interpreter could run.
     """
@@ -83,7 +83,7 @@ def read_msccl(content: bytes, source: str) -> Program:
 
 
 def _parse(content: bytes, source: str) -> _Element:
-    """Return the element <algo> with all below it."""
+    """Return the element <algo> of an MSCCL XML with all its descendants."""
     root: list[_Element] = []
     stack: list[_Element] = []
     steps = 0
@@ -201,7 +201,7 @@ def _region(step: _Element, side: str, rank: int) -> Region:
 
 
 def _check_connections(blocks: list[ThreadBlock], where: str) -> None:
-    """Raise `ConfigError` where two thread blocks use one end of a connection: messages would mix."""
+    """Raise `ConfigError` if two thread blocks share one end of a connection, because messages would mix."""
     seen: dict[tuple[str, int, int], int] = {}
     for block in blocks:
         for side, peer in (("send to", block.send), ("receive from", block.receive)):

@@ -1,4 +1,4 @@
-"""MSCCL++ execution plans: JSON in which ops name channels and buffers by their indices in lists."""
+"""Read MSCCL++ execution plans, JSON in which ops name channels and buffers by list index."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MEETINGS = {"signal", "rlxsignal", "wait", "rlxwait", "pws", "pwsf"}
 
 
 def read_mscclpp(content: bytes, source: str) -> Program:
-    """Return the program of an MSCCL++ execution plan read from *source*.
+    """Return the program in *content*, an MSCCL++ execution plan that was read from *source*.
 
     Raises `ConfigError` with the rank, thread block and op that no executor could run.
     """
@@ -140,9 +140,9 @@ def _remote_buffers(gpu: Fields, count: int) -> list[tuple[int, Buffer]]:
 
 
 def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
-    """Raise `ConfigError` for a signal or wait on a channel whose other end its peer does not have.
+    """Raise `ConfigError` for a signal or wait on a channel if the peer lacks the other end of the channel.
 
-    For data, the executor gives such a channel another end by itself.
+    For channels that only carry data, the executor adds a missing end automatically.
     """
     ends = {(end.type, end.rank, end.peer, end.number) for rank in ranks for end in rank.channels}
     for rank in ranks:
@@ -163,7 +163,7 @@ def _check_pairs(ranks: Sequence[RankProgram], source: str) -> None:
 
 
 def _check_semaphores(blocks: Sequence[ThreadBlock], values: Sequence[int], where: str) -> None:
-    """Raise `ConfigError` if a semaphore is acquired too often and would become negative."""
+    """Raise `ConfigError` if too many acquisitions would make a semaphore negative."""
     left = Counter(dict(enumerate(values)))
     last: dict[int, str] = {}
     for block in blocks:

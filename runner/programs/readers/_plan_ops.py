@@ -21,7 +21,7 @@ _LONGEST_UNIT = 1 << 40
 
 @dataclass
 class Tables:
-    """The tables behind the numbers in a rank's ops: its channels, and the remote buffers that it may use."""
+    """The tables that resolve the numbers in a rank's ops: channels, and accessible remote buffers."""
 
     rank: int
     channels: Mapping[ChannelType, Sequence[Channel]]
@@ -30,7 +30,7 @@ class Tables:
     switch_buffer: dict[int, Buffer] = field(default_factory=dict)
 
     def of_block(self, block: Fields) -> Tables:
-        """Return the tables of a thread block, whose numbers are indices into its own lists."""
+        """Return the tables of a thread block, which numbers the channels and buffers of its own lists."""
         own: dict[ChannelType, list[Channel]] = {}
         buffers: dict[int, Buffer] = {}
         for item in block.list("channels", optional=True):
@@ -54,7 +54,7 @@ class Tables:
         return Tables(self.rank, own, self.remote, remote, buffers)
 
     def channel(self, kind: ChannelType, number: int, where: str) -> Channel:
-        """Return a channel of the thread block."""
+        """Return the thread block's channel with the *number* among channels of *kind*."""
         have = self.channels.get(kind, ())
         require(
             0 <= number < len(have),
@@ -63,7 +63,7 @@ class Tables:
         return have[number]
 
     def region(self, item: Fields, kind: ChannelType, where: str) -> Region:
-        """Return the region that an entry of src_buff or dst_buff refers to."""
+        """Return the region of an entry of src_buff or dst_buff."""
         item.where = where
         index = item.integer("index", 0, MOST_CHUNKS)
         count = item.integer("size", 1, MOST_CHUNKS)
@@ -89,7 +89,7 @@ class Tables:
 
 
 def read_op(item: Fields, path: tuple[int, ...], tables: Tables, semaphores: int) -> Op:
-    """Return the op at *path*; raises `ConfigError` for one that no executor supports."""
+    """Return the op at *path*; raises `ConfigError` for an op that no executor supports."""
     name = item.text("name", "")
     item.where = f"{item.where}, op {'.'.join(map(str, path))}"
     if name not in OPS:
@@ -127,7 +127,7 @@ def _data_op(item: Fields, name: str, path: tuple[int, ...], tables: Tables, kin
     require(bool(sources) and bool(destinations), f"{where}: it moves data from or to nowhere.")
     sizes = {region.count for region in (*sources, *destinations)}
     sources, destinations = _as_executed(name, kind, sources, destinations, where)
-    pairs = zip(sources, destinations, strict=False)  # a reduction has as many as it likes
+    pairs = zip(sources, destinations, strict=False)  # a reduction may have any number of sources
     require(
         len(sizes) == 1 if name in _SUMS else all(a.count == b.count for a, b in pairs),
         f"{where}: its sources and destinations are of different sizes.",
@@ -151,11 +151,11 @@ def _as_executed(
     destinations: tuple[Region, ...],
     where: str,
 ) -> tuple[tuple[Region, ...], tuple[Region, ...]]:
-    """Return the sources and destinations as MSCCL++'s executor (execution_kernel.hpp) takes them.
+    """Return the sources and destinations that MSCCL++'s executor (execution_kernel.hpp) would use.
 
-    Raises `ConfigError` for those that it would ignore.
+    Raises `ConfigError` for sources and destinations that the executor would ignore.
     """
-    if name in _READ_SCRATCH:  # it reads packets from scratch alone
+    if name in _READ_SCRATCH:  # the op reads packets only from the scratch buffer
         plain = 0 if name in _ONE_SOURCE else 1
         packets = tuple(replace(region, buffer=Buffer.SCRATCH) for region in sources[plain:])
         sources = (*sources[:plain], *packets)
@@ -183,7 +183,7 @@ def _as_executed(
 def _channels_to(
     tables: Tables, kind: ChannelType, rank: int, regions: Sequence[Region], where: str
 ) -> tuple[Channel, ...]:
-    """Return the thread block's channels to the ranks of *regions*, one for each; none for local ones."""
+    """Return the thread block's channels to the remote ranks of *regions*, one channel per rank."""
     if kind is ChannelType.SWITCH:
         wanted = {region.ranks for region in regions if len(region.ranks) > 1}
         return tuple(c for c in tables.channels.get(kind, ()) if c.ranks in wanted)[:1]

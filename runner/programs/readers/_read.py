@@ -1,4 +1,4 @@
-"""Read a program's file, decompressed and limited in size, in the format that its content shows."""
+"""Read a program from a file of limited size, with automatic decompression and format detection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of *path*, decompressed; raises `ConfigError` if it is unreadable or too large."""
+    """Return the decompressed content of *path*; raises `ConfigError` for an unreadable or too large file."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == _GZIP
@@ -54,7 +54,7 @@ def read_program(path: str | Path) -> Program:
 
 
 def parse_program(content: bytes, source: str) -> Program:
-    """Return the program that *content* holds; messages call it *source*. Raises as `read_program`."""
+    """Return the program in *content*, named *source* in messages; raises the errors of `read_program`."""
     first = content.lstrip()[:1]
     if first == b"<":
         program = read_msccl(content, source)

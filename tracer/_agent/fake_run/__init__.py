@@ -1,8 +1,8 @@
 """Run a training script without its devices, peers and data, and record the work of one rank.
 
-Tensors are fake: they have shapes and no values, so nothing is allocated. Process groups are torch's fake
-ones. Devices are emulated, including streams and events, so that the order of work on them is recorded. The
-recording covers one training step; then the process ends.
+Tensors are fake: they have shapes and no values, so no memory is allocated. Process groups are torch's fake
+process groups. Devices are emulated, including streams and events, so that the order of device work is
+recorded. The recording covers one training step. Afterwards the process ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Emulate the GPUs that a script uses; its tensors are fake tensors on the host."""
+"""Emulate the GPUs of a script whose tensors are fake tensors on the host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = "NVIDIA H100 80GB HBM3"
 
 
 def record_streams(cpu_module: Any) -> None:
-    """Replace the inactive streams and events of ``torch.cpu`` by those that the program records."""
+    """Replace the inactive streams and events of ``torch.cpu`` by recorded streams and events."""
     for name, value in _streams().items():
         setattr(cpu_module, name, value)
 
@@ -43,7 +43,7 @@ def _streams() -> dict[str, Any]:
 
 
 def stand_in_for_cuda(torch: Any) -> None:
-    """Answer the script's calls of ``torch.cuda`` as a node with GPUs would; torch's own code sees no GPU."""
+    """Answer the script's calls of ``torch.cuda`` like a node with GPUs; torch's own code sees no GPU."""
     cuda, rank = torch.cuda, int(os.environ.get("LOCAL_RANK", "0"))
     count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     properties = SimpleNamespace(
@@ -108,7 +108,7 @@ def _stand_in_for_accelerator(torch: Any, rank: int, count: int) -> None:
 
 
 def move_modules(torch: Any) -> None:
-    """Let modules replace parameters where torch would swap contents, which fake tensors lack."""
+    """Let modules replace parameters instead of swapping contents, which fake tensors lack."""
 
     def apply(module: Any, function: Any, recurse: bool = True) -> Any:
         for part in module.modules() if recurse else [module]:
@@ -122,7 +122,7 @@ def _convert_own(torch: Any, module: Any, function: Any) -> None:
     for key, parameter in module._parameters.items():
         if parameter is None:
             continue
-        known = getattr(parameter, "_chakrascope_moved", None)  # a parameter that modules share stays shared
+        known = getattr(parameter, "_chakrascope_moved", None)  # shared parameters remain shared
         with torch.no_grad():
             result = known if known is not None else function(parameter)
         if result is not parameter:
@@ -157,7 +157,7 @@ class _Nothing(contextlib.nullcontext[None]):
 
 
 def _uncompiled(model: Any = None, **options: Any) -> Any:
-    """Return *model*, a module or a function, marked so that its operators count as fused."""
+    """Return *model*, a module or a function, whose operators are marked as fused."""
     if model is None:
         return functools.partial(_uncompiled, **options)
     if options.get("disable"):
@@ -194,7 +194,7 @@ def map_autocast(autocast_module: Any) -> None:
 
 
 def make_function_mode(torch: Any) -> Any:
-    """Return the mode that puts tensors on the host wherever a script names a GPU."""
+    """Return the torch mode that creates tensors on the host if a script names a GPU."""
     from torch.overrides import TorchFunctionMode  # noqa: PLC0415
 
     class OnHost(TorchFunctionMode):
@@ -237,7 +237,7 @@ def _is_fake(tensor: Any) -> bool:
 
 
 def _mapped(torch: Any, value: Any) -> Any:
-    """Return the host in place of a GPU; return other values unchanged."""
+    """Return the host device for a GPU, and return other values unchanged."""
     if isinstance(value, torch.device):
         return torch.device("cpu") if value.type in ("cuda", "cpu") else value
     if isinstance(value, str) and value.partition(":")[0] in ("cuda", "cpu"):

@@ -26,13 +26,13 @@ _METHODS = (
 )  # fmt: skip
 _sent: Counter[tuple[int, int]] = Counter()
 _works: dict[int, tuple[Any, int, range]] = {}
-# The communication of each work object, as long as it may be needed.
+# The recorded communication of each work object, for as long as the work object may be awaited.
 _tensors: dict[int, Any] = {}
 _asking: list[bool] = []
 
 
 def install(distributed_module: Any) -> None:
-    """Replace every process group by a fake one, and pass objects between the ranks that are run."""
+    """Replace every process group by a fake process group, and pass objects between the running ranks."""
     options = launch_options()["fake_run"]
     fake_world.install(distributed_module, options["world"], options["rank"])
     distributed_module.send_object_list = _send
@@ -66,7 +66,7 @@ def _send(objects: list[Any], dst: int | None = None, *_args: Any, **_kwargs: An
 
 
 def _receive(objects: list[Any], src: int | None = None, *_args: Any, **_kwargs: Any) -> int:
-    """Wait for the object of rank *src*; request that this rank is run."""
+    """Request a run of rank *src*, and wait for the object of rank *src*."""
     options, folder = launch_options()["fake_run"], _exchange()
     number = _sent[(int(src or 0), options["rank"])]
     _sent[(int(src or 0), options["rank"])] += 1
@@ -102,7 +102,7 @@ def watch_works(torch: Any) -> None:
 def futures() -> Iterator[None]:
     """Make ``get_future`` of the communications in the block return their outputs.
 
-    Callbacks at their end run on a separate stream, as on GPUs.
+    Callbacks of these futures run on a separate stream, as on GPUs.
     """
     _asking.append(True)
     try:
@@ -176,13 +176,13 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _places(work: Any) -> range:
-    """Return the indices of the entries of *work*, and forget it."""
+    """Return the indices of the entries of *work*, and remove *work* from the table."""
     _, epoch, places = _works.pop(id(work), (None, -1, range(0)))
     return places if epoch == PROGRAM.epoch else range(0)
 
 
 def own_groups() -> dict[str, list[int]]:
-    """Return the ranks of each group of this rank, in the group's order, by name."""
+    """Return the ranks of each process group of this rank, in the group's order, keyed by group name."""
     distributed = sys.modules["torch.distributed"]
     if not distributed.is_initialized():
         return {}

@@ -1,4 +1,4 @@
-"""Load batches in the process itself, because fake tensors cannot leave it."""
+"""Load batches in the training process, because fake tensors cannot pass between processes."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ _ALONE = {
 
 
 def keep_generators(random_module: Any) -> None:
-    """Skip the exchange of random states, because fake ones have no value."""
+    """Skip the exchange of random states, because fake random states have no value."""
     for name in ("synchronize_rng_state", "synchronize_rng_states"):
         setattr(random_module, name, lambda *_args, **_kwargs: None)

@@ -8,9 +8,9 @@ from typing import Any
 
 
 class Memory:
-    """Counts the bytes of each storage from its creation by an operator until nothing refers to it.
+    """Counts the bytes of each storage from the creation by an operator until the last reference ends.
 
-    *on_free* is called with the address of each freed storage, as another one may reuse it.
+    *on_free* is called with the address of each freed storage, because another storage may reuse the address.
     """
 
     def __init__(self, on_free: Callable[[int], None]) -> None:

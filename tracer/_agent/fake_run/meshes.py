@@ -9,7 +9,7 @@ from typing import Any
 
 from .program import PROGRAM
 
-# They are called thousands of times per step.
+# Functions of device meshes that are called thousands of times per step.
 _WITHOUT_TENSORS = frozenset({
     "__eq__", "__hash__", "__repr__", "device_type", "get_group", "get_rank", "mesh_dim_names", "ndim",
     "shape", "size",
@@ -65,7 +65,7 @@ def _real(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def meshes() -> list[dict[str, Any]]:
-    """Return the names and sizes of the meshes that the script made."""
+    """Return the names and sizes of the device meshes that the script made."""
     return list(_made)
 
 

@@ -1,4 +1,4 @@
-"""The module and the pass to which an operator belongs."""
+"""Determine the module and the pass (forward, backward) of an operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .program import PROGRAM
 
 
 class Names:
-    """Tracks the module of the current operator; backward operators have that of the forward one."""
+    """Tracks the module of the current operator; a backward operator has the forward operator's module."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -29,10 +29,10 @@ class Names:
         module.register_module_forward_hook(self._leave, always_call=True)
 
     def here(self) -> tuple[str, str]:
-        """Return module and phase of the current operator."""
+        """Return the module and the phase of the current operator."""
         node = self._torch._C._current_autograd_node()
         if node is not None:
-            inner = self._stack[-1][1] if self._stack else ""  # recomputed
+            inner = self._stack[-1][1] if self._stack else ""  # a recomputed operator
             return inner or self._of_sequence.get(node._sequence_nr(), ""), "backward"
         if self._torch._C._current_graph_task_id() >= 0:
             return "", "backward"  # callbacks that were queued for the end of the backward pass
@@ -40,14 +40,14 @@ class Names:
         return (self._stack[-1][1], "forward") if self._stack else ("", "other")
 
     def passed(self) -> None:
-        """Remember the current operator's module for its backward operator."""
+        """Store the current operator's module for the corresponding backward operator."""
         if self._stack:
             number = self._torch._C._autograd._get_sequence_nr() - 1
             self._of_sequence.setdefault(number, self._stack[-1][1])
 
     @contextlib.contextmanager
     def compiled(self, name: str) -> Iterator[None]:
-        """Treat everything in the block, including modules, as one compiled part called *name*."""
+        """Treat all operators and modules in the block as one compiled part called *name*."""
         around = self._stack[-1][1] if self._stack else ""
         part = object(), f"{around}.{name}" if around else name
         PROGRAM.compiled.append(part[1])
@@ -60,7 +60,7 @@ class Names:
             self._leave(part[0], None, None)
 
     def forget(self) -> None:
-        """Forget the data of a single step."""
+        """Delete the data of a single step."""
         self._of_sequence.clear()
 
     def _enter(self, module: Any, _inputs: Any) -> None:

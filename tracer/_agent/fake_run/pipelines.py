@@ -7,7 +7,7 @@ from typing import Any
 
 
 def infer_shapes(schedules_module: Any) -> None:
-    """Exchange shapes between stages as objects; torch's vote on that would need real messages."""
+    """Exchange shapes between pipeline stages as objects, because torch's vote would need real messages."""
     for kind in vars(schedules_module).values():
         if isinstance(kind, type) and "_warmup_p2p" in vars(kind):
             kind._warmup_p2p = _always_infer  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from typing import Any
 class Program:
     """The entries of one step in order of issue, with the dependencies from streams, events and data.
 
-    An entry waits for those in ``waits``, and for the previous entry on its stream, which is not
+    An entry waits for the entries in ``waits``, and for the previous entry on its stream, which is not
     listed.
     """
 
@@ -42,7 +42,7 @@ class Program:
 
     @property
     def active(self) -> bool:
-        """Whether the current work belongs to the step."""
+        """Whether the current work belongs to the recorded step."""
         return self.recording and not self.quiet
 
     def module_number(self, name: str) -> int:
@@ -61,7 +61,7 @@ class Program:
     def communicate(
         self, entry: dict[str, Any], line: object, reads: Iterable[int], writes: Iterable[int]
     ) -> int:
-        """Append a communication, which runs on its own stream *line* after the work issued so far."""
+        """Append a communication on the separate stream *line*, after the work issued so far."""
         issuer = self._lane(self.current)
         waits = set(self._pending.get(issuer, ())) | self._sources(reads)
         if issuer in self._last:
@@ -78,19 +78,19 @@ class Program:
         self.wait(self._sources(storages))
 
     def freed(self, storage: int) -> None:
-        """Forget *storage* and its writer: another one will have its address."""
+        """Delete *storage* and its writer, because another storage may reuse the address."""
         self._writer.pop(storage, None)
         self._storages.pop(storage, None)
 
     def storage_number(self, storage: int) -> int:
-        """Return an id of *storage*, unique within the step, from 1 on."""
+        """Return an id of *storage* that is unique within the step; ids start at 1."""
         if storage not in self._storages:
             self._storage_count += 1
             self._storages[storage] = self._storage_count
         return self._storages[storage]
 
     def reached(self, stream: Stream | None) -> frozenset[int]:
-        """Return the unfinished entries of *stream*: its last one, or the dependencies of the next."""
+        """Return the unfinished entries of *stream*: the last entry, or the next entry's dependencies."""
         lane = self._lane(stream)
         last = {self._last[lane]} if lane in self._last else set()
         return frozenset(last | self._pending.get(lane, set()))
@@ -123,18 +123,18 @@ PROGRAM = Program()
 
 
 class Stream:
-    """A stream of the emulated device: its work runs in order."""
+    """A stream of the emulated device, on which work runs in order."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self.device = "cpu"
 
     def wait_stream(self, stream: Any) -> None:
-        """Make the next work here wait for the work on *stream*."""
+        """Make the next work on this stream wait for the work on *stream*."""
         if PROGRAM.recording:
             PROGRAM.pend(self, PROGRAM.reached(stream))
 
     def wait_event(self, event: Any) -> None:
-        """Make the next work here wait for *event*."""
+        """Make the next work on this stream wait for *event*."""
         if isinstance(event, Event):
             event.wait(self)
 
@@ -145,14 +145,14 @@ class Stream:
         return recorded
 
     def query(self) -> bool:
-        """Return True: all work is done."""
+        """Return True, because all work on an emulated stream is done."""
         return True
 
     def synchronize(self) -> None:
-        """Return at once: there is no work."""
+        """Return immediately, because an emulated stream has no pending work."""
 
     def __enter__(self) -> Stream:
-        """Make this the current stream."""
+        """Make this stream the current stream."""
         self._before = PROGRAM.current
         PROGRAM.current = self
         return self
@@ -180,12 +180,12 @@ class Event:
             PROGRAM.pend(stream if isinstance(stream, Stream) else PROGRAM.current, self._places)
 
     def query(self) -> bool:
-        """Return True: the event has happened."""
+        """Return True, because every emulated event has happened."""
         return True
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Return immediately, because every emulated event has happened."""
 
     def elapsed_time(self, _end: Any) -> float:
-        """Return one millisecond, because work has no duration here."""
+        """Return one millisecond, because emulated work has no duration."""
         return 1.0

@@ -9,7 +9,7 @@ from typing import Any
 from .memory import Memory
 from .program import PROGRAM
 
-# These launch no kernel: they create views, allocate, or query.
+# Operators that launch no kernel: they create views, allocate, or query.
 _NO_KERNEL = frozenset({
     "aten::_local_scalar_dense", "aten::_reshape_alias", "aten::as_strided_", "aten::detach", "aten::detach_",
     "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::is_pinned", "aten::lift_fresh",
@@ -23,7 +23,7 @@ _UNSEEN = frozenset({"prim", "prims", "profiler"})
 
 
 def make_mode(torch: Any, names: Any, memory: Memory) -> Any:
-    """Return the mode that records operators in the program; *names* gives their modules."""
+    """Return the torch mode that records operators in the program; *names* gives the operators' modules."""
     from torch._subclasses.fake_tensor import (  # noqa: PLC0415
         DataDependentOutputException,
         FakeTensor,
@@ -33,7 +33,7 @@ def make_mode(torch: Any, names: Any, memory: Memory) -> Any:
     plain = {torch.Tensor, torch.nn.Parameter, FakeTensor}
 
     class Recording(TorchDispatchMode):
-        """Records each operator with the local shapes of this rank."""
+        """The torch mode that records each operator with the local shapes of this rank."""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(kind not in plain for kind in types):
@@ -52,7 +52,7 @@ def make_mode(torch: Any, names: Any, memory: Memory) -> Any:
 
 
 def _assumed(func: Any, args: Any) -> Any:
-    """Return a stand-in for a value that *func* needs; called after fake tensors refused it."""
+    """Return an assumed value for *func*, which needs a value that fake tensors do not have."""
     name = func._schema.name
     if name == "aten::equal":
         return True
@@ -62,14 +62,14 @@ def _assumed(func: Any, args: Any) -> Any:
 
 
 def _assumed_value(dtype: Any) -> Any:
-    """Return a stand-in value of *dtype*."""
+    """Return an assumed value of the type *dtype*."""
     if dtype.is_complex or dtype.is_floating_point:
         return 1.0
     return False if str(dtype) == "torch.bool" else 1
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """Yield every tensor in *value*, an argument or a list of them."""
+    """Yield every tensor in *value*, which is an argument or a list of arguments."""
     if hasattr(value, "untyped_storage"):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -127,7 +127,7 @@ def _note_communication(torch: Any, name: str, args: Any, result: Any, names: An
 
 
 def _group(torch: Any, args: Any) -> str:
-    """Return the name of the group among the arguments of a communication."""
+    """Return the name of the process group among the arguments of a communication."""
     for value in args:
         if isinstance(value, torch.ScriptObject):
             try:

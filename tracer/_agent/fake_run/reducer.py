@@ -1,4 +1,4 @@
-"""Reduce the gradients of DistributedDataParallel in buckets, as its native reducer does."""
+"""Reduce the gradients of DistributedDataParallel in buckets, like the native reducer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _init_helper(self: Any, parameters: list[Any], sparse: list[bool], _names: A
 
 
 def _sync_buffers(self: Any) -> None:
-    """Broadcast the buffers of each type, as before each forward pass."""
+    """Broadcast the module's buffers of each type, like DistributedDataParallel before a forward pass."""
     torch = sys.modules["torch"]
     of_type: dict[Any, list[Any]] = {}
     for buffer in self.modules_buffers:
@@ -45,17 +45,17 @@ def _sync_buffers(self: Any) -> None:
 
 
 class _Nothing:
-    """An object with every possible method, all of them without effect."""
+    """An object with every possible method, without any effect."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_args, **_kwargs: None
 
 
 class _Reducer(_Nothing):
-    """Buckets in the order of gradients, each reduced once it and all earlier ones are full.
+    """Reduces buckets in the order of gradients, as soon as a bucket and all earlier buckets are full.
 
     With *find_unused_parameters*, buckets stay in the order of the parameters, unused parameters are detected
-    in the graph, and ranks exchange which were used.
+    in the graph, and ranks exchange the list of used parameters.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class _Reducer(_Nothing):
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
     def use_hook(self, state: Any, hook: Any) -> None:
-        """Let *hook* reduce the buckets."""
+        """Register *hook*, which then reduces the buckets."""
         from . import session  # noqa: PLC0415 - the other module is imported first
 
         session.note("gradients are reduced by the script's communication hook as in its second step")
@@ -89,7 +89,7 @@ class _Reducer(_Nothing):
         self._is_static, self._is_dynamic = True, False
 
     def _cut(self, order: list[int] | None, limits: list[int]) -> list[list[int]]:
-        """Return the indices of the parameters of each bucket, filled in *order* up to its limit.
+        """Return the parameter indices of each bucket, which is filled in *order* up to the bucket's limit.
 
         Without an order, buckets are sorted by their first parameter.
         """
@@ -198,7 +198,7 @@ class _Reducer(_Nothing):
 
 
 class _Bucket:
-    """The argument of a communication hook."""
+    """A bucket of gradients, the argument of a communication hook."""
 
     def __init__(self, number: int, flat: Any, parameters: list[Any], *, is_last: bool) -> None:
         self._number, self._flat, self._parameters, self._is_last = number, flat, parameters, is_last
@@ -208,24 +208,24 @@ class _Bucket:
         return self._number
 
     def buffer(self) -> Any:
-        """Return the concatenated gradients."""
+        """Return the concatenated gradients of the bucket."""
         return self._flat
 
     def set_buffer(self, flat: Any) -> None:
-        """Replace the gradients."""
+        """Replace the gradients of the bucket by *flat*."""
         self._flat = flat
 
     def parameters(self) -> list[Any]:
-        """Return the parameters of these gradients."""
+        """Return the parameters of the bucket's gradients."""
         return self._parameters
 
     def gradients(self) -> list[Any]:
-        """Return the gradient of each parameter, a view of the buffer."""
+        """Return the gradient of each parameter as a view of the bucket's buffer."""
         parts = self._flat.split([parameter.numel() for parameter in self._parameters])
         return [part.view_as(parameter) for part, parameter in zip(parts, self._parameters, strict=True)]
 
     def is_last(self) -> bool:
-        """Return whether it is the last bucket of the step."""
+        """Return whether the bucket is the last bucket of the step."""
         return self._is_last
 
 

@@ -30,7 +30,7 @@ _notes: list[str] = []
 
 
 class _Session:
-    """The recording of one process, and the files it writes."""
+    """The recording of one process, and the output files of the recording."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -43,7 +43,7 @@ class _Session:
 
     @contextlib.contextmanager
     def optimizer_step(self, optimizer: Any) -> Iterator[None]:
-        """Wrap a step of *optimizer*; the recording covers the time from one step's end to the next one's."""
+        """Wrap a step of *optimizer*; the recording covers the time between the ends of two steps."""
         if self.inside:
             yield
             return
@@ -79,7 +79,7 @@ class _Session:
         os._exit(0)
 
     def leave(self, what: dict[str, Any]) -> None:
-        """Write the rank's file once."""
+        """Write the rank's file unless the file is already written."""
         if self.done:
             return
         self.done = True
@@ -120,13 +120,13 @@ _sessions: list[_Session] = []
 
 
 def note(sentence: str) -> None:
-    """Record the assumptions of the recording."""
+    """Record *sentence* as an assumption of the recording."""
     if sentence not in _notes:
         _notes.append(sentence)
 
 
 def start(torch: Any) -> None:
-    """Make all further tensors of this process fake, and record the operators on them."""
+    """Make all further tensors of this process fake, and record the operators on fake tensors."""
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -171,20 +171,21 @@ def _count_foreach(fake: Any) -> None:
 
 
 def _is_mixed(tensors: Iterable[Any]) -> bool:
-    """Return whether some of *tensors* are distributed (DTensor) and some are not.
+    """Return whether *tensors* contains distributed tensors (DTensor) and other tensors.
 
-    No operator takes a list of both. On the host, where such scripts run, tensors are processed one by one.
+    No operator takes a list that mixes DTensor and other tensors. On the host, tensors are processed one by
+    one.
     """
     return len({hasattr(tensor, "placements") for tensor in tensors if tensor is not None}) > 1
 
 
 def _run_inline(function: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
-    """Call the function to be spawned once, in this process."""
+    """Call *function* once in this process instead of spawning processes."""
     function(launch_options()["fake_run"]["rank"], *args)
 
 
 def watch_optimizers(optimizer_module: Any) -> None:
-    """Detect the end of a step, and avoid mixed lists of tensors."""
+    """Detect the end of a step at optimizer calls, and avoid mixed lists of tensors."""
     chosen = optimizer_module._default_to_fused_or_foreach
 
     @functools.wraps(chosen)
@@ -201,7 +202,7 @@ def _optimizer_step(optimizer: Any) -> Any:
 
 
 def _failed(kind: Any, error: Any, trace: Any) -> None:
-    """Write an error file with the exception and its place in the script."""
+    """Write an error file with the exception and the exception's place in the script."""
     frames = traceback.extract_tb(trace)
     library = os.path.dirname(os.path.dirname(sys.modules["torch"].__file__ or ""))
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -218,6 +219,6 @@ def _failed(kind: Any, error: Any, trace: Any) -> None:
 
 
 def _ended() -> None:
-    """Write an error file: the script ended before a step was recorded."""
+    """Write an error file for a script that ended before a step was recorded."""
     if _sessions:
         _sessions[0].leave({"failure": {"kind": "", "message": "", "place": "", "stack": []}})
