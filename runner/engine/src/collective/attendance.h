@@ -1,5 +1,5 @@
-// Which members have reached each phase of each chunk. A phase that all its members have begun is
-// bound to end; until then the chunk waits and occupies nothing.
+// Counts the members that have begun each phase of each chunk. A phase that all members have begun will
+// certainly end. Until all members have begun it, the chunk waits and occupies no slot of a queue.
 #pragma once
 
 #include <cstdint>

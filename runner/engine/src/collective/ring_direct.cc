@@ -1,4 +1,4 @@
-// Ring and direct exchange: one algorithm, with one peer or with several peers at a time.
+// Ring and direct exchange: the same algorithm with one peer or with several peers at a time.
 #include "ring_direct.h"
 
 #include <algorithm>
@@ -38,15 +38,15 @@ class RingOrDirect final : public Algorithm {
         inject();
     }
 
-    // A credit in the same tick as the last arrival of the first half may count before or after
-    // that arrival.
+    // Detect a credit in the same tick as the last arrival of the first half. Such a credit may be
+    // processed before or after the arrival.
     void watch_tie(Time& mine, Time other) {
         Cluster& cluster = rank_.cluster();
         mine = cluster.events.now();
         if (cluster.fold != nullptr && mine == other) cluster.tied = true;
     }
 
-    // Queue the next peers and move the data for them through the endpoint.
+    // Queue the next peers, and move the data for these peers through the endpoint.
     void inject() {
         if (plain_left_ == 0 && reduced_left_ == 0) {
             plain_left_ = parallel_;
