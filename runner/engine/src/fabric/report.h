@@ -59,7 +59,7 @@ struct FabricReport {
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
     std::uint32_t largest_train = 1;  // number of packets in the largest train
-    bool split_trains = false;        // whether trains were split because a pause was likely
+    bool split_trains = false;        // whether trains were split, or not formed, near pauses
 };
 
 }  // namespace chakrascope::engine
