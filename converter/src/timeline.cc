@@ -119,7 +119,7 @@ class Walk {
     ChainColumns take() { return std::move(nodes_); }
 
   private:
-    // Add the time up to *until_ns*, spent in *piece*, to the current node.
+    // Assign the time up to *until_ns*, spent in *piece*, to the current node or to a new node.
     void advance(std::int32_t piece, std::int64_t until_ns) {
         const auto at = static_cast<std::size_t>(piece);
         const std::int64_t begin = std::max(input_.piece_start_ns[at], resume_ns_);
