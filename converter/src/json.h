@@ -117,7 +117,7 @@ class Parts {
     virtual ~Parts() = default;
     // Read an element of the array.
     virtual void element(Scanner& scanner) = 0;
-    // Store the member with the name *key*. Its value is in place.
+    // Store the member with the name *key*. The value is in place.
     virtual void member(std::string_view key, const Token& value) = 0;
 };
 

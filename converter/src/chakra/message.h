@@ -123,9 +123,9 @@ Attribute read_attribute(Reader reader) {
 }
 
 // Read the message of a node, and call a function of *into* for each field: `id`, `name`, `type`,
-// `ctrl_dep`, `data_dep`, `duration_micros`, `attribute`, and `other` for all other fields. Each
-// function receives the reader, which has just passed the field. `attribute` and `other` also receive
-// the bytes of the field, including its key.
+// `ctrl_dep`, `data_dep`, `duration_micros`, `attribute`, and `other` for all other fields. Each of
+// these functions receives the reader, which has just passed the field. `attribute` and `other` also
+// receive the bytes of the field, including its key.
 template <Care care, class Into>
 void read_node(Reader reader, Into& into) {
     const auto each = [&reader](auto tell) {
@@ -182,7 +182,7 @@ std::string_view read_metadata(Reader reader);
 std::size_t count_messages(Reader reader);
 
 // The limits of a valid graph, which the converter and the engine both enforce. The error for an
-// invalid file. Its text continues a sentence that starts with the name of the file.
+// invalid file. The text of the error continues a sentence that starts with the name of the file.
 struct Refusal : std::runtime_error {
     using std::runtime_error::runtime_error;
 };

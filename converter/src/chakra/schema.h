@@ -97,7 +97,7 @@ constexpr bool is_unsigned_long(ValueKind kind) {
 }
 
 // The supported attributes: attributes with an integer column, followed by attributes with a text
-// column. Both groups are in the order in which attributes are written.
+// column. In both groups, attributes have the order in which they are written.
 enum class Key : std::uint8_t {
     CommType,
     CommSize,

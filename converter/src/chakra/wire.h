@@ -85,7 +85,7 @@ class Reader {
     // Return the next length-prefixed message.
     std::string_view message();
 
-    // Raise `Damaged`. This is a separate function, so that the code of loops stays small.
+    // Raise `Damaged`. `fail` is a separate function, so that the code of loops stays small.
     [[noreturn, gnu::cold]] void fail(std::string_view what) const;
 
   private:

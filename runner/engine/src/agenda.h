@@ -24,7 +24,7 @@ class Agenda {
     // Return the time of the last opened tick. Before the first tick, return the start time.
     Time present() const { return present_; }
 
-    // Add an event whose time is not before the present tick.
+    // Add an event at a time that is not before the present tick.
     void add(Time time, const Event& event) {
         place(time, event);
         ++count_;

@@ -288,7 +288,7 @@ void bind_output(nb::module_& module) {
         });
 }
 
-// A collective as Python passes it: its number in Chakra's schema, its group and bytes, a bit mask
+// A collective as passed from Python: its number in Chakra's schema, its group, its bytes, a bit mask
 // of the dimensions that take part, and the id of its node.
 using AskedCollective = std::tuple<int, std::int64_t, std::uint64_t, std::uint8_t, std::uint64_t>;
 

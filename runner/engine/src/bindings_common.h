@@ -24,7 +24,8 @@ namespace chakrascope::engine {
 
 namespace nb = nanobind;
 
-// Bind the analyses of results, the fabric models, the GPU model, and emulated ranks with their transports.
+// Bind the analyses of results, emulated ranks with their transports, the fabric models, and the GPU
+// model.
 void bind_analysis(nb::module_& module);
 void bind_emulation(nb::module_& module);
 void bind_fabric(nb::module_& module);

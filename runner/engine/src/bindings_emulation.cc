@@ -156,8 +156,8 @@ Frame read_frame(const nb::bytes& bytes) {
     return frame;
 }
 
-// Wrap the Python function that posts a message. Its arguments are the peer, the frame, the number of
-// bytes after the frame, and whether the message is urgent.
+// Wrap the Python function that posts a message. The arguments of this function are the peer, the
+// frame, the number of bytes after the frame, and whether the message is urgent.
 ThreadedTransport::Post poster(const nb::object& post) {
     return [post](std::int32_t peer, const emulation::Header& header) {
         const nb::gil_scoped_acquire acquire;

@@ -17,10 +17,10 @@
 
 namespace chakrascope::engine {
 
-// An external network simulator that runs in lockstep with the engine. Its arguments are the messages
+// An external network simulator that runs in lockstep with the engine. The arguments are the messages
 // posted since the last call (id, source, destination, bytes, ns) and a time limit (ns; -1 for no
-// limit). The external network advances until a message arrives or the limit is reached. It returns the
-// messages that arrived at that instant (id, ns).
+// limit). The external network advances until a message arrives or the limit is reached. The call
+// returns the messages that arrived at that instant (id, ns).
 using ExternalMessage = std::tuple<std::uint64_t, std::int32_t, std::int32_t, std::uint64_t, std::int64_t>;
 using ExternalArrival = std::pair<std::uint64_t, std::int64_t>;
 using ExternalAdvance =
@@ -32,8 +32,8 @@ class Mailbox;
 class Network;
 using NetworkBetween = std::function<std::unique_ptr<Network>(EventQueue&, Mailbox&)>;
 
-// The program for collectives of one kind, size and number of members. It has one graph of sends,
-// receives and computation for each position, as the content of an .et file.
+// The program for collectives of one kind, size and number of members. A program has one graph of
+// sends, receives and computation for each position, as the content of an .et file.
 struct CollectiveProgram {
     std::string collective;  // as in the keys of a system configuration, such as "all-reduce"
     std::int64_t members;
@@ -42,9 +42,10 @@ struct CollectiveProgram {
     std::vector<std::string> graphs;
 };
 
-// The GPU program for collectives of one kind, group and size. `program` is null if there is none.
+// The GPU program for collectives of one kind, group and size. `program` is null if there is no
+// program.
 struct GpuCollective {
-    int kind;  // by Chakra's number
+    int kind;  // Chakra's number of the collective
     std::int64_t group;
     std::uint64_t bytes;
     std::vector<std::int32_t> members;
@@ -100,13 +101,13 @@ struct Config {
 #include "config.def"
 #undef ENGINE_FIELD
     std::vector<CollectiveProgram> collective_programs;
-    std::vector<SyncMember> sync_members;  // of a replay
+    std::vector<SyncMember> sync_members;  // members of sync points, for a replay
     std::vector<std::int64_t> begin_ns;    // start time of each rank; all start at 0 if empty
     NetworkModel network_model = NetworkModel::Unaware;
     ExternalAdvance external_network;      // replaces the network models if set
     NetworkBetween network_between;        // replaces the network models if set; one rank per process
     Fabric fabric;                         // replaces the network dimensions if it has nodes
-    packet::Settings packet;               // of a fabric
+    packet::Settings packet;               // settings of a fabric
     std::shared_ptr<const GpuConfig> gpu;  // replaces networks; computations and collectives run on it
 
     // Whether the network has a separate clock and runs in lockstep with the ranks, like ASTRA-sim's

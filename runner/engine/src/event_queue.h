@@ -18,7 +18,8 @@ namespace chakrascope::engine {
 
 using Time = std::uint64_t;
 
-// The node whose start began the unbroken chain of events that led to the current event.
+// The node at the origin of an event. The start of this node began the unbroken chain of events that
+// led to the event.
 struct Origin {
     std::int32_t rank = -1;
     std::int32_t node = -1;
@@ -32,7 +33,7 @@ struct Callback {
     void operator()() const { run(object, argument); }
 };
 
-// Bind a member function taking one 64-bit argument to its object.
+// Bind a member function with one 64-bit argument to an object.
 template <auto Method, class T>
 Callback bind(T* object, std::uint64_t argument = 0) {
     return {[](void* target, std::uint64_t value) { (static_cast<T*>(target)->*Method)(value); }, object,

@@ -39,9 +39,9 @@ void HostCubic::CongestionStateSet(ns3::Ptr<ns3::TcpSocketState> state,
     shortest_ = {};
 }
 
-// Check for the end of slow start. Slow start ends if round-trip times increase. It also ends if the
-// acknowledgements of one window arrive over half a round-trip time, because the window then fills the
-// path.
+// Check for the end of slow start. Slow start ends if round-trip times increase. Slow start also ends
+// if the acknowledgements of one window arrive over half a round-trip time, because the window then
+// fills the path.
 void HostCubic::look_for_the_end(ns3::TcpSocketState& state) {
     const ns3::Time now = ns3::Simulator::Now(), sample = state.m_lastRtt.Get();
     if (!sample.IsStrictlyPositive()) return;

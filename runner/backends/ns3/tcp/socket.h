@@ -34,8 +34,8 @@ class HostSocket final : public ns3::TcpSocketBase {
     void about_to_send();
     // Record bytes of data that have left the host or were dropped in the host.
     void left_host(std::uint32_t bytes);
-    // Set a callback for each retransmitted segment. Its argument is the distance of the segment's
-    // first byte from the end of the written data.
+    // Set a callback for each retransmitted segment. The argument of the callback is the distance of
+    // the segment's first byte from the end of the written data.
     void on_retransmission(std::function<void(std::uint64_t)> told) { told_ = std::move(told); }
 
   protected:

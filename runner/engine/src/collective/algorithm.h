@@ -17,8 +17,8 @@ class Rank;
 // The direction in which a bundle of data passes through the endpoint.
 enum class Side : std::uint8_t { ToMemory, ToNpu };
 
-// An algorithm runs one phase of one stream. Its events come from the mailbox (`received`) and the
-// endpoint (`credited`).
+// An algorithm runs one phase of one stream. Events of an algorithm come from the mailbox (`received`)
+// and the endpoint (`credited`).
 class Algorithm {
   public:
     Algorithm(Rank& rank, Stream& stream) : rank_(rank), stream_(stream), ring_(stream.phase().ring) {}

@@ -29,7 +29,7 @@ class Attendance {
     struct Key {
         std::int64_t tag;
         std::uint32_t phase;
-        std::int32_t base;  // identifies a ring among those of one dimension
+        std::int32_t base;  // identifies the ring among the rings of one dimension
         bool operator==(const Key&) const = default;
     };
     struct KeyHash {

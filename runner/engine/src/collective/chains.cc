@@ -10,7 +10,7 @@ namespace chakrascope::engine {
 // the next round. If two paths take equally long, the origin is the nearer member.
 void pass_round(std::vector<Chain>& members, const std::vector<std::int64_t>& hops, std::uint64_t sends) {
     const auto count = static_cast<std::int64_t>(members.size());
-    std::vector<std::int64_t> place(members.size());  // along the ring
+    std::vector<std::int64_t> place(members.size());  // distance along the ring
     std::partial_sum(hops.begin() + 1, hops.end(), place.begin() + 1);
     const std::int64_t round = place.back() + hops.front();
     // If messages take no time, all paths that visit every member once are equally long.

@@ -45,7 +45,7 @@ class Custom final : public Algorithm {
         ++depth_;
         const std::unordered_set<std::uint64_t> now = ready_;
         for (const std::uint64_t id : now) {
-            if (ready_.erase(id) == 0) continue;  // already issued, when another node completed at once
+            if (ready_.erase(id) == 0) continue;  // already issued by a nested call
             ++running_;
             issue(id, program_->nodes.at(id));
         }
@@ -112,7 +112,7 @@ class Custom final : public Algorithm {
     std::unordered_set<std::uint64_t> ready_;
     std::unordered_map<std::uint64_t, std::uint32_t> waiting_;
     std::uint64_t running_ = 0;
-    std::uint32_t depth_ = 0;  // nested calls of issue_ready
+    std::uint32_t depth_ = 0;  // number of nested calls of issue_ready
 };
 
 CustomProgram parse_custom(std::string_view bytes, const std::string& path, bool ours) {

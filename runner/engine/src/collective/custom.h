@@ -18,7 +18,7 @@ struct CustomProgram {
     bool ours = false;  // a collective program of Chakrascope: durations in ns, separate tags
     std::unordered_map<std::uint64_t, Node> nodes;
     std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> children;
-    std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // parents that have not ended
+    std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // number of parents that have not ended
     std::unordered_set<std::uint64_t> ready;
 };
 

@@ -1,5 +1,5 @@
-// The exchanges of recursive halving and doubling. They are the same for all members, except for the
-// partner.
+// The exchanges of recursive halving and doubling. The exchanges of all members are the same, except
+// for the partner.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class HalvingDoublingSteps {
     // sends no data.
     struct Step {
         std::uint64_t size;
-        std::int32_t offset;  // of the partner
+        std::int32_t offset;  // distance to the partner in the ring
         bool plain;           // whether data moves to memory; otherwise received data moves from memory
         bool processed;
         bool send_back;

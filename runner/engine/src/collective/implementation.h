@@ -34,8 +34,8 @@ const char* name_of(Collective kind);
 struct Implementation {
     enum class Algorithm : std::uint8_t { Ring, Direct, HalvingDoubling, DoubleBinaryTree };
     Algorithm algorithm = Algorithm::Ring;
-    std::int32_t window = -1;  // peers that Direct serves concurrently; -1 for all
-    bool whole = false;        // one ring through all ranks instead of one per dimension
+    std::int32_t window = -1;  // number of peers that Direct serves concurrently; -1: all peers
+    bool whole = false;        // whether one ring through all ranks replaces the rings per dimension
 };
 
 // Return the name of a collective in the keys of the system configuration, such as "all-reduce".

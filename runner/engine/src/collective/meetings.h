@@ -44,8 +44,8 @@ class Meetings {
         Callback ended;
     };
     struct Meeting {
-        Phase phase;                  // tick at which the first member began
-        std::vector<Member> members;  // by position
+        Phase phase;                  // phase of the first member to begin
+        std::vector<Member> members;  // members by position in the ring
         std::int32_t missing = 0;
     };
     // The delay from a member's last message until the end of the phase is registered, and the delay
@@ -70,7 +70,7 @@ class Meetings {
     MessageMap<std::uint32_t> open_;  // the open meetings, by tag, phase and ring
     std::vector<Meeting> meetings_;
     std::vector<std::uint32_t> free_;
-    // The state of the ending phase, by member.
+    // The state of the phase that ends, by member.
     std::vector<Chain> chains_;
     std::vector<std::uint32_t> peers_;
     std::vector<std::int64_t> delays_;

@@ -15,7 +15,7 @@ bool is_tree(const Implementation& implementation) {
 
 std::uint64_t size_after(Kind kind, const Implementation& implementation, std::int32_t members,
                          std::uint64_t size) {
-    if (is_tree(implementation)) return size;  // trees always run an all-reduce, whatever the collective
+    if (is_tree(implementation)) return size;  // trees run an all-reduce for every collective
     if (kind == Kind::ReduceScatter) return size / static_cast<std::uint64_t>(members);
     if (kind == Kind::AllGather) return size * static_cast<std::uint64_t>(members);
     return size;

@@ -28,7 +28,7 @@ struct CollectiveRequest {
     std::uint8_t involved = 0xFF;
     std::int64_t priority = 0;
     std::int32_t root = -1;          // the root's rank; -1 for the first member
-    const Blocks* blocks = nullptr;  // of an uneven collective
+    const Blocks* blocks = nullptr;  // blocks of an uneven collective
     // The number of concurrent pieces if ranks send before the receiver's request, else 0.
     std::uint64_t abreast = 0;
 };
@@ -89,7 +89,7 @@ class Planner {
                             std::uint64_t turn, std::uint64_t chunk);
 
   private:
-    // Positions of the three round-robin walks through the queues of a dimension.
+    // Positions in the queues of a dimension for three round-robin assignments.
     struct Pointers {
         std::int32_t next = 0, first = 0, last = 0;
     };

@@ -38,8 +38,8 @@ class RingOrDirect final : public Algorithm {
         inject();
     }
 
-    // Detect a credit in the same tick as the last arrival of the first half. Such a credit may be
-    // processed before or after the arrival.
+    // Detect a credit in the same tick as the last arrival of the first half. If both are in one tick,
+    // the credit may be processed before or after the arrival.
     void watch_tie(Time& mine, Time other) {
         Cluster& cluster = rank_.cluster();
         mine = cluster.events.now();
@@ -93,7 +93,7 @@ class RingOrDirect final : public Algorithm {
     bool direct_;
     Collective kind_;
     std::int32_t step_;
-    std::uint64_t parallel_;  // messages in flight
+    std::uint64_t parallel_;  // number of messages in flight
     std::uint64_t sends_left_;
     std::uint64_t reduced_length_;  // Each cycle has `parallel_` injections without reduction, then this many
                                     // that reduce if the collective does

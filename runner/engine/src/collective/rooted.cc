@@ -59,7 +59,7 @@ class Rooted final : public Algorithm {
     void pass_on(std::int32_t place) { send(absolute(place), size_, true); }
 
     const std::uint64_t size_;
-    std::int32_t place_ = 0;  // relative to the root
+    std::int32_t place_ = 0;  // position relative to the root
     std::int32_t parent_ = 0;
     std::vector<std::int32_t> children_;
     bool towards_root_ = false;

@@ -230,7 +230,7 @@ UnevenCollectives::UnevenCollectives(const Config& config, const Programs& progr
         if (!groups.contains(group)) continue;
         std::vector<std::int32_t> members = groups.members(group);
         for (std::int32_t rank = 0; group == 0 && rank < config.num_ranks(); ++rank) members.push_back(rank);
-        std::map<std::int32_t, std::vector<std::uint32_t>> begun;  // by program
+        std::map<std::int32_t, std::vector<std::uint32_t>> begun;  // collectives of the group by program
         bool split = false;
         std::set<std::uint64_t> kinds;
         for (const std::int32_t rank : members) {

@@ -1,6 +1,7 @@
-// Collectives whose members contribute or receive different amounts: all-to-all-v, all-gather-v and
-// reduce-scatter-v. Uneven collectives are simulated with their actual messages. The amounts of all
-// members are read from all programs in advance, because real members also exchange the amounts.
+// Uneven collectives, in which members contribute or receive different amounts: all-to-all-v,
+// all-gather-v and reduce-scatter-v. Uneven collectives are simulated with their actual messages. The
+// amounts of all members are read from all programs in advance, because real members also exchange the
+// amounts.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +51,7 @@ class UnevenCollectives {
              std::unique_ptr<const Blocks> blocks);
 
     std::vector<std::unique_ptr<const Blocks>> blocks_;
-    std::unordered_map<std::uint64_t, const Blocks*> found_;  // by rank and node
+    std::unordered_map<std::uint64_t, const Blocks*> found_;  // blocks by rank and node
 };
 
 }  // namespace chakrascope::engine

@@ -11,8 +11,8 @@ namespace {
 
 constexpr Time kSecond = 1'000'000'000;
 // Bounds of the margin for the delay between the requested and the actual wake-up of a process. The
-// margin follows the largest delay of recent wake-ups. It is at least the delay of an idle machine, and
-// at most the time for which polling the clock is acceptable.
+// margin follows the largest delay of recent wake-ups. The margin is at least the delay of an idle
+// machine, and at most the time for which polling the clock is acceptable.
 constexpr Time kLeastMargin = 100'000, kMostMargin = 1'000'000;
 constexpr Time kRemembered = 64;
 

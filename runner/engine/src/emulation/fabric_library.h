@@ -20,7 +20,7 @@ class FabricLibrary {
     using Info = std::unique_ptr<fi_info, Free>;
 
     // Return the provider's description of endpoints for reliable messages at an address. Raises
-    // ConfigError if there is none.
+    // ConfigError if the provider has no such endpoint.
     Info find(const std::string& provider, const std::string& address) const;
 
     // Return the providers of reliable messages on this host.

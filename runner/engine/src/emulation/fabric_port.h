@@ -19,9 +19,9 @@
 namespace chakrascope::emulation {
 
 // Messages travel in packets of bounded size with credit-based flow control. A receiver has buffers for
-// a number of packets from each peer. Its greeting announces this number, and it grants more packets
-// when it has processed packets. A sender therefore sends only if the receiver has a free buffer. The
-// memory of both sides is independent of the message size.
+// a number of packets from each peer. The greeting of the receiver announces this number. The receiver
+// grants more packets when it has processed packets. A sender therefore sends only if the receiver has
+// a free buffer. The memory of both sides is independent of the message size.
 class FabricPort {
   public:
     FabricPort(const std::string& provider, const std::string& address,
@@ -48,7 +48,7 @@ class FabricPort {
     bool idle() const { return unsent_ == 0; }
 
     // Return a file descriptor that becomes readable when there is work to do; -1 if the provider has
-    // none.
+    // no such file.
     int wait_file() const { return wait_file_; }
     // Whether no work is possible until the file becomes readable.
     bool may_wait();
@@ -78,7 +78,7 @@ class FabricPort {
 
     // The buffer of a packet.
     struct Slot {
-        fi_context2 context{};  // first, because the provider returns its address
+        fi_context2 context{};  // first member, because the provider returns its address
         char* bytes = nullptr;
         bool is_receive = false;
         std::int32_t peer = -1;

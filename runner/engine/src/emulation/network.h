@@ -32,7 +32,7 @@ struct ReceivedMessage {
 
 // The log of messages of one rank.
 struct Traffic {
-    std::vector<SentMessage> sent;  // by their numbers
+    std::vector<SentMessage> sent;  // messages by their numbers
     std::vector<ReceivedMessage> received;
     bool waiting = false;  // whether the rank has sent all its messages, and only waits to receive
 };

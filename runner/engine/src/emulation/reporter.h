@@ -48,7 +48,7 @@ class Reporter {
     std::condition_variable wake_;
     bool over_ = false;
     Progress progress_;
-    std::thread thread_;  // last, because it uses all members above
+    std::thread thread_;  // last member, because the thread uses all members above
 };
 
 }  // namespace chakrascope::emulation

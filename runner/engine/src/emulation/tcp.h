@@ -49,7 +49,7 @@ class TcpTransport final : public Transport {
         Connection end;
         bool readable = true;
         bool writable = true;
-        bool closed = false;  // closed by the peer; earlier data may still be readable
+        bool closed = false;  // whether the peer closed the connection; earlier data may be readable
         std::deque<Outgoing> queue;
         std::uint64_t queued = 0;  // bytes
         // State of the message that is being received.
@@ -71,7 +71,7 @@ class TcpTransport final : public Transport {
     Sleeper sleeper_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::unordered_map<std::int32_t, std::vector<Stream*>>
-        ways_;                  // connections by peer, the next one in round-robin order first
+        ways_;                  // connections by peer, the next connection in round-robin order first
     std::uint64_t unsent_ = 0;  // messages
     std::vector<char> payload_;
     std::vector<char> discarded_;

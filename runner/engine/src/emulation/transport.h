@@ -32,7 +32,7 @@ struct Header {
                                // the answered message
     std::int32_t source = 0;
     MessageKind kind = MessageKind::Data;
-    // The node whose start began the chain of events that led to the message.
+    // The node that began the chain of events that led to the message, when the node started.
     std::int32_t origin_rank = -1;
     std::int32_t origin_node = -1;
     std::uint32_t range = 0;  // additional bits of the tag
@@ -42,7 +42,7 @@ struct Header {
 struct Event {
     enum class Kind : std::uint8_t { Sent, Came };
     Kind kind = Kind::Sent;
-    std::int32_t peer = 0;  // its destination or source
+    std::int32_t peer = 0;  // destination or source of the message
     std::int32_t path = 0;  // the connection on which it was sent, such as a pair of network interfaces
     Header header;
     Time begun = 0;  // when its first byte was written to or read from the network
@@ -62,7 +62,7 @@ class Transport {
     // `events`. With a deadline in the past, do only the work that is possible now. Yields the
     // processor during long waits. Raises BackendError if a peer is lost.
     virtual void progress(Until until, std::vector<Event>& events) = 0;
-    // Whether all queued messages have left this process.
+    // Return whether all queued messages have left this process.
     virtual bool idle() const = 0;
 };
 

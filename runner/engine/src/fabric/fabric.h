@@ -9,7 +9,7 @@ namespace chakrascope::engine {
 using Ticks = std::int64_t;  // picoseconds
 constexpr Ticks kTicksPerNs = 1000;
 
-// A full-duplex link between two nodes; `loss` is the share of packets it loses.
+// A full-duplex link between two nodes. `loss` is the share of packets that the link loses.
 struct FabricLink {
     std::int32_t a = 0;
     std::int32_t b = 0;

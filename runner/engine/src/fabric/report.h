@@ -45,13 +45,13 @@ struct LinkInterval {
 // The effect of link changes at one time on traffic in flight.
 struct ChangeRecord {
     std::int64_t time_ns = 0;
-    std::uint64_t lost = 0;      // packets in flight on links that went down, or queued for them
-    std::uint64_t rerouted = 0;  // messages
+    std::uint64_t lost = 0;      // packets in flight on, or queued for, links that went down
+    std::uint64_t rerouted = 0;  // number of rerouted messages
     std::uint64_t waiting = 0;   // messages without a path until a link comes back
 };
 
 struct FabricReport {
-    std::vector<FlowRecord> flows;  // messages in the order of their ends
+    std::vector<FlowRecord> flows;  // messages in order of their end times
     std::vector<FabricLinkUse> links;
     std::vector<LinkInterval> intervals;  // the same interval length for all links
     std::vector<std::string> flags;       // short names of effects that the model approximates badly

@@ -1,4 +1,4 @@
-// Equal-cost paths between the hosts of a fabric, and the choice of one per message (ECMP).
+// Equal-cost paths between the hosts of a fabric, and the choice of a path per message (ECMP).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace chakrascope::engine {
 struct Direction {
     std::int32_t from = 0;
     std::int32_t to = 0;
-    std::uint64_t rate_bps = 0;  // 0: down
+    std::uint64_t rate_bps = 0;  // 0: the link is down
     Ticks delay = 0;             // delay in whole steps of the clock
     double loss = 0;
 };
@@ -24,7 +24,7 @@ struct Direction {
 // The properties of a path that determine the window of a flow.
 struct PathMeasure {
     Ticks rtt = 0;                    // round-trip time of a payload without headers and its acknowledgement
-    std::uint64_t product_bytes = 0;  // payload rate of the slowest link
+    std::uint64_t product_bytes = 0;  // round-trip time multiplied by the rate of the slowest link
 };
 
 // Assigns source ports to messages. Ports count up for each pair of hosts, so that messages are spread

@@ -40,14 +40,14 @@ class Clusters {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-    // Capacities of the links in bytes per ps.
+    // Create the clusters of links with these capacities, in bytes per ps.
     explicit Clusters(std::vector<double> capacities);
 
     void set_capacity(std::uint32_t link, double capacity) { capacities_[link] = capacity; }
 
     void add(std::uint32_t link, const Stake& stake) { change(link, stake, 1); }
     void remove(std::uint32_t link, const Stake& stake) { change(link, stake, -1); }
-    // Return the links whose queues changed since the last call, without repetitions.
+    // Return the links with queues that changed since the last call, without repetitions.
     const std::vector<std::uint32_t>& take_changed();
     bool any() const { return any_; }
     // Return the number of bytes in the windows at a link.
@@ -64,7 +64,7 @@ class Clusters {
     struct Cluster {
         double bytes = 0;
         double rtt = 0;      // sums over flows, weighted by their bytes
-        double joined = 0;   // since `base`
+        double joined = 0;   // sum of join times since `base`
         double squares = 0;  // sum of the squares of `joined`
         double burst = 0;
         double base = 0;

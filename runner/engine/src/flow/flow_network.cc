@@ -355,8 +355,8 @@ double FlowNetwork::standing(std::uint32_t link, double time) {
     return known.bytes;
 }
 
-// Return the bytes of a flow in the queue of a link. These bytes are limited by the window, by the
-// bytes that the sender has sent and the link has not, and by the remaining bytes.
+// Return the bytes of a flow in the queue of a link. The bytes of a flow in a queue are limited by the
+// window, by the bytes that the sender has sent but the link has not, and by the remaining bytes.
 double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double time) const {
     if (sharing_.binding(number) != link) return 0;
     const Window& window = windows_[number];

@@ -36,7 +36,7 @@ class FlowNetwork final : public Network {
         std::uint32_t bundle = 0;
         std::uint16_t port = 0;
         Stage stage = Stage::kOnItsWay;
-        bool begun = false;     // `amount` is the remaining amount
+        bool begun = false;     // whether the flow has begun
         std::uint32_t hop = 0;  // position of its most contended link in the path
         bool waited = false;    // bytes in the queue of its most contended link when the flow joined
         Origin origin;
@@ -59,7 +59,7 @@ class FlowNetwork final : public Network {
         std::uint32_t flow = 0;
         std::vector<std::uint32_t> path;
         double rate = 0;
-        double flying = 0;  // bytes that are sent before the sender detects a loss
+        double flying = 0;  // bytes sent before the sender detects the loss
         bool has_way = false;
     };
     struct Reach {
@@ -131,15 +131,15 @@ class FlowNetwork final : public Network {
     std::vector<std::uint32_t> free_;
     std::uint64_t carried_ = 0;
     std::vector<std::uint32_t> announced_;
-    std::vector<std::int32_t> expected_;  // flows in flight over each link
+    std::vector<std::int32_t> expected_;  // number of flows in flight over each link
     std::priority_queue<Reach> reaches_;
-    std::vector<Window> windows_;  // of each bundle
+    std::vector<Window> windows_;  // window of each bundle
     Pacing pacing_;
     std::uint32_t era_ = 0;  // number of link changes so far
     std::vector<std::uint32_t>
         eras_;            // the period of link changes for which each bundle's path and window were computed
     IdCache bundle_ids_;  // ids of bundles, by the hash of their links
-    std::vector<std::uint32_t> path_;  // scratch space of a lookup
+    std::vector<std::uint32_t> path_;  // scratch space for a lookup of paths
     std::size_t forward_ = 0;
     std::vector<Standing> standing_;
     std::vector<std::uint32_t> arrived_;  // new flows that do not have a rate yet

@@ -67,10 +67,10 @@ class Sharing {
     static constexpr std::size_t kNear = 4;
     // The data of a bundle that the solver needs, in one cache line.
     struct alignas(64) Bundle {
-        double most = 0;  // limit by its slowest link and its window
+        double most = 0;  // rate limit by its slowest link and its window
         double rate = 0;
         std::uint32_t near[kNear] = {};  // a copy of its links, if there are at most kNear
-        std::uint32_t first = 0;         // all its links in hops_: forward, then return
+        std::uint32_t first = 0;         // index of its links in hops_: forward, then return links
         std::uint16_t forward = 0;
         std::uint16_t back = 0;
         std::int32_t flows = 0;
@@ -83,12 +83,12 @@ class Sharing {
         Window window;
         double line = 0;  // rate of its slowest link
         std::uint32_t queue = kNone;
-        std::uint32_t place = 0;  // in active_
+        std::uint32_t place = 0;  // index in active_
         std::uint32_t room = 0;   // space for its links in hops_
         bool affected = false;
     };
     struct Answers {
-        double lag = 0;  // lag of answers behind data, as a share of the flow at rate 1
+        double lag = 0;  // lag of acknowledgements behind data, as a share of the flow at rate 1
         double counted =
             0;  // the rate of flows from which the current load of return links (ACKs) was computed
     };
@@ -150,7 +150,7 @@ class Sharing {
     void sort_changed();
 
     std::vector<Link> links_;
-    std::vector<Filling> filling_;  // of each link
+    std::vector<Filling> filling_;  // solver state of each link
     std::vector<Bundle> bundles_;
     std::vector<Limits> limits_;  // of each bundle
     std::vector<Answers> answers_;
@@ -163,15 +163,15 @@ class Sharing {
     std::vector<std::uint32_t> dirty_;
     Clusters clusters_;
 
-    // State of the solver.
+    // The state of the solver.
     std::uint32_t pass_ = 0;
-    int whole_passes_ = 0;  // remaining solutions without a search for independent parts
+    int whole_passes_ = 0;  // number of remaining solutions without a search for independent parts
     bool whole_ = false;
     double least_cap_ = 0;  // lower bound of the limits of bundles
     double part_cap_ = 0;
     bool caps_known_ = false;
     std::size_t unfixed_ = 0;
-    std::vector<std::uint32_t> part_bundles_;  // unless whole_
+    std::vector<std::uint32_t> part_bundles_;  // bundles of the current part, unless whole_
     std::vector<std::uint32_t> part_links_;
     std::vector<Level> levels_;
     std::vector<Level> caps_;

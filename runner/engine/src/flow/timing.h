@@ -14,9 +14,9 @@ namespace chakrascope::engine::flow {
 // The packets of one message. All packets are full, except possibly the last packet.
 struct Packets {
     std::uint64_t count = 0;
-    std::uint32_t first_bytes = 0;  // on the wire
+    std::uint32_t first_bytes = 0;  // bytes on the wire
     std::uint32_t last_bytes = 0;
-    std::uint64_t wire_bytes = 0;  // of all of them
+    std::uint64_t wire_bytes = 0;  // bytes of all packets on the wire
 };
 
 // The times at which the last packet and the second-to-last packet of a message reach some point, in

@@ -17,7 +17,7 @@ namespace chakrascope::engine::flow {
 // The properties of a flow that the checks use.
 struct Checked {
     std::span<const std::uint32_t> path;
-    std::size_t hop = 0;  // where it waits
+    std::size_t hop = 0;  // position of the link where the flow waits
     Stake stake;
     double amount = 0;
     double windows = 0;  // number of windows in the flow
@@ -37,7 +37,7 @@ class Validity {
 
   private:
     struct Node {
-        double pool = 0;  // size of the buffer that its ports share
+        double pool = 0;  // size of the buffer shared by its ports
         double held = 0;
     };
 

@@ -35,9 +35,9 @@ class DetailedFabric final : public Fabric {
   private:
     using Way = std::vector<std::int32_t>;
     struct Gpu {
-        Way out, in;                   // links of units
+        Way out, in;                   // links of compute units
         Way mesh;                      // links
-        Way up, down;                  // links by port; down from the switch
+        Way up, down;                  // links by port; `down` comes from the switch
         Way into_memory, from_memory;  // by memory channel
         std::vector<Server> memory;    // by memory channel
         Server sum, copy_out, nic_out, nic_in;

@@ -43,7 +43,7 @@ struct Completion {
 };
 
 struct Settings {
-    bool detailed = false;  // simulate every request through every router
+    bool detailed = false;  // whether every request is simulated through every router
     bool stamps = false;
 };
 

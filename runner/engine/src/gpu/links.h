@@ -82,7 +82,7 @@ class Links {
     struct Link {
         LinkSettings settings;
         std::vector<std::int32_t> credits;  // by virtual channel
-        std::vector<Queue*> waiting;        // queues whose first parcel continues on this link
+        std::vector<Queue*> waiting;        // queues with a first parcel that continues on this link
         std::vector<Queue> ends;            // by virtual channel
         std::deque<Queue> sources;          // parcels that start here, by class
         Queue* last = nullptr;

@@ -67,7 +67,7 @@ class Mesh {
     };
 
     std::int32_t columns_, rows_;
-    std::vector<Place> places_;  // by router
+    std::vector<Place> places_;  // column and row of each router
 };
 
 }  // namespace chakrascope::gpu

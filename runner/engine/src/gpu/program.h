@@ -9,7 +9,7 @@
 namespace chakrascope::gpu {
 
 enum class OpKind : std::uint8_t {
-    Data,     // load from all sources, reduce, store to all destinations
+    Data,     // load from all sources, reduce, and store to all destinations
     Signal,   // add to counters, usually counters of other ranks
     Take,     // wait until counters reach given values, and subtract the values
     Await,    // wait until counters reach given values
@@ -18,7 +18,7 @@ enum class OpKind : std::uint8_t {
     Fence,    // wait until all stores are acknowledged
     Proxy,    // a proxy moves the data; the workgroup continues
     Flush,    // wait until the proxies have moved all data
-    Pause,    // sleep
+    Pause,    // sleep for a time
 };
 
 constexpr std::int32_t kNone = -1;
@@ -27,7 +27,7 @@ constexpr std::int32_t kNone = -1;
 // group through the switch.
 struct Access {
     std::int32_t rank = kNone;     // index of the rank in the run; kNone for the switch
-    std::int32_t group = kNone;    // of the switch
+    std::int32_t group = kNone;    // number of the switch group
     double wire = 1;               // bytes moved per byte of data; above 1 if the data contains flags
     std::int32_t counter = kNone;  // counter of each target rank, incremented when all data is visible
 };
@@ -41,7 +41,7 @@ struct CounterUse {
 struct Op {
     OpKind kind = OpKind::Sync;
     std::int32_t place = kNone;  // number of the operation in time stamps
-    std::uint64_t bytes = 0;     // of data
+    std::uint64_t bytes = 0;     // bytes of data
     double ns = 0;               // Pause
     std::uint32_t sources = 0, first_source = 0;
     std::uint32_t targets = 0, first_target = 0;

@@ -103,8 +103,8 @@ class Bank : public Served {
             const std::uint32_t lines = each + (place < more ? 1 : 0);
             const Fs comes = train.head + static_cast<Fs>(gap * place);
             const Fs begin = std::max(free_[way], comes);
-            // A line that has not arrived yet does not block its channel. Its work counts from the
-            // arrival of the train.
+            // A line that has not arrived yet does not block its channel. The work of the line counts
+            // from the arrival of the train.
             free_[way] = std::max(free_[way], train.head) + line * lines;
             const Fs start = ahead ? std::min(begin, comes + data) : begin;
             const Fs last = comes + static_cast<Fs>(gap * ways * (lines - 1));

@@ -110,7 +110,7 @@ class Inlet {
     }
 
     void look() {
-        if (clock_->now() != due_) return;  // superseded by an earlier wake-up
+        if (clock_->now() != due_) return;  // an earlier wake-up has replaced this wake-up
         due_ = -1;
         share();
         // The tolerance of 1 fs covers the rounding error of the division.
@@ -182,11 +182,11 @@ class TrainFabric final : public Fabric {
     void leave_inlet(Trip* trip, Fs time) { after(time, trip, &TrainFabric::loaded); }
     using UnitInlet = Inlet<TrainFabric, Trip, &TrainFabric::leave_inlet>;
     struct Gpu {
-        std::vector<Server> out;  // of units
+        std::vector<Server> out;  // links out of compute units
         std::vector<UnitInlet> in;
         std::vector<Fs> mesh;  // time until which each link is busy
         std::vector<Bank> up;  // links to each peer, or a single one to the switch
-        Bank down;             // from the switch
+        Bank down;             // link from the switch
         Server sum;            // reduction in the switch for this GPU
         Bank memory;
         Server nic_out, nic_in;

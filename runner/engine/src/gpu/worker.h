@@ -24,7 +24,7 @@ struct Batch final : Listener {
     void loaded(std::uint32_t count) override;
 };
 
-// The stores of one operation to one destination.
+// A posting contains the stores of one operation to one destination.
 struct Posting final : Listener {
     Worker* worker = nullptr;
     const Access* target = nullptr;

@@ -218,7 +218,7 @@ class AwareNetwork final : public Network {
     LineHistory history_;
     mutable FabricReport report_;
     const bool recording_;
-    std::vector<Waiting> waiting_;  // by message
+    std::vector<Waiting> waiting_;  // waits by message
     const std::vector<LinkChange>& changes_;
     std::size_t next_change_ = 0;
     std::vector<Stranded> stranded_;

@@ -72,7 +72,7 @@ class UnawareNetwork final : public Network {
 
     EventQueue& events_;
     Mailbox& mailbox_;
-    const bool lowest_alone_;  // as in ASTRA-sim
+    const bool lowest_alone_;  // whether only the lowest dimension is charged, as in ASTRA-sim
     mutable Undercharged undercharged_;
     std::vector<Dimension> dimensions_;
     std::vector<LinkUse> links_;

@@ -79,8 +79,8 @@ class Graph final : public Topology {
 
     const double share_;
     Routes routes_;
-    const std::vector<std::int32_t> devices_;  // by node
-    std::vector<std::int32_t> nodes_;          // by device
+    const std::vector<std::int32_t> devices_;  // device of each node
+    std::vector<std::int32_t> nodes_;          // node of each device
     std::unordered_map<std::int32_t, std::vector<std::size_t>> ways_;
     bool changed_ = false;
 };

@@ -32,8 +32,8 @@ struct LinkUse {
     std::uint64_t messages = 0;
 };
 
-// The message that ASTRA-sim's congestion-unaware network undercharges most. Its ranks differ in
-// several dimensions, but the network charges only the lowest of these dimensions.
+// The message that ASTRA-sim's congestion-unaware network undercharges most. The two ranks of the
+// message differ in several dimensions, but the network charges only the lowest of these dimensions.
 struct Undercharged {
     Route route{};
     std::uint64_t size = 0;
@@ -43,7 +43,8 @@ struct Undercharged {
 
 class Gpus;
 
-// Carries a message from its source to its destination and then notifies the mailbox.
+// The interface of networks. A network carries a message from its source to its destination, and then
+// notifies the mailbox.
 class Network {
   public:
     virtual ~Network() = default;
@@ -141,7 +142,7 @@ class Mailbox {
         Route route{};
         Callback delivered;
         Callback received;
-        Time begun = 0;    // when it was sent
+        Time begun = 0;    // time at which the message was sent
         Time awaited = 0;  // time since which `received` has been waiting
         Origin receiver;   // the origin of the receiver's event
         bool sent = false;
@@ -160,7 +161,7 @@ class Mailbox {
         bool in_line = false;
     };
     struct Request {
-        std::uint64_t behind;  // the previous message in its stream
+        std::uint64_t behind;  // number of the previous message in its stream
         std::uint32_t message;
     };
     struct Stream {  // the messages in flight from one rank to another
@@ -193,7 +194,7 @@ class Mailbox {
     const bool rendezvous_;
     const bool cuts_;                // whether sizes are truncated to 32 bits, as in ASTRA-sim
     const Time message_cost_;        // time for which each message occupies its sender
-    const bool matches_by_arrival_;  // otherwise by the order of issue
+    const bool matches_by_arrival_;  // whether matching is by arrival; otherwise by the order of issue
     const bool apart_;               // whether each rank has a separate mailbox
     ArrivedBytes arrived_bytes_;
     std::unique_ptr<Network> network_;
@@ -203,7 +204,7 @@ class Mailbox {
     MessageMap<Unmatched> unmatched_;
     std::vector<Meeting> meetings_;
     std::vector<std::uint64_t> free_meetings_;
-    std::map<std::pair<std::int32_t, std::int32_t>, Stream> streams_;  // by source and destination
+    std::map<std::pair<std::int32_t, std::int32_t>, Stream> streams_;  // streams by source and destination
 };
 
 std::unique_ptr<Network> make_unaware_network(const Config& config, EventQueue& events, Mailbox& mailbox);

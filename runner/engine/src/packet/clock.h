@@ -23,7 +23,7 @@ class Clock {
     Clock(const Clock&) = delete;
     Clock& operator=(const Clock&) = delete;
 
-    // The time of the current event.
+    // Return the time of the current event.
     Ticks now() const { return now_; }
     std::uint64_t events() const { return executed_; }
 

@@ -47,8 +47,8 @@ struct Flow {
     Port& out() const { return *forth.front(); }
 
     // State of the sender.
-    std::uint64_t sent = 0;          // the next byte to send
-    std::uint64_t acknowledged = 0;  // all bytes before this one have arrived
+    std::uint64_t sent = 0;          // offset of the next byte to send
+    std::uint64_t acknowledged = 0;  // all bytes before this offset have arrived
     double rate_bps = 0;
     double line_bps = 0;
     std::uint64_t window_bytes = 0;  // 0: unlimited
@@ -56,7 +56,7 @@ struct Flow {
     Ticks full_time = 0;             // transmission time of a full packet on its first link
     std::uint64_t held_back = 0;     // number of packets by which the window is enlarged
     Ticks timed_since = 0;
-    std::uint64_t timed_until = 0;  // the end of the timed train, or 0
+    std::uint64_t timed_until = 0;  // end offset of the timed train; 0: no timed train
     Ticks base_rtt = 0;
     Ticks next_send = 0;
     std::uint32_t last_bytes = 0;
@@ -67,7 +67,7 @@ struct Flow {
     std::uint64_t moved_at = 0;  // bytes from this offset take the current path
     bool timer_armed = false;
     bool listed = false;        // whether the list of its interface still contains the flow
-    std::uint32_t packets = 0;  // packets in flight, in both directions
+    std::uint32_t packets = 0;  // number of packets in flight, in both directions
     std::unique_ptr<CongestionControl> control;
 
     // State of the receiver.

@@ -63,7 +63,8 @@ class PortLoad {
 // Encode a load as a power of the telemetry's base, rounded randomly to one of the two nearest powers.
 std::uint16_t encode_load(World& world, double load);
 
-// HPCC-PINT: HPCC with the largest load of the path in one small field (SIGCOMM 2020).
+// HPCC-PINT (SIGCOMM 2020): HPCC with a single small telemetry field, which contains the largest load
+// on the path.
 class HpccPint final : public CongestionControl {
   public:
     explicit HpccPint(const Flow& flow);

@@ -82,7 +82,7 @@ void Simulation::take_other_path(Flow& flow, const std::vector<Port*>& before) {
     if (flow.listed && before.front() != flow.forth.front()) flow.source.move(flow, *before.front());
 }
 
-// Whether the job still waits for the message.
+// Return whether the job still waits for the message.
 bool Simulation::awaited(const Flow& flow) const {
     return !flow.done && (!flow.delivered || world_.settings.astra_sim_clock);
 }

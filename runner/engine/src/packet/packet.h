@@ -52,7 +52,7 @@ struct alignas(64) Packet {
     std::uint32_t spread = 0;    // ticks from the arrival of the first packet of a train to the last
     Path path;
     std::uint16_t step = 0;      // index of the current node on its path
-    std::uint16_t ingress = 0;   // the port by which it entered the current switch
+    std::uint16_t ingress = 0;   // port by which the packet entered the current switch
     std::uint16_t load = 0;      // largest load on its path so far, for HPCC-PINT
     std::uint8_t followers = 0;  // number of further packets of a train
     Kind kind : 4 = Kind::Data;

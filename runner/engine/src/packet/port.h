@@ -1,5 +1,5 @@
-// A port is one end of a link. It sends one packet at a time, and stops sending data while its peer
-// pauses it.
+// A port is one end of a link. A port sends one packet at a time, and stops sending data while its peer
+// pauses the port.
 #pragma once
 
 #include <array>
@@ -97,9 +97,9 @@ class Port {
     // pauses.
     void send_control(Packet* packet);
     void send_data(Packet* packet);
-    // Send an acknowledgement or control packet between the packets of a train that is being sent. This
-    // is possible with `at_once`, or if the packet arrived before the last packet of the train and no
-    // other packet waits. Returns false if the packet has to queue.
+    // Send an acknowledgement or control packet between the packets of a train that is being sent. The
+    // packet is sent if `at_once` is set, or if the packet arrived before the last packet of the train
+    // and no other packet waits. Returns false if the packet has to queue.
     bool pass(Packet* packet, bool at_once);
     // Whether the packets of a train have to be sent one by one.
     bool splits_trains() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }

@@ -55,7 +55,7 @@ struct Settings {
 #undef PACKET_TABLE
     static constexpr Ticks nack_interval = 500'000'000;
 
-    // Whether senders adapt their rates.
+    // Return whether senders adapt their rates to congestion.
     bool controlled() const;
     // Return the step of the clock; durations are rounded to multiples of this step.
     Ticks time_step() const { return astra_sim_clock ? kAstraSimStep : 1; }

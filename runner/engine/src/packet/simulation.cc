@@ -174,7 +174,7 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     }
 }
 
-// Start a message after several events of the same instant, as ASTRA-sim does. These events run after
+// Start a message after several events of the same instant, as ASTRA-sim does. The message starts after
 // all events that are already due.
 void Simulation::begin_late(Flow* flow) {
     if (flow->start_steps-- == 0) return begin(flow);
@@ -243,7 +243,8 @@ void Simulation::complete(const Flow& flow) {
     begin_settling();
 }
 
-// Stop when all events of this instant have run. This is the case when no event ran between two checks.
+// Stop when all events of this instant have run. An instant has ended when no event ran between two
+// checks.
 void Simulation::end_instant() {
     const std::uint64_t events = world_.clock.events();
     if (events == events_before_ + 1) return world_.clock.stop();

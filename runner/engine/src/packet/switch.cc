@@ -142,7 +142,8 @@ void Switch::leave(Port& port, Packet* packet) {
     }
 }
 
-// HPCC-PINT: a packet carries the largest load on its path, coarsely quantised.
+// Update the load that a packet carries for HPCC-PINT: the largest load on its path, coarsely
+// quantised.
 void Switch::report_load(Port& port, Packet& packet) {
     PortLoad& load = loads_[port.index()];
     if (packet.kind == Kind::Data) {

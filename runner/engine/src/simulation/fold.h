@@ -39,8 +39,8 @@ class Fold {
     static std::unique_ptr<const Fold> given(const Config& config, const Programs& programs,
                                              const std::vector<std::int32_t>& program_of_rank);
 
-    // Whether the workload specifies the representatives. Such a workload has no programs for other
-    // ranks.
+    // Whether the workload specifies the representatives. A workload with representatives has no
+    // programs for other ranks.
     bool is_given() const { return given_; }
     const std::vector<std::int32_t>& representatives() const { return representatives_; }
     std::int32_t representative(std::int32_t rank) const { return representative_[rank]; }
@@ -69,8 +69,8 @@ class Fold {
     const Shape& shape(std::int32_t rank) const { return *shape_[rank]; }
 
     std::vector<std::unique_ptr<const Shape>> shapes_;
-    std::vector<const Shape*> shape_;           // per rank
-    std::vector<std::int32_t> representative_;  // per rank
+    std::vector<const Shape*> shape_;           // by rank
+    std::vector<std::int32_t> representative_;  // by rank
     std::vector<std::int32_t> representatives_;
     bool given_ = false;
 };

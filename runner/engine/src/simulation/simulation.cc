@@ -89,7 +89,7 @@ void check_ranks(const Config& config, std::size_t programs,
     }
 }
 
-// The simulated ranks, and the lookup of a rank's representative.
+// Looks up the simulated ranks, and the representative of each rank.
 class Simulated {
   public:
     Simulated(Cluster& cluster, const Fold::Programs& programs,

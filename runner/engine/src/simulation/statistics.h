@@ -12,7 +12,7 @@ struct Statistics {
     std::int64_t overlap = 0;       // time in which the rank both computes and communicates, ns
     std::int64_t exposed = 0;       // exposed communication, ns
     std::int64_t copy = 0;          // union of the intervals in which the rank copies, ns
-    std::int64_t exposed_copy = 0;  // the part of `copy` without computation or communication, ns
+    std::int64_t exposed_copy = 0;  // time in which the rank copies without computing or communicating, ns
     double compute_bound = 0;       // four roofline values, as shares of the time of compute nodes
     double compute_utilization = 0;
     double memory_utilization = 0;

@@ -47,7 +47,7 @@ class Endpoint {
     EventQueue& events_;
     std::int32_t rank_;
     Time delay_;
-    double memory_bandwidth_;  // bytes per second
+    double memory_bandwidth_;  // in bytes per second
     std::vector<Held> held_;
     std::vector<std::uint32_t> free_;
     std::unique_ptr<SharedBus> bus_;

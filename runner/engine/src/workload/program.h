@@ -138,10 +138,10 @@ class Program {
     bool has_ns(std::uint32_t node) const;
 
     std::uint64_t first_id_ = 0;
-    std::vector<std::uint64_t> ids_;  // empty if ids are consecutive
+    std::vector<std::uint64_t> ids_;  // node ids; empty if ids are consecutive
     std::vector<Own> nodes_;
     std::vector<Kind> kinds_;
-    std::vector<std::uint32_t> many_kinds_;  // kind of each node, if there are too many for `Own`
+    std::vector<std::uint32_t> many_kinds_;  // kind of each node, if there are too many kinds for `Own`
     std::vector<Facts> facts_;
     std::string names_;
     std::vector<std::size_t> name_ends_;

@@ -1,4 +1,4 @@
-// The records of a rank's nodes, 14 bytes each.
+// The records of a rank's nodes, with 14 bytes per node.
 #pragma once
 
 #include <cstdint>
