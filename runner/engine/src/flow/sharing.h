@@ -88,9 +88,8 @@ class Sharing {
         bool affected = false;
     };
     struct Answers {
-        double lag = 0;  // lag of acknowledgements behind data, as a share of the flow at rate 1
-        double counted =
-            0;  // the rate of flows from which the current load of return links (ACKs) was computed
+        double lag = 0;      // lag of acknowledgements behind data, as a share of the flow at rate 1
+        double counted = 0;  // flow rate from which the load of return links (ACKs) was computed
     };
     struct Link {
         Line line;

@@ -20,9 +20,8 @@ struct Checked {
     std::size_t hop = 0;  // position of the link where the flow waits
     Stake stake;
     double amount = 0;
-    double windows = 0;  // number of windows in the flow
-    std::int32_t crowded =
-        0;  // links after the first link that are contended about as much as its most contended link
+    double windows = 0;        // number of windows in the flow
+    std::int32_t crowded = 0;  // later links that are contended about as much as its most contended link
 };
 
 class Validity {

@@ -56,9 +56,8 @@ class LineHistory {
         width_ *= 2;
     }
 
-    Time width_ = 1000;  // ns
-    std::vector<std::vector<std::uint64_t>>
-        bytes_;  // bytes per interval of each line; empty until the line has traffic
+    Time width_ = 1000;                              // ns
+    std::vector<std::vector<std::uint64_t>> bytes_;  // bytes per interval of each line, if any
 };
 
 class AwareNetwork final : public Network {
@@ -126,8 +125,7 @@ class AwareNetwork final : public Network {
     void offer(std::uint32_t message, std::int32_t device) {
         const auto [source, destination] = mailbox_.route(message);
         if (!changes_.empty() && !topology_->reaches(device, destination)) {
-            device =
-                source;  // a disconnected switch loses its messages, which are then sent again by the source
+            device = source;  // a disconnected switch loses its messages, which the source sends again
             if (next_change_ < changes_.size() && !topology_->reaches(device, destination)) {
                 stranded_.push_back({message, device, events_.origin()});
                 return;

@@ -28,8 +28,7 @@ class Dimensions final : public Topology {
             const std::int32_t from = dimension.coordinate(device), to = dimension.coordinate(destination);
             if (from != to) return from_rank(dimension, device, from, to);
         }
-        return from_rank(dimensions_.front(), device, 0,
-                         0);  // a message from a rank to itself, through a switch
+        return from_rank(dimensions_.front(), device, 0, 0);  // from a rank to itself, through a switch
     }
 
   private:
