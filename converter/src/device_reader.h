@@ -58,7 +58,8 @@ struct CommColumns {
 
 class DeviceReader : private Parts {
   public:
-    // Create a reader. With *with_arguments*, the recorded arguments of operator calls are also stored.
+    // Create a reader of device traces. With *with_arguments*, the reader also stores the recorded
+    // arguments of operator calls.
     explicit DeviceReader(bool with_arguments = false)
         : document_("traceEvents", *this), with_arguments_(with_arguments) {}
     DeviceReader(const DeviceReader&) = delete;
@@ -66,7 +67,7 @@ class DeviceReader : private Parts {
 
     // Read the next bytes of the file. Raises FormatError.
     void feed(std::string_view bytes) { document_.feed(bytes); }
-    // Finish at the end of the file. Raises FormatError.
+    // Finish reading at the end of the file. Raises FormatError if the file is incomplete.
     void finish() { document_.finish(); }
 
     EventColumns events;

@@ -37,7 +37,7 @@ class HostReader : private Parts {
 
     // Read the next bytes of the file. Raises FormatError.
     void feed(std::string_view bytes) { document_.feed(bytes); }
-    // Finish at the end of the file. Raises FormatError.
+    // Finish reading at the end of the file. Raises FormatError if the file is incomplete.
     void finish();
 
     OperatorColumns operators;

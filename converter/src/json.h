@@ -37,8 +37,8 @@ struct Token {
 
 class Scanner {
   public:
-    // Create a scanner. The byte at *end* must be readable and zero. If *more* is true, further bytes
-    // may follow.
+    // Create a scanner of the bytes from *begin* to *end*. The byte at *end* must be readable and zero.
+    // If *more* is true, further bytes may follow.
     Scanner(const char* begin, const char* end, bool more)
         : begin_(begin), at_(begin), end_(end), more_(more) {}
 

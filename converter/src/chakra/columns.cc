@@ -233,8 +233,8 @@ void Intake::commit_rest() {
     extra.ends.push_back(static_cast<std::int64_t>(extra.bytes.size()));
 }
 
-// Store extra bytes. Memory is reserved for the worst case, because only filled pages use memory and
-// growing in steps would copy.
+// Append encoded fields without a column. Memory is reserved for the worst case, because only filled
+// pages use memory, and growing in steps would copy the bytes.
 void Intake::keep(std::string_view bytes) {
     if (columns_.extra.bytes.empty()) columns_.extra.bytes.reserve(bytes.size() + size_);
     columns_.extra.bytes.insert(columns_.extra.bytes.end(), bytes.begin(), bytes.end());

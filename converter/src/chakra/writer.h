@@ -61,7 +61,7 @@ std::string own_metadata();
 // Writes a Chakra file piece by piece.
 class Writer {
   public:
-    // Create a writer. *metadata* is an encoded message.
+    // Create a writer of a file with the encoded metadata message *metadata*.
     Writer(const NodeView& nodes, std::string_view metadata);
 
     // Return the next bytes of the file, or an empty string at the end of the file.

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: GPL-2.0-only A driver that simulates a network with ns-3's TCP. The driver
-// reads commands from standard input, and writes answers to standard output, one per line.
+// SPDX-License-Identifier: GPL-2.0-only
+// A driver that simulates a network with ns-3's TCP. The driver reads commands from standard input, and
+// writes answers to standard output, one per line.
 //
 //   set NAME VALUE             one setting
 //   nodes COUNT SWITCH...      all nodes; the others are hosts

@@ -237,7 +237,7 @@ void Network::name_nodes() {
 }
 
 // Return the distance in hops of every node from the host, over links that are up; -1 if there is no
-// path. Hosts do not forward.
+// path. Hosts do not forward packets.
 std::vector<std::int32_t> Network::hops_to(std::int32_t host) const {
     std::vector<std::int32_t> hops(static_cast<std::size_t>(count_), -1);
     std::deque<std::int32_t> border{host};

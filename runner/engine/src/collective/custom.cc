@@ -39,8 +39,8 @@ class Custom final : public Algorithm {
     }
 
   private:
-    // Issue all ready nodes. If its data has already arrived, a receive completes within this call, and
-    // issues further nodes. Only the outermost call of issue_ready may finish the phase.
+    // Issue all ready nodes. A receive of data that has already arrived completes within this call, and
+    // makes further nodes ready. Only the outermost call of issue_ready may finish the phase.
     void issue_ready() {
         ++depth_;
         const std::unordered_set<std::uint64_t> now = ready_;

@@ -38,8 +38,8 @@ class RingOrDirect final : public Algorithm {
         inject();
     }
 
-    // Detect a credit in the same tick as the last arrival of the first half. If both are in one tick,
-    // the credit may be processed before or after the arrival.
+    // Detect a credit in the same tick as the last arrival of the first half. The credit and the
+    // arrival may be processed in either order.
     void watch_tie(Time& mine, Time other) {
         Cluster& cluster = rank_.cluster();
         mine = cluster.events.now();

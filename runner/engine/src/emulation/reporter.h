@@ -32,7 +32,7 @@ class Reporter {
     Reporter(const Reporter&) = delete;
     Reporter& operator=(const Reporter&) = delete;
 
-    // Store the progress of the rank. Returns immediately, with whether to continue.
+    // Store the progress of the rank. Returns immediately; false means that the rank must stop.
     bool note(const Progress& progress);
     // End the thread, and rethrow an exception of `tell`.
     void finish();

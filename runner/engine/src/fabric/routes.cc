@@ -107,7 +107,7 @@ const Routes::Table& Routes::table(std::int32_t root) {
 }
 
 // Run a breadth-first search from the root. The next hops of a node are all neighbours that are one hop
-// nearer to the root. Hosts do not forward.
+// nearer to the root. Hosts do not forward packets.
 Routes::Table Routes::search(std::int32_t root) const {
     std::vector<std::int32_t> distance(host_.size(), -1);
     std::vector<std::int32_t> queue{root};

@@ -7,8 +7,8 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Fraction of a threshold from which an effect is flagged, because queues exceed the level that windows
-// allow.
+// Congestion marks are flagged from this fraction of the marking threshold, because queues exceed the
+// level that windows allow.
 constexpr double kMargin = 0.8;
 // The least fraction of all bytes that must be affected for a flag; with fewer affected bytes, the
 // makespan hardly changes.

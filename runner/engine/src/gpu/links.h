@@ -66,8 +66,8 @@ class Links {
         Fs busy = 0, queued = 0;
     };
     const Use& use(std::int32_t link) const { return link_at(link).use; }
-    // Return the minimum or maximum credits of the virtual channels of all buffered links, as a share
-    // (0 to 1) of the buffer.
+    // Return the minimum (`least_credit`) or maximum (`most_credit`) credits of the virtual channels of
+    // all buffered links, as a share (0 to 1) of the buffer.
     double least_credit() const { return least_credit_; }
     double most_credit() const { return most_credit_; }
     // Return the number of parcels in flight.

@@ -301,7 +301,8 @@ void TrainFabric::ask_all(Trip* trip) {
     for (const std::int32_t gpu : *trip->gpus) arrive_to_read(&leg(*trip, gpu));
 }
 
-// Combine the legs of a reduction at the switch. Only the last leg to arrive creates an event.
+// Combine the legs of a reduction at the switch. Only the last leg that arrives at the switch creates
+// an event.
 void TrainFabric::sum(Trip* leg) {
     Trip* trip = leg->whole;
     Gather& gather = trip->gather;

@@ -215,9 +215,8 @@ std::uint32_t Worker::wavefronts_together() const {
     return (wavefronts_ + kBatches - 1) / kBatches;
 }
 
-// Return the number of lines per batch. The number is limited by the lines that the concurrent
-// wavefronts may have in flight, by the requests of the compute unit, and by the need to have work for
-// all wavefronts.
+// Return the number of lines per batch. The limits are the lines in flight of concurrent wavefronts,
+// the requests of the compute unit, and a share of the work for each wavefront.
 std::uint32_t Worker::batch_lines() const {
     const Machine& machine = devices_.machine();
     double sources = 0, targets = 0;

@@ -130,8 +130,8 @@ void Port::transmit(Packet* packet) {
     world_.clock.post<&Port::arrive>(wait + duration + delay_, peer_, packet);
 }
 
-// Return the transmission time of a packet. The last time is cached separately for data packets and
-// acknowledgements.
+// Return the transmission time of a packet. The last computed transmission time is cached, separately
+// for data packets and acknowledgements.
 Ticks Port::sending_time(bool data, std::uint32_t bytes) {
     SendingTime& last = sending_times_[data ? 0 : 1];
     if (last.bytes != bytes) last = {bytes, world_.settings.transmission(bytes, rate_bps_)};

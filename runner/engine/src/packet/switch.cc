@@ -108,7 +108,8 @@ Packet* Switch::next(Port& port) {
     return packet;
 }
 
-// Drop the packets for a port with a link that is down. The peer of the port is no longer paused.
+// Drop the packets that are queued for a port with a link that is down. The peer of the port is no
+// longer paused.
 std::uint64_t Switch::discard(Port& port) {
     std::uint64_t lost = 0;
     ingress_[port.index()].pausing = false;

@@ -84,7 +84,7 @@ class WaitGraph {
     }
 
     // Add the first node that would begin, among the nodes of a rank that have not begun. The order of
-    // ids does not determine this node.
+    // node ids does not determine which node would begin first.
     template <class Fits>
     void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
         for (const std::uint32_t i : waiting(rank)) {

@@ -68,7 +68,7 @@ struct Output {
 };
 
 // A callback that is called regularly with the simulated time and the number of finished ranks. The
-// simulation is cancelled if it returns false.
+// simulation is cancelled if the callback returns false.
 using Progress = std::function<bool(std::int64_t, std::int32_t)>;
 
 // Raise ConfigError for a network or system on which no workload can be simulated.
