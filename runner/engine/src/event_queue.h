@@ -112,7 +112,7 @@ class EventQueue {
         return !stopped_;
     }
 
-    // Stop the run. A source of events calls this function if its results would be wrong.
+    // Stop the simulation. A source of events calls this function if its results would be wrong.
     void stop() { stopped_ = true; }
 
     // Return the time that the simulation has reached, in this queue or in its source of events.

@@ -25,7 +25,7 @@ struct LinkChange {
     std::uint64_t rate_bps = 0;
 };
 
-// Nodes are numbered from 0. All other nodes than switches are hosts, which do not forward packets.
+// Nodes are numbered from 0. All nodes that are not switches are hosts, which do not forward packets.
 struct Fabric {
     std::int32_t nodes = 0;
     std::vector<std::int32_t> switches;

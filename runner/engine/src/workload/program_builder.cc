@@ -151,7 +151,7 @@ std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) co
     return static_cast<std::uint32_t>(place - ids.begin());
 }
 
-// Assign slots. Lanes are numbered in the order of their first nodes, like facts.
+// Assign slots to facts. Lanes are numbered in the order of their first nodes, like facts.
 void ProgramBuilder::assign_slots() {
     std::map<std::pair<bool, std::int64_t>, std::uint16_t> lanes;
     std::vector<std::pair<std::uint16_t, std::uint16_t>> slots;
