@@ -95,8 +95,7 @@ class RingOrDirect final : public Algorithm {
     std::int32_t step_;
     std::uint64_t parallel_;  // number of messages in flight
     std::uint64_t sends_left_;
-    std::uint64_t
-        reduced_length_;  // number of injections per cycle that may reduce, after `parallel_` injections
+    std::uint64_t reduced_length_;  // injections per cycle that may reduce, after `parallel_` others
     std::uint64_t message_;
     std::uint64_t injected_ = 0, sent_ = 0, received_ = 0, credits_ = 0;
     std::uint64_t plain_left_ = 0, reduced_left_ = 0;

@@ -26,10 +26,9 @@ enum class MessageKind : std::uint32_t {
 
 // The header of a message, with all information that the receiver needs.
 struct Header {
-    std::uint64_t size = 0;  // payload bytes
-    std::int64_t tag = 0;    // identifies the receive, together with source and size
-    std::uint64_t number =
-        0;  // number among the messages of its source; in an answer: of the answered message
+    std::uint64_t size = 0;    // payload bytes
+    std::int64_t tag = 0;      // identifies the receive, together with source and size
+    std::uint64_t number = 0;  // number of the message from its source; in an answer, of the answered message
     std::int32_t source = 0;
     MessageKind kind = MessageKind::Data;
     // The node that began the chain of events that led to the message, when the node started.
