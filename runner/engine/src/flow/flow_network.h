@@ -38,7 +38,7 @@ class FlowNetwork final : public Network {
         Stage stage = Stage::kOnItsWay;
         bool begun = false;     // whether the flow has begun
         std::uint32_t hop = 0;  // position of its most contended link in the path
-        bool waited = false;    // whether its most contended link had a queue when the flow joined
+        bool waited = false;    // whether the flow has waited for the queue of its most contended link
         Origin origin;
         std::int32_t source = 0;
         std::int32_t destination = 0;
