@@ -1,4 +1,4 @@
-// The Python bindings of the converter's native part: columns are NumPy arrays.
+// The Python bindings of the converter's native part. Columns are NumPy arrays.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -66,7 +66,7 @@ nb::list to_list(const Texts& texts) {
 
 nb::bytes to_bytes(const std::string& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-// The columns of a table by name.
+// Collects the columns of a table, by name.
 class Table {
   public:
     template <class T>
@@ -319,7 +319,7 @@ nb::tuple to_texts(chakra::TextColumn& column) {
     return nb::make_tuple(to_array(std::move(column.numbers)), to_list(column.texts));
 }
 
-// The columns by name, without those that are empty.
+// Return the non-empty columns of a file, by name.
 nb::tuple read_columns(const Byte& file) {
     chakra::NodeColumns read;
     {
@@ -364,7 +364,7 @@ nb::object to_object(const chakra::Value& value) {
     }
 }
 
-// Collects the attributes of a node, and the values of its inputs and outputs.
+// Collects the attributes of a node, and the values of the node's inputs and outputs.
 struct Facts {
     nb::dict found;
 
@@ -412,7 +412,7 @@ using PyTexts = std::tuple<Int, std::tuple<Byte, Long>>;
 using PyDependencies = std::tuple<Long, Long>;
 using PyExtra = std::tuple<Byte, Long, Long>;
 
-// A writer, and the arrays it reads.
+// A writer, and the arrays that the writer reads.
 class ArrayWriter {
   public:
     ArrayWriter(const std::optional<nb::bytes>& metadata, const nb::dict& numbers, const nb::dict& texts,
@@ -484,7 +484,8 @@ void bind_chakra(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_native, module) {
-    // An exception that ends the program keeps references to these objects in its frames.
+    // The frames of an exception that ends the program hold references to these objects, which would be
+    // reported as leaks.
     nb::set_leak_warnings(false);
     nb::exception<FormatError>(module, "FormatError", PyExc_ValueError);
     bind_device_reader(module);

@@ -6,8 +6,8 @@
 
 namespace chakrascope::converter {
 
-// One event, parsed in place. Traces disagree about the types of arguments, so each use converts
-// them.
+// An event, parsed in place. The types of arguments differ between traces, so arguments are converted
+// when used.
 struct DeviceReader::Event {
     Token ph, cat, name, pid, tid, ts, dur;
     bool usable = true;
@@ -32,7 +32,7 @@ struct CategoryName {
     Category category;
 };
 
-// The runtime and driver interfaces of all accelerators that PyTorch supports in its traces.
+// The event categories of all accelerators that PyTorch supports in its traces.
 constexpr CategoryName kCategories[] = {
     {"cpu_op", Category::Operator},
     {"user_annotation", Category::Annotation},
@@ -50,7 +50,7 @@ constexpr CategoryName kCategories[] = {
     {"gpu_memcpy", Category::Copy},
     {"gpu_memset", Category::Memset},
     {"cuda_sync", Category::Sync},
-    // The names of PyTorch before 1.11.
+    // Category names of PyTorch before 1.11.
     {"Operator", Category::Operator},
     {"Runtime", Category::Call},
     {"Kernel", Category::Kernel},
@@ -58,10 +58,10 @@ constexpr CategoryName kCategories[] = {
     {"Memset", Category::Memset},
 };
 constexpr std::string_view kParameters = "record_param_comms";
-// Skipped on purpose: no graph needs these.
+// The category of events that no graph needs, which are skipped.
 constexpr std::string_view kTrace = "Trace";
-// Calls of modules are kept whatever their duration; calls of other functions from this duration
-// on.
+// Calls of modules are always kept. Calls of other functions are kept if they take at least
+// kLeastFrameNs.
 constexpr std::string_view kModuleFrame = "nn.Module: ";
 constexpr std::int64_t kLeastFrameNs = 20'000;
 constexpr std::size_t kMaxUnread = 50;
@@ -74,8 +74,8 @@ Category category_of(std::string_view name) {
     return Category::Other;
 }
 
-// The nanoseconds of *raw*, decimal microseconds below 2^52, rounded half to even. A double has no
-// digit to spare for them: of Unix times, it loses up to 250 ns.
+// Convert decimal microseconds below 2^52 to nanoseconds, rounded half to even. A double is not precise
+// enough: for Unix times, its error is up to 250 ns.
 std::int64_t decimal_ns(std::string_view raw) {
     const bool negative = raw.front() == '-';
     const std::size_t point = raw.find('.');
@@ -90,8 +90,8 @@ std::int64_t decimal_ns(std::string_view raw) {
     return negative ? -ns : ns;
 }
 
-// Microseconds in nanoseconds, rounded half to even as in Python; false if it is not a number or
-// too large.
+// Convert microseconds to nanoseconds, rounded half to even as in Python. Returns false if the token is
+// not a number or is too large.
 bool to_ns(const Token& token, double least, std::int64_t& ns) {
     std::int64_t whole = 0;
     if (token.is_true_integer(whole)) {
@@ -184,7 +184,7 @@ void DeviceReader::element(Scanner& scanner) {
         const Token value = scanner.value();
         if (Token* const wanted = event.field(key.raw)) *wanted = value;
     });
-    // An irrelevant event may have any form.
+    // Only relevant events are checked; irrelevant events may have any form.
     if (event.usable && event.ph.kind == Kind::String && event.ph.raw == "X" &&
         event.cat.kind == Kind::String)
         keep(event);
@@ -258,7 +258,8 @@ void DeviceReader::keep(const Event& event) {
             works.category.push_back(category == Category::Kernel ? 0 : category == Category::Copy ? 1 : 2);
             works.start_ns.push_back(start);
             works.end_ns.push_back(start + length);
-            // Device and queue are process and thread of the event, which alone name the queues of XPUs.
+            // If the arguments have no device or stream, the process and the thread of the event
+            // identify them, as for XPUs.
             works.device.push_back(event.device.integer(event.pid.integer(0)));
             works.stream.push_back(event.stream.integer(event.tid.integer(-1)));
             works.correlation.push_back(event.correlation.integer(-1));
@@ -267,8 +268,8 @@ void DeviceReader::keep(const Event& event) {
     }
 }
 
-// Count *event*, the time of which is not a number, out of range or negative. Device work that the
-// profiler could not time has the start and the duration 0.
+// Count an event with an invalid time: not a number, out of range or negative. Device work that the
+// profiler could not time has start 0 and duration 0.
 void DeviceReader::skip_mistimed(const Event& event) {
     if (mistimed++ != 0) return;
     const auto shown = [](const Token& token) {
@@ -291,7 +292,8 @@ void DeviceReader::keep_frame(const Event& event) {
     frames.end_ns.push_back(start + length);
 }
 
-// Store the communication arguments of *event*, if it has any, and return their row.
+// Store the communication arguments of *event*, and return their row; -1 if the event has no such
+// arguments.
 std::int32_t DeviceReader::comm_of(const Event& event) {
     if (event.collective.kind == Kind::Absent || event.collective.kind == Kind::Null) return -1;
     comms.collective.push_back(text_of(event.collective));
@@ -306,7 +308,8 @@ std::int32_t DeviceReader::comm_of(const Event& event) {
     return static_cast<std::int32_t>(comms.collective.size()) - 1;
 }
 
-// Store the arguments of the call of *event*, if requested and recorded, and return their number.
+// Store the arguments of an operator call, if requested and recorded, and return the number of their
+// text.
 std::int32_t DeviceReader::arguments_of(const Event& event) {
     if (!with_arguments_ || event.types.kind != Kind::Array || event.types.raw == "[]") return -1;
     scratch_ = '[';

@@ -6,7 +6,7 @@
 
 namespace chakrascope::converter {
 
-// The members of a node besides its arguments.
+// The members of a node, except its arguments.
 struct HostReader::Node {
     Token id, name, parent, record_id, thread, schema, input_shapes, output_shapes, input_types;
 
@@ -20,7 +20,7 @@ struct HostReader::Node {
     Token* field(std::string_view key) {
         if (key == "id") return &id;
         if (key == "name") return &name;
-        if (key == "ctrl_deps" || key == "parent") return &parent;  // the latter before schema 1.0.3
+        if (key == "ctrl_deps" || key == "parent") return &parent;  // "parent" before schema 1.0.3
         if (key == "input_shapes") return &input_shapes;
         if (key == "output_shapes") return &output_shapes;
         if (key == "input_types") return &input_types;
@@ -31,7 +31,7 @@ struct HostReader::Node {
 namespace {
 
 constexpr std::string_view kGroupsNode = "process_group:init";
-// Prefix of the name of the process node, which is its own parent.
+// Prefix of the name of the root node, which stands for the process and is its own parent.
 constexpr std::string_view kRootNode = "[pytorch|profiler|execution_";
 // The fields of a tensor: tensor, storage, offset, elements, bytes per element, device.
 constexpr std::size_t kTensorFields = 6;
@@ -164,7 +164,8 @@ void HostReader::keep(const Node& node) {
     operators.bounds.push_back(static_cast<std::int64_t>(operators.storages.size()));
 }
 
-// Read inputs or outputs: a list of values in schema 1.0.1, later an object with the list.
+// Read inputs or outputs. In schema 1.0.1, they are a list of values; in later schemas, an object that
+// contains the list.
 void HostReader::take_side(Scanner& scanner, Side& side) {
     side.clear();
     const char next = scanner.peek();
@@ -206,8 +207,8 @@ void HostReader::take_values(Scanner& scanner, Side& side) {
     side.values.push_back(']');
 }
 
-// Read one argument, nested to any depth: record the storage and offset of a tensor, and write the
-// tensor without identity.
+// Read an argument, which may be nested. Storage and offset of a tensor are recorded, and the tensor is
+// written without its identity.
 void HostReader::take_argument(Scanner& scanner, Side& side, std::size_t depth) {
     if (scanner.peek() != '[') {
         append(side.values, scanner.value());

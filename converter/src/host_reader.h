@@ -1,4 +1,4 @@
-// Host traces (ExecutionTraceObserver JSON) as columns.
+// Reads host traces (ExecutionTraceObserver JSON) into columns.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,19 @@
 
 namespace chakrascope::converter {
 
-// The operators with a record-function id, in the order of the file. Arguments are stored once for
-// all operators whose arguments differ only in the identity of tensors: *kind* is a row of
-// KindColumns. The storages of operator i's tensors, inputs first, are storages[bounds[i]] to
-// storages[bounds[i + 1]], and *offsets* are where the tensors start in them; its inputs end at
-// inputs_end[i], and those of its first argument at first_end[i].
+// The operators with a record-function id, in the order of the file. *kind* is a row of KindColumns,
+// which is shared by operators with arguments that differ only in the identity of tensors. The storages
+// of the tensors of operator i, inputs first, are storages[bounds[i]] to storages[bounds[i + 1]].
+// *offsets* are the start offsets of the tensors in these storages. The inputs end at inputs_end[i],
+// and the tensors of the first argument end at first_end[i].
 struct OperatorColumns {
     std::vector<std::int64_t> record_id, thread, bounds{0}, inputs_end, first_end, storages, offsets;
     std::vector<std::int32_t> kind;
 };
 
-// Name, schema and arguments as numbers of texts. The arguments' text is the JSON array [inputs, outputs,
-// shapes of inputs, shapes of outputs, types of inputs], in which the tensors' identities are 0.
+// Name, schema and arguments of kinds of operators, as numbers of interned texts. The text of the
+// arguments is the JSON array [inputs, outputs, shapes of inputs, shapes of outputs, types of inputs],
+// in which identities of tensors are 0.
 struct KindColumns {
     std::vector<std::int32_t> name, schema, arguments;
 };
@@ -36,7 +37,7 @@ class HostReader : private Parts {
 
     // Read the next bytes of the file. Raises FormatError.
     void feed(std::string_view bytes) { document_.feed(bytes); }
-    // Finish at the end of the file. Raises FormatError.
+    // Finish reading at the end of the file. Raises FormatError if the file is incomplete.
     void finish();
 
     OperatorColumns operators;
@@ -46,11 +47,11 @@ class HostReader : private Parts {
     std::vector<std::string> group_lists;
     // The version of the format, as JSON.
     std::string schema;
-    // The process id, -1 if the trace does not contain it.
+    // The process id, -1 if the trace does not contain an id.
     std::int64_t process = -1;
 
   private:
-    // The inputs or the outputs of a node: *first* is the number of storages in the first argument.
+    // The inputs or the outputs of a node. *first* is the number of storages in the first argument.
     struct Side {
         std::string values, shapes, types;
         std::vector<std::int64_t> storages, offsets;
@@ -75,7 +76,7 @@ class HostReader : private Parts {
     Document document_;
     Texts kind_numbers_;
     Side inputs_, outputs_;
-    std::vector<std::int64_t> ids_;  // of all nodes
+    std::vector<std::int64_t> ids_;  // ids of all nodes
     std::string scratch_;
 };
 

@@ -14,7 +14,7 @@ constexpr double kMostExact = 9007199254740992;  // 2^53: a double holds every s
 
 bool is_digit(char byte) { return byte >= '0' && byte <= '9'; }
 
-// Eight bytes, the first one in the lowest bits.
+// Load eight bytes, with the first byte in the lowest bits.
 std::uint64_t load(const char* at) {
     std::uint64_t word;
     std::memcpy(&word, at, sizeof word);
@@ -24,17 +24,16 @@ std::uint64_t load(const char* at) {
 constexpr std::uint64_t kOnes = 0x0101010101010101;
 constexpr std::uint64_t kHighs = 0x8080808080808080;
 
-// Set the high bits of the bytes of *word* that are zero; bytes above such a byte may be marked,
-// too.
+// Set the high bit of each zero byte of *word*. Bytes above a zero byte may also be marked.
 constexpr std::uint64_t zero_bytes(std::uint64_t word) { return (word - kOnes) & ~word & kHighs; }
 
-// Mark the bytes of *word* that end the plain part of a string: quotes, backslashes, and the zero
-// after the last byte; exact up to the first.
+// Mark the bytes of *word* that end the plain part of a string: quotes, backslashes, and the zero after
+// the last byte. Marks are exact up to the first marked byte.
 constexpr std::uint64_t interrupting(std::uint64_t word) {
     return zero_bytes(word ^ (kOnes * '"')) | zero_bytes(word ^ (kOnes * '\\')) | zero_bytes(word);
 }
 
-// The number of bytes before the first one with a bit set in *marks*.
+// Return the number of bytes before the first byte with a bit set in *marks*.
 int bytes_before(std::uint64_t marks) { return std::countr_zero(marks) / 8; }
 
 int hex_value(char digit) {
@@ -165,7 +164,7 @@ char Scanner::skip() {
     while (true) {
         const char byte = *at_;
         if (byte == ' ') {
-            // Fast path, as indented files contain long runs of spaces.
+            // Fast path for the long runs of spaces in indented files.
             ++at_;
             while (end_ - at_ >= 8) {
                 const std::uint64_t others = load(at_) ^ (kOnes * ' ');
@@ -238,8 +237,8 @@ Token Scanner::value() {
     }
 }
 
-// Texts may have control characters and bytes that are not UTF-8: PyTorch 2.4 wrote them in the names
-// of Python functions.
+// Read a string. A string may contain control characters and bytes that are not UTF-8, which PyTorch
+// 2.4 wrote in names of Python functions.
 Token Scanner::string() {
     const char* const start = ++at_;
     bool escaped = false;
@@ -268,7 +267,7 @@ Token Scanner::string() {
     }
 }
 
-// Read an escape sequence, or both of a surrogate pair.
+// Read an escape sequence, or the two escape sequences of a surrogate pair.
 void Scanner::escape() {
     if (end_ - at_ < 2) ended();
     const char kind = at_[1];
@@ -334,12 +333,12 @@ Token Scanner::number() {
         if (*at_ == '+' || *at_ == '-') ++at_;
         digits();
     }
-    if (at_ == end_ && more_) ended();  // digits may follow
+    if (at_ == end_ && more_) ended();  // more digits may follow
     const Kind kind = whole ? Kind::Integer : Kind::Number;
     return {kind, false, {start, static_cast<std::size_t>(at_ - start)}};
 }
 
-// Skip an object or array without parsing its content.
+// Skip an object or an array without parsing its content.
 Token Scanner::nested() {
     const char* const start = at_;
     const Kind kind = *at_ == '{' ? Kind::Object : Kind::Array;
@@ -389,7 +388,8 @@ void Document::parse(bool more) {
         }
         whole = scanner.position();
     } catch (const NeedMore&) {
-        // A part that is longer than all pieces so far is not parsed again after each new piece.
+        // A long incomplete part is parsed again only after the pending bytes have doubled, not after
+        // each new piece.
         worth_more_ = 2 * static_cast<std::size_t>(begin + pending_.size() - whole);
     } catch (const FormatError& error) {
         const auto place = passed_ + static_cast<std::size_t>(scanner.position() - begin);

@@ -1,5 +1,5 @@
-// A JSON scanner over bytes that may still be arriving. It builds no tree: values are parsed in place,
-// or skipped once they are known to be well-formed. NaN and Infinity, which Python writes, are null.
+// A JSON scanner for text that arrives in pieces. The scanner builds no tree: it parses values in
+// place, or checks and skips them. NaN and Infinity, which Python writes, are read as null.
 #pragma once
 
 #include <cstddef>
@@ -10,58 +10,60 @@
 
 namespace chakrascope::converter {
 
-// The text is not JSON, or does not have the expected form.
+// The error for a text that is not JSON, or does not have the expected structure.
 struct FormatError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// The bytes end within a value, and more may follow.
+// Thrown if the bytes end within a value, and more bytes may follow.
 struct NeedMore {};
 
 enum class Kind : std::uint8_t { Absent, Null, False, True, Integer, Number, String, Array, Object };
 
-// A value in place: *raw* is its text, without quotes for a string.
+// A JSON value in place. *raw* is the text of the value, without quotes for a string.
 struct Token {
     Kind kind = Kind::Absent;
     bool escaped = false;
     std::string_view raw;
 
-    // The value as a 64-bit integer, also from a string of decimal digits or a whole number such as 7.0,
-    // as some tools write; *other* if it is not one.
+    // Return the value as a 64-bit integer, or *other* if the value is not an integer. Strings of
+    // decimal digits and whole numbers such as 7.0, which some tools write, count as integers.
     std::int64_t integer(std::int64_t other) const;
-    // The value as Python's str() shows it; *scratch* holds it if it had escapes.
+    // Return the value as Python's str() formats it. *scratch* stores the text of a value with escape
+    // sequences.
     std::string_view text(std::string& scratch) const;
     bool is_true_integer(std::int64_t& value) const;
 };
 
 class Scanner {
   public:
-    // The byte at *end* must be readable and zero. *more* means that further bytes may follow.
+    // Create a scanner of the bytes from *begin* to *end*. The byte at *end* must be readable and zero.
+    // If *more* is true, further bytes may follow.
     Scanner(const char* begin, const char* end, bool more)
         : begin_(begin), at_(begin), end_(end), more_(more) {}
 
     const char* position() const { return at_; }
     // Skip whitespace and return the next byte, or 0 at the end of input.
     char peek() { return *at_ > ' ' ? *at_ : skip(); }
-    // Whether only white space is left at present.
+    // Whether only whitespace remains.
     bool exhausted();
-    // Read *expected*, which must come next.
+    // Read the character *expected*, which must be next.
     void take(char expected) {
         if (peek() != expected) missing(expected);
         ++at_;
     }
-    // Read *wanted* if it comes next.
+    // Read the character *wanted* if it is next, and return whether it was.
     bool try_take(char wanted) {
         if (peek() != wanted) return false;
         ++at_;
         return true;
     }
-    // Read a string, the key of a member, and the colon after it.
+    // Read the key of a member, and the colon after the key.
     Token key();
-    // Read one value of any kind.
+    // Read a value of any kind.
     Token value();
 
-    // Read an object and call *member*(key) for each member, which must read the value.
+    // Read an object and call *member*(key) for each member; *member* must read the value.
     template <class Member>
     void object(Member member) {
         take('{');
@@ -72,7 +74,7 @@ class Scanner {
         take('}');
     }
 
-    // Read an array and call *element*() at the start of each element, which must read it.
+    // Read an array and call *element*() at the start of each element; *element* must read the element.
     template <class Element>
     void array(Element element) {
         take('[');
@@ -102,31 +104,32 @@ class Scanner {
     bool more_;
 };
 
-// *raw* for a message: bytes that are not printable ASCII become question marks.
+// Return a text for error messages, with bytes that are not printable ASCII replaced by question marks.
 std::string printable(std::string_view raw);
 
-// Append *raw*, the inside of a string, with its escapes resolved, to *out*.
+// Append the content *raw* of a string to *out*, with escape sequences decoded.
 void unescape(std::string_view raw, std::string& out);
 
-// Receives a document's parts. An incomplete part is offered again once more bytes have arrived, so nothing
-// may be stored before a part has been read completely.
+// Receives the parts of a document. An incomplete part is read again after more bytes have arrived.
+// Therefore, a receiver must not store data before it has read a part completely.
 class Parts {
   public:
     virtual ~Parts() = default;
-    // Read one element of the array.
+    // Read an element of the array.
     virtual void element(Scanner& scanner) = 0;
-    // Store the member called *key*, in place.
+    // Store the member with the name *key*. The value is in place.
     virtual void member(std::string_view key, const Token& value) = 0;
 };
 
 class Document {
   public:
-    // *array* is the name of the member whose elements go to *parts* one by one.
+    // Create a document. *array* is the name of the member with the elements that are passed to *parts*
+    // one by one.
     Document(std::string_view array, Parts& parts) : array_(array), parts_(parts) {}
 
     // Read the next bytes of the document. Raises FormatError.
     void feed(std::string_view bytes);
-    // Read the rest. Raises FormatError if the document is incomplete or lacks the array.
+    // Read the remaining bytes. Raises FormatError if the document is incomplete or lacks the array.
     void finish();
 
   private:
@@ -142,8 +145,8 @@ class Document {
     State state_ = State::Start;
     bool found_ = false;
     std::string pending_;
-    std::size_t passed_ = 0;      // bytes of the document before the pending ones
-    std::size_t worth_more_ = 0;  // with fewer pending bytes than this, the part is still incomplete
+    std::size_t passed_ = 0;      // bytes of the document before the pending bytes
+    std::size_t worth_more_ = 0;  // least number of pending bytes for the next attempt to parse
 };
 
 }  // namespace chakrascope::converter

@@ -56,7 +56,7 @@ Times replay(std::span<const std::int64_t> turns, std::span<const std::int64_t> 
         for (std::int64_t i = waits.bounds[node]; i < waits.bounds[node + 1]; ++i)
             ready = std::max(ready, times.end_ns[at(waits.source[at(i)])]);
         times.start_ns[node] = ready;
-        // Foreign files may hold any duration; the sum wraps around as in NumPy.
+        // Files of other writers may contain any duration, so the sum may wrap around, as in NumPy.
         const auto end = static_cast<std::uint64_t>(ready) + static_cast<std::uint64_t>(duration_ns[node]);
         times.end_ns[node] = free_ns[at(lane[node])] = static_cast<std::int64_t>(end);
     }

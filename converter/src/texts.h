@@ -1,5 +1,5 @@
-// Interned texts: each text has a number and is stored once. Also concatenated texts, in the layout of
-// NumPy arrays.
+// Interned texts, which are numbered and stored once, and concatenated texts in the layout of NumPy
+// arrays.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace chakrascope::converter {
 
-// Concatenated byte strings; string i ends at ends[i].
+// Concatenated byte strings. String i ends at ends[i].
 struct TextTable {
     std::string_view bytes;
     std::span<const std::int64_t> ends;
@@ -26,7 +26,7 @@ struct TextTable {
 
 class Texts {
   public:
-    // Return the number of *text*, a new one if it is new.
+    // Return the number of *text*. A new text gets a new number.
     std::int32_t number(std::string_view text) {
         const auto known = numbers_.find(text);
         if (known != numbers_.end()) return known->second;
@@ -39,7 +39,7 @@ class Texts {
     const std::deque<std::string>& kept() const { return kept_; }
 
   private:
-    std::deque<std::string> kept_;  // never moves its elements
+    std::deque<std::string> kept_;  // a deque never moves its elements
     std::unordered_map<std::string_view, std::int32_t> numbers_;
 };
 

@@ -6,7 +6,7 @@ namespace chakrascope::converter {
 
 OpColumns Nesting::operators(const EventView& events, std::int64_t start_ns, std::int64_t end_ns,
                              Phase phase) {
-    // An enclosing event: its end, its operator, and its properties.
+    // An enclosing event, with its end, its operator, and its properties.
     struct Context {
         std::int64_t end_ns;
         std::int32_t op, module;
@@ -80,8 +80,8 @@ PieceColumns cut(std::span<const std::int64_t> op_start_ns, std::span<const std:
 
 namespace {
 
-// Shorter intervals are merged into a neighbouring node, except an operator's first. The time of an
-// operator after its inner operators is merged too, if it has no launches.
+// Intervals shorter than this are merged into a neighbouring node, except the first interval of an
+// operator. The time of an operator after its inner operators is also merged if it has no launches.
 constexpr std::int64_t kMergedBelowNs = 2'000;
 
 class Walk {
@@ -92,7 +92,7 @@ class Walk {
         nodes_.resumed.assign(input.mark_time_ns.size(), -1);
     }
 
-    // Walk along pieces [piece, last_piece), stopping at marks [mark, last_mark).
+    // Walk along the pieces [piece, last_piece), and stop at the marks [mark, last_mark).
     void stretch(std::size_t piece, std::size_t last_piece, std::size_t mark, std::size_t last_mark) {
         closed_ = fresh_ = true;
         resume_ns_ = 0;
@@ -108,7 +108,7 @@ class Walk {
         if (carried_ns_ != 0 || waiting_) add(about_, resume_ns_, 0);
     }
 
-    // Record the burst whose nodes start at *first*; it has at least one node.
+    // Record a burst with nodes from *first*. A burst has at least one node.
     void burst(std::int64_t start_ns, std::int32_t first) {
         if (size() == first) add(about_, start_ns, 0);
         nodes_.burst_first.push_back(first);
@@ -119,7 +119,7 @@ class Walk {
     ChainColumns take() { return std::move(nodes_); }
 
   private:
-    // Spend the time up to *until_ns* in *piece*.
+    // Assign the time up to *until_ns*, spent in *piece*, to the current node or to a new node.
     void advance(std::int32_t piece, std::int64_t until_ns) {
         const auto at = static_cast<std::size_t>(piece);
         const std::int64_t begin = std::max(input_.piece_start_ns[at], resume_ns_);
@@ -140,7 +140,7 @@ class Walk {
         }
     }
 
-    // Issue the work of the mark, and stop the thread if the mark does.
+    // Issue the work of a mark, or stop the thread at the mark.
     void apply(std::size_t mark, std::int32_t piece) {
         about_ = piece;
         if (carried_ns_ != 0 || nodes_.piece.empty() || fresh_) add(piece, input_.mark_time_ns[mark], 0);

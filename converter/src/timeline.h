@@ -1,4 +1,5 @@
-// One host thread: its nested operators, and the consecutive pieces into which they cut its time.
+// The timeline of a host thread: its nested operators, and the consecutive pieces into which operators
+// divide its time.
 #pragma once
 
 #include <cstdint>
@@ -8,54 +9,54 @@
 
 namespace chakrascope::converter {
 
-// The property that an event gives to the operators inside it.
+// The property that an event assigns to the operators inside the event.
 enum class Role : std::uint8_t { Ignored, Operator, Backward, Annotation, Module, Optimizer, DataLoader };
-// The same numbers as PHASES in timeline.py.
+// The phase of an operator; the numbers are the same as in PHASES of timeline.py.
 enum class Phase : std::uint8_t { Forward, Backward, Optimizer, Other };
 
-// Events of one thread in order of start, enclosing ones first. *module* is the module of kModule
-// events; 0 means none.
+// Events of one thread in order of start; enclosing events precede inner events. *module* is the module
+// of Module events, and 0 for other events.
 struct EventView {
     std::span<const std::int64_t> start_ns, end_ns, sequence;
     std::span<const std::uint8_t> role;
     std::span<const std::int32_t> module;
 };
 
-// Operators in order of start, clipped to the window and to the enclosing operator, whose index is
-// *parent* (-1: none); *event* is the index of the event.
+// Operators in order of start, clipped to the window and to the enclosing operator. *parent* is the
+// index of the enclosing operator (-1: none), and *event* is the index of the operator's event.
 struct OpColumns {
     std::vector<std::int32_t> event, parent, module;
     std::vector<std::int64_t> start_ns, end_ns;
     std::vector<std::uint8_t> phase, is_leaf;
 };
 
-// Consecutive intervals that fill the window: the self time of *op*, or (-1) time outside any
-// operator; *next_op* follows.
+// Consecutive intervals that fill the window. An interval is self time of the operator *op*, or time
+// outside any operator (-1). *next_op* is the operator of the next interval.
 struct PieceColumns {
     std::vector<std::int64_t> start_ns, end_ns;
     std::vector<std::int32_t> op, next_op;
 };
 
-// Finds the operators of threads, one thread after the other. A backward operator's module is that
-// of the forward operator with the same autograd sequence number, on any thread.
+// Finds the operators of threads, one thread at a time. A backward operator has the module of the
+// forward operator with the same autograd sequence number, on any thread.
 class Nesting {
   public:
-    // Return the operators among *events* that overlap the window; *phase* applies to those that
-    // nothing encloses.
+    // Return the operators among *events* that overlap the window. *phase* is the phase of operators
+    // that are not enclosed by an event with a phase.
     OpColumns operators(const EventView& events, std::int64_t start_ns, std::int64_t end_ns, Phase phase);
 
   private:
     std::unordered_map<std::int64_t, std::int32_t> module_of_sequence_;
 };
 
-// Cut the window into pieces at these starts and ends of operators.
+// Divide the window into pieces at the starts and ends of operators.
 PieceColumns cut(std::span<const std::int64_t> op_start_ns, std::span<const std::int64_t> op_end_ns,
                  std::int64_t start_ns, std::int64_t end_ns);
 
-// Columns of the thread's pieces (see timeline.h), its marks in order of time, and the bursts in
-// which it works (none: all the time). At a mark, the thread issues work, or stops until *resume_ns* (if
-// *waits*, until a node of the graph ends). A stop in a call that returns at *return_ns* (-1: in none) has
-// a separate node, which takes the time from *resume_ns* on.
+// Columns of a thread's pieces (see PieceColumns), of its marks in order of time, and of its bursts of
+// work (no bursts: the thread works all the time). At a mark, the thread issues work, or stops until
+// *resume_ns* (with *waits*: until a node of the graph ends). A stop within a call has a separate node
+// for the time from *resume_ns* until the call returns at *return_ns* (-1: no call).
 struct ChainInput {
     std::span<const std::int64_t> piece_start_ns, piece_end_ns;
     std::span<const std::int32_t> piece_op;
@@ -64,17 +65,18 @@ struct ChainInput {
     std::span<const std::int64_t> burst_start_ns, burst_end_ns;
 };
 
-// For each node, its measured start, its duration, the piece that names it (-1: none), and the mark
-// in whose call it stops (*stop*; -1: none). For each mark, the node that issues its work, and the
-// node that runs after the wait (-1: none). For each burst, its first and last node.
+// Columns of the nodes of a thread. Each node has a measured start, a duration, the piece that names
+// the node (-1: none), and the mark of the call in which the thread stops (*stop*; -1: none). Each mark
+// has the node that issues its work, and the node that runs after the wait (-1: none). Each burst has a
+// first and a last node.
 struct ChainColumns {
     std::vector<std::int64_t> start_ns, duration_ns;
     std::vector<std::int32_t> piece, stop, issuer, resumed, burst_first, burst_last;
     std::int64_t wait_ns = 0;
 };
 
-// Walk along the thread. Each node takes the time the thread spent in it; time in which the thread
-// was stopped belongs to no node.
+// Return the chain of nodes of a host thread. A node takes the time that the thread spent in the node.
+// Time in which the thread was stopped belongs to no node.
 ChainColumns host_chain(const ChainInput& input, std::int32_t num_ops);
 
 }  // namespace chakrascope::converter

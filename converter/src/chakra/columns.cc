@@ -11,10 +11,10 @@ namespace {
 
 constexpr std::int64_t kMetadataId = -1;
 constexpr std::size_t kGroupDigits = 18;
-// Types of nodes that are not computation.
+// Types of memory and communication nodes.
 constexpr std::int32_t kMemLoad = 2, kMemStore = 3, kFirstComm = 5;
 
-// The default kind of a node that has none.
+// Return the default kind of a node, by its type.
 std::string_view kind_of_type(std::int32_t type) {
     if (type >= kFirstComm) return "communication";
     return type == kMemLoad || type == kMemStore ? "memory" : "compute";
@@ -26,18 +26,18 @@ void set(std::vector<T>& column, std::size_t row, std::size_t rows, T unset, T v
     column[row] = value;
 }
 
-// Reads the nodes one by one.
+// Reads nodes one by one into columns.
 class Intake {
   public:
-    // Expects *rows* nodes of *size* bytes in total.
+    // Reserve space for *rows* nodes of *size* bytes in total.
     Intake(std::string_view metadata, std::size_t rows, std::size_t size);
 
-    // Return whether *message* is a node with a higher id than the last; a node with a lower id is
-    // not read.
+    // Read a node. Returns false, without reading the node, if its id is not higher than the id of the
+    // previous node.
     bool add(const Reader& message);
     NodeColumns take() { return std::move(columns_); }
 
-    // Callbacks of `read_node`.
+    // The following functions are callbacks of `read_node`.
     void id(std::uint64_t number, const Reader&) { id_ = number; }
     void name(std::string_view text, const Reader& reader);
     void type(std::int32_t number, const Reader&) { type_ = number; }
@@ -62,10 +62,10 @@ class Intake {
 
     const std::size_t rows_, size_;
     NodeColumns columns_;
-    std::size_t place_ = 0;  // of the current node
+    std::size_t place_ = 0;  // byte offset of the current node
     std::uint64_t id_ = 0, micros_ = 0;
     std::int32_t type_ = 0;
-    std::uint32_t said_ = 0;  // a bit for each `Key`
+    std::uint32_t said_ = 0;  // a bit for each `Key` that the node has
     bool is_cpu_op_ = false;
     std::int64_t group_ = 0;
     std::string_view name_;
@@ -115,7 +115,7 @@ void Intake::name(std::string_view text, const Reader& reader) {
 }
 
 void Intake::attribute(const Attribute& found, std::string_view whole, const Reader&) {
-    // The first of two equal names counts.
+    // The first of several attributes of the same name counts.
     if (found.key == Key::Other || says(found.key) || !has_column(found)) {
         rest_.push_back(whole);
     } else {
@@ -123,7 +123,7 @@ void Intake::attribute(const Attribute& found, std::string_view whole, const Rea
     }
 }
 
-// Store the value of attribute *found* if it has a column; return whether it has.
+// Store the value of an attribute that has a column. Returns whether the attribute has a column.
 bool Intake::has_column(const Attribute& found) {
     const auto number = static_cast<std::size_t>(found.key);
     if (found.key == Key::IsCpuOp && found.holds_integer()) {
@@ -157,7 +157,7 @@ std::int64_t Intake::bounded(const Attribute& found) const {
     return static_cast<std::int64_t>(found.value.bits);
 }
 
-// Return the number of group *name*; "" and "0" are all ranks.
+// Return the number of the group *name*. "" and "0" are the group of all ranks.
 std::int64_t Intake::group_named(std::string_view name) const {
     std::int64_t group = 0;
     for (const char letter : name) {
@@ -202,7 +202,8 @@ void Intake::commit_texts(std::size_t row) {
     }
 }
 
-// Each source once; a source of both kinds counts as data.
+// Store the edges of a node. Each source is stored once; a source with both a data and a control edge
+// counts as data.
 void Intake::commit_edges() {
     if (!std::is_sorted(sources_.begin(), sources_.end())) std::sort(sources_.begin(), sources_.end());
     for (std::size_t i = 0; i < sources_.size(); ++i) {
@@ -216,8 +217,8 @@ void Intake::commit_edges() {
     }
 }
 
-// A type that the columns cannot hold is kept as an extra field: the last value of a field counts,
-// and this one is written last.
+// Store the fields without a column. A type that does not fit into the column is stored as an extra
+// field, which is written last, because the last value of a field counts.
 void Intake::commit_rest() {
     ExtraColumns& extra = columns_.extra;
     const std::size_t before = extra.bytes.size();
@@ -232,8 +233,8 @@ void Intake::commit_rest() {
     extra.ends.push_back(static_cast<std::int64_t>(extra.bytes.size()));
 }
 
-// Reserve for the worst case, as memory is only used once it is filled; growing step by step would
-// copy.
+// Append encoded fields without a column. Memory is reserved for the worst case, because only filled
+// pages use memory, and growing in steps would copy the bytes.
 void Intake::keep(std::string_view bytes) {
     if (columns_.extra.bytes.empty()) columns_.extra.bytes.reserve(bytes.size() + size_);
     columns_.extra.bytes.insert(columns_.extra.bytes.end(), bytes.begin(), bytes.end());
@@ -251,7 +252,7 @@ void refuse_early(const Reader& metadata, std::string_view body) {
         "left the metadata out. Write it again with a newer one, or convert its traces.");
 }
 
-// Reads only the id.
+// Reads only the id of a node.
 struct IdOnly {
     std::uint64_t number = 0;
 
@@ -265,7 +266,7 @@ struct IdOnly {
     void other(std::uint32_t, std::string_view, const Reader&) {}
 };
 
-// Return the nodes of *reader*, none if they are not in the order of their ids.
+// Return the nodes of a file, or nullopt if the nodes are not in ascending order of ids.
 std::optional<NodeColumns> read_sorted(Reader reader, std::string_view metadata, std::size_t count) {
     Intake intake(metadata, count, reader.left());
     while (!reader.done())

@@ -1,4 +1,4 @@
-// A Chakra file of any writer as columns.
+// Reads a Chakra file of any writer into columns.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace chakrascope::chakra {
 
-// Why a node waits for another one, if the file contains the reason.
+// The kinds of edges, which are the reasons why a node waits for another node.
 inline constexpr std::int64_t kDataEdge = 0, kCtrlEdge = 8;
 
 struct TextColumn {
@@ -21,25 +21,25 @@ struct TextColumn {
     converter::Texts texts;
 };
 
-// Fields without a column: the encoded fields of node ids[i] end at ends[i]. The id of another
-// writer's metadata is -1, which comes first.
+// Encoded fields without a column. The fields of node ids[i] end at ends[i]. The first entry, with id
+// -1, is the metadata of another writer.
 struct ExtraColumns {
     std::vector<std::int64_t> ids, ends;
     std::vector<std::uint8_t> bytes;
 };
 
-// In ascending order of ids, which are unique. A column without any value is empty.
+// Columns of nodes in ascending order of ids, which are unique. A column without any value is empty.
 struct NodeColumns {
     std::vector<std::int64_t> id, group;
     std::vector<std::uint8_t> type, is_cpu_op;
-    std::array<std::vector<std::int64_t>, kIntegerColumns> integers;  // by `Key`
+    std::array<std::vector<std::int64_t>, kIntegerColumns> integers;  // columns by `Key`
     TextColumn name;
     std::array<TextColumn, kTextColumns> texts;
     std::vector<std::int64_t> edges;  // source, target and kind of each edge, sorted by target, then source
     ExtraColumns extra;
 };
 
-// Read the content of a file. Raises `Refusal`.
+// Read the content of a Chakra file. Raises `Refusal`.
 NodeColumns read_columns(std::string_view file);
 
 }  // namespace chakrascope::chakra

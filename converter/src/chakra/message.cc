@@ -3,7 +3,7 @@
 namespace chakrascope::chakra {
 namespace {
 
-// Whether the attribute is a count or size, which cannot be negative.
+// Return whether the attribute is a count or a size, which cannot be negative.
 bool counts(Key key) {
     return key == Key::CommSize || key == Key::NumOps || key == Key::TensorSize || key == Key::DurationNs;
 }

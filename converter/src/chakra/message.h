@@ -1,4 +1,4 @@
-// The messages of a Chakra file, read in place.
+// Reads the messages of a Chakra file in place.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace chakrascope::chakra {
 
-// A single value: a string in *text*, any other value in *bits* (integers extended to 64 bits).
+// A single value. A string is in *text*, any other value in *bits* (integers are extended to 64 bits).
 struct Value {
     ValueKind kind = ValueKind::Int64;
     std::uint64_t bits = 0;
@@ -22,15 +22,15 @@ struct Value {
 struct Attribute {
     Key key = Key::Other;
     std::string_view name;
-    std::uint32_t field = 0;  // field number of the value; 0 without one
-    Value value;              // if the value is a list, its encoded message
+    std::uint32_t field = 0;  // field number of the value; 0 if there is no value
+    Value value;              // for a list, the encoded message of the list
 
     bool is_scalar() const { return field != 0 && !is_list(field); }
     bool holds_integer() const { return is_scalar() && is_integer(value.kind); }
     bool holds_string() const { return is_scalar() && value.kind == ValueKind::String; }
 };
 
-// Readers that only simulate skip the check of bytes that do not affect the simulation.
+// The extent of checks. Readers for simulations do not check bytes that do not affect the simulation.
 enum class Care : std::uint8_t { WhatMatters, Everything };
 
 inline std::uint64_t sign_extended(std::uint64_t bits) {
@@ -39,7 +39,7 @@ inline std::uint64_t sign_extended(std::uint64_t bits) {
 
 inline std::uint64_t unzigzagged(std::uint64_t bits) { return bits >> 1 ^ (~(bits & 1) + 1); }
 
-// Read a value of *kind* in its stored form.
+// Read a value of the kind *kind* in its stored form.
 inline Value read_value(Reader& reader, ValueKind kind) {
     const auto number = [kind](std::uint64_t bits) { return Value{kind, bits, {}}; };
     switch (kind) {
@@ -70,12 +70,12 @@ inline Value read_value(Reader& reader, ValueKind kind) {
     }
 }
 
-// Read *text*, the bytes before the reader's position.
+// Raise `Damaged` if *text*, which ends at the reader's position, is not UTF-8.
 inline void check_utf8(const Reader& reader, std::string_view text) {
     if (!is_utf8(text)) reader.fail("a text is not UTF-8");
 }
 
-// Call *each* with every value of a list of *kind*, packed or one by one.
+// Call *each* with every value of a list, which may be packed or not.
 template <class Each>
 void read_list(Reader list, ValueKind kind, Each each) {
     while (!list.done()) {
@@ -97,7 +97,7 @@ void check_value(const Reader& reader, const Attribute& attribute);
 // Raise `Damaged` if *body*, an attribute or IOInfo that *reader* has passed, is malformed.
 void check_info(const Reader& reader, std::string_view body);
 
-// If there are several values, the last one counts.
+// Read an attribute. If the attribute has several values, the last value counts.
 template <Care care>
 Attribute read_attribute(Reader reader) {
     Attribute attribute;
@@ -122,10 +122,10 @@ Attribute read_attribute(Reader reader) {
     return attribute;
 }
 
-// Read the message of a node, and call *into* for each field: `id`, `name`, `type`, `ctrl_dep`,
-// `data_dep`, `duration_micros`, `attribute`, and `other` for all other fields. Each gets the
-// reader, which has just passed the field; the last two also get the field's bytes, including its
-// key.
+// Read the message of a node, and call a function of *into* for each field: `id`, `name`, `type`,
+// `ctrl_dep`, `data_dep`, `duration_micros`, `attribute`, and `other` for all other fields. Each of
+// these functions receives the reader, which has just passed the field. `attribute` and `other` also
+// receive the bytes of the field, including its key.
 template <Care care, class Into>
 void read_node(Reader reader, Into& into) {
     const auto each = [&reader](auto tell) {
@@ -175,19 +175,19 @@ void read_node(Reader reader, Into& into) {
     }
 }
 
-// Read a whole GlobalMetadata; return its version.
+// Read a complete GlobalMetadata message, and return its version.
 std::string_view read_metadata(Reader reader);
 
-// Return the number of messages left in *reader*; raises `Damaged` if one is incomplete.
+// Return the number of messages left in *reader*. Raises `Damaged` if a message is incomplete.
 std::size_t count_messages(Reader reader);
 
-// The limits of a valid graph, which the converter and the engine both enforce.
-// The file is refused. The text continues a sentence that starts with the file's name.
+// The limits of a valid graph, which the converter and the engine both enforce. The error for an
+// invalid file. The text of the error continues a sentence that starts with the name of the file.
 struct Refusal : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Ids and values are stored as signed 64-bit integers.
+// The largest id or value, because both are stored as signed 64-bit integers.
 inline constexpr std::uint64_t kLargest = std::numeric_limits<std::int64_t>::max();
 
 inline constexpr std::string_view kIdBeyond = "its id is above 2^63. Write the workload again.";
@@ -196,13 +196,14 @@ inline constexpr std::string_view kWaitsForItself =
     "it depends on itself, so it never starts. Write the workload again, or convert its traces.";
 inline constexpr std::string_view kSourceBeyond = "it waits for an id above 2^63. Write the workload again.";
 
-// Refuse a node of the file for the reason *why*; *place* is its byte offset.
+// Raise `Refusal` for a node of the file, with the reason *why*. *place* is the byte offset of the
+// node.
 [[noreturn]] void refuse_node(std::uint64_t id, std::size_t place, std::string_view why);
 
-// Return why the integer attribute *found* is invalid for any node, "" if it is valid.
+// Return the reason why an integer attribute is invalid for any node, or "" if the attribute is valid.
 std::string wrong_with(const Attribute& found);
 
-// Return why a duration of that many microseconds is invalid, "" if it is valid.
+// Return the reason why a duration in microseconds is invalid, or "" if the duration is valid.
 std::string wrong_with_micros(std::uint64_t micros);
 
 }  // namespace chakrascope::chakra

@@ -9,14 +9,14 @@
 
 namespace chakrascope::chakra {
 
-// A file is a sequence of length-prefixed messages: one GlobalMetadata, then the nodes in any
-// order.
+// A file is a sequence of length-prefixed messages: one GlobalMetadata message, followed by the nodes
+// in any order.
 inline constexpr std::string_view kVersion = "0.0.4";
 
-// How a field's value is stored; the numbers are Protocol Buffers' wire types.
+// The encoding of a field's value, with the numbers of Protocol Buffers' wire types.
 enum class Wire : std::uint8_t { Varint, Fixed64, Bytes, Group, GroupEnd, Fixed32 };
 
-// The key before a field's value.
+// Return the key that precedes the value of a field.
 constexpr std::uint32_t key(std::uint32_t field, Wire wire) {
     return field << 3 | static_cast<std::uint32_t>(wire);
 }
@@ -31,25 +31,25 @@ struct NodeField {
                                    kStartMicros = 6, kDurationMicros = 7, kInputs = 8, kOutputs = 9,
                                    kAttribute = 10;
 };
-// The fields of inputs and outputs.
+// The field numbers of inputs and outputs.
 struct InfoField {
     static constexpr std::uint32_t kValues = 1, kShapes = 2, kTypes = 3;
 };
 struct AttributeField {
     static constexpr std::uint32_t kName = 1, kDoc = 2, kFirstValue = 3;
 };
-// The field of a list, the value of an attribute.
+// The field number of the values of a list; an attribute may have a list as its value.
 struct ListField {
     static constexpr std::uint32_t kValues = 1;
 };
 
-// The largest node type of this version: a collective.
+// The largest node type of this version, which is the type of collectives.
 inline constexpr std::int64_t kLastNodeType = 7;
 // The number of collective types.
 inline constexpr std::int64_t kCollectiveTypes = 10;
 
-// In the order of field numbers: a scalar has an odd number within the attribute, and its list the
-// next one.
+// The kinds of values, in the order of their field numbers in an attribute. A scalar has an odd field
+// number, and a list of the same kind has the next number.
 enum class ValueKind : std::uint8_t {
     Double,
     Float,
@@ -81,7 +81,7 @@ constexpr bool is_value_field(std::uint32_t field) {
     return field >= AttributeField::kFirstValue &&
            field < AttributeField::kFirstValue + 2 * kWireOfKind.size();
 }
-// The kind of a field that holds a value.
+// Return the kind of value in a field of an attribute.
 constexpr ValueKind kind_of(std::uint32_t field) {
     return static_cast<ValueKind>((field - AttributeField::kFirstValue) / 2);
 }
@@ -89,15 +89,15 @@ constexpr bool is_list(std::uint32_t field) { return (field - AttributeField::kF
 constexpr Wire wire_of_value(std::uint32_t field) {
     return is_list(field) ? Wire::Bytes : wire_of(kind_of(field));
 }
-// Integers and flags.
+// Return whether a kind of value is an integer or a flag.
 constexpr bool is_integer(ValueKind kind) { return kind >= ValueKind::Int32 && kind <= ValueKind::Bool; }
-// Kinds whose values may exceed a signed 64-bit integer.
+// Return whether values of a kind may exceed a signed 64-bit integer.
 constexpr bool is_unsigned_long(ValueKind kind) {
     return kind == ValueKind::Uint64 || kind == ValueKind::Fixed64;
 }
 
-// The supported attributes: first those with an integer column, then those with a text column, each
-// in the order in which they are written.
+// The supported attributes: attributes with an integer column, followed by attributes with a text
+// column. In both groups, attributes have the order in which they are written.
 enum class Key : std::uint8_t {
     CommType,
     CommSize,
@@ -124,8 +124,9 @@ enum class Key : std::uint8_t {
     Other
 };
 
-// An attribute: its name, its column (none if only the engine uses it), the kind of value that is
-// written, whether a negative value means unset, and the text of nodes without it.
+// A supported attribute: its name, its column (empty if only the engine uses the attribute), the kind
+// of value that is written, whether a negative value means unset, and the text of nodes without the
+// attribute.
 struct KnownAttribute {
     std::string_view name, column;
     ValueKind kind;
@@ -133,7 +134,8 @@ struct KnownAttribute {
     std::string_view unset = {};
 };
 
-// By `Key`. ASTRA-sim ignores the attributes from duration_ns to place, and comm_splits.
+// The supported attributes by `Key`. ASTRA-sim ignores the attributes from duration_ns to place, and
+// comm_splits.
 inline constexpr std::array<KnownAttribute, static_cast<std::size_t>(Key::Other)> kKnown = {{
     {"comm_type", "comm_type", ValueKind::Int64, true},
     {"comm_size", "comm_size_bytes", ValueKind::Int64, true},
@@ -163,8 +165,8 @@ inline constexpr std::size_t kTextColumns = static_cast<std::size_t>(Key::Group)
 
 constexpr const KnownAttribute& known(Key key) { return kKnown[static_cast<std::size_t>(key)]; }
 
-// The attributes by the length of their names, as few share a length: those of length n are in
-// *keys* from starts[n] to starts[n + 1].
+// A table of the attributes by the length of their names, because few names have the same length.
+// Attributes with names of length n are in *keys* from starts[n] to starts[n + 1].
 struct ByLength {
     static constexpr std::size_t kLongest = 17;
 

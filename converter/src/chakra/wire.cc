@@ -5,8 +5,8 @@ namespace {
 
 constexpr int kDeepest = 100;  // Protocol Buffers' limit on nested groups
 
-// Return the number of continuation bytes after the *first* byte of a character, -1 if it is not a
-// first byte.
+// Return the number of continuation bytes after the *first* byte of a UTF-8 character, or -1 if the
+// byte cannot be a first byte.
 int bytes_after(unsigned char first) {
     if (first < 0x80) return 0;
     if (first >= 0xC2 && first < 0xE0) return 1;
@@ -14,8 +14,8 @@ int bytes_after(unsigned char first) {
     return first >= 0xF0 && first < 0xF5 ? 3 : -1;
 }
 
-// Return whether *second* may follow *first*: no overlong forms, no surrogates, nothing beyond
-// U+10FFFF.
+// Return whether *second* may follow *first* in UTF-8. Overlong forms, surrogates and characters beyond
+// U+10FFFF are invalid.
 bool may_follow(unsigned char first, unsigned char second) {
     switch (first) {
         case 0xE0:

@@ -13,7 +13,7 @@
 
 namespace chakrascope::chakra {
 
-// Variable-length integers in groups of seven bits.
+// Append a variable-length integer in groups of seven bits.
 inline void put_varint(std::string& out, std::uint64_t value) {
     while (value > 127) {
         out.push_back(static_cast<char>((value & 127) | 128));
@@ -22,28 +22,28 @@ inline void put_varint(std::string& out, std::uint64_t value) {
     out.push_back(static_cast<char>(value));
 }
 
-// Zigzag: numbers close to zero become short.
+// Append an integer in zigzag encoding, in which numbers close to zero are short.
 inline void put_zigzag(std::string& out, std::int64_t value) {
     put_varint(out, static_cast<std::uint64_t>(value) << 1 ^ static_cast<std::uint64_t>(value >> 63));
 }
 
-// The bytes are not a valid message; *byte* is the offset of the error in the file.
+// The error for bytes that are not a valid message. *byte* is the offset of the error in the file.
 struct Damaged : std::runtime_error {
     Damaged(const std::string& what, std::size_t at) : std::runtime_error(what), byte(at) {}
 
     std::size_t byte;
 };
 
-// A part of a file.
+// A reader of a part of a file.
 class Reader {
   public:
     explicit Reader(std::string_view file) : Reader(file, file.data()) {}
 
-    // A reader of *part*, which lies within this reader's file.
+    // Return a reader of *part*, which is within this reader's file.
     Reader within(std::string_view part) const { return {part, origin_}; }
 
     bool done() const { return at_ == end_; }
-    // The offset in the file.
+    // Return the offset of the reader in the file.
     std::size_t place() const { return static_cast<std::size_t>(at_ - origin_); }
     std::size_t left() const { return static_cast<std::size_t>(end_ - at_); }
     const char* at() const { return at_; }
@@ -60,7 +60,8 @@ class Reader {
         fail("a number is longer than 64 bits");
     }
 
-    // Read the key of a field; `skip` and the wire type of `key` determine what follows.
+    // Read the key of a field. The wire type of the key determines the encoding of the value that
+    // follows.
     std::uint32_t key() {
         const std::uint64_t key = varint();
         if (key < 8 || key > 0xFFFFFFFF) fail("a field has an impossible number");
@@ -78,13 +79,13 @@ class Reader {
     std::uint64_t fixed32();
     std::uint64_t fixed64();
 
-    // Skip the value of the field that *key* announced.
+    // Skip the value of the field with the given key.
     void skip(std::uint32_t key) { skip(key, 0); }
 
     // Return the next length-prefixed message.
     std::string_view message();
 
-    // A separate function, so that loops stay small.
+    // Raise `Damaged`. `fail` is a separate function, so that the code of loops stays small.
     [[noreturn, gnu::cold]] void fail(std::string_view what) const;
 
   private:
@@ -96,7 +97,7 @@ class Reader {
     const char *origin_, *at_, *end_;
 };
 
-// Whether *text*, which contains non-ASCII bytes, is valid UTF-8.
+// Return whether *text*, which contains non-ASCII bytes, is valid UTF-8.
 bool is_wide_utf8(std::string_view text);
 
 template <class Word>
@@ -106,7 +107,7 @@ Word word_at(const char* place) {
     return word;
 }
 
-// Fast path, as most texts are short.
+// Return whether a text is ASCII, with a fast path for short texts.
 inline bool is_ascii(std::string_view text) {
     constexpr std::uint64_t kHigh = 0x8080808080808080;
     const char* const end = text.data() + text.size();

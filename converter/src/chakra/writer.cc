@@ -19,7 +19,7 @@ void put_packed(std::string& out, std::uint32_t field, std::span<const std::int6
     for (const std::int64_t value : values) put_varint(out, static_cast<std::uint64_t>(value));
 }
 
-// The start of an attribute's body: its name, and the key of its value.
+// Return the start of an encoded attribute: its name, and the key of its value.
 std::string opening(Key key) {
     std::string body;
     put_bytes(body, AttributeField::kName, known(key).name);
@@ -39,8 +39,7 @@ std::string labelled(Key key, std::string_view text) {
     return attribute(body.append(text));
 }
 
-// Encode each text in the column of *key* as an attribute once; texts that no node uses are encoded
-// too.
+// Encode each text of a column as an attribute, including texts that no node uses.
 std::vector<std::string> labels(Key key, const converter::TextTable& texts) {
     std::vector<std::string> encoded(texts.ends.size());
     for (std::size_t i = 0; i < encoded.size(); ++i) {

@@ -1,8 +1,8 @@
-// A queue of events in order of time; events of one tick keep the order of insertion.
+// A queue of events sorted by time. Events of one tick keep their order of insertion.
 //
-// Events wait in slots chosen by the highest byte in which their time differs from the present (a
-// radix queue). They move to lower levels as their time comes near: two or three times each,
-// however many events wait.
+// The queue is a radix queue. The slot of an event is determined by the highest byte in which the
+// event's time differs from the present time. As its time approaches, an event moves to lower levels.
+// An event moves two or three times, regardless of the number of waiting events.
 #pragma once
 
 #include <algorithm>
@@ -21,17 +21,17 @@ class Agenda {
 
     bool empty() const { return count_ == 0; }
 
-    // The time of the tick that was opened last; the start time before the first one.
+    // Return the time of the last opened tick. Before the first tick, return the start time.
     Time present() const { return present_; }
 
-    // The time may not lie before the present tick.
+    // Add an event at a time that is not before the present tick.
     void add(Time time, const Event& event) {
         place(time, event);
         ++count_;
         if (next_known_) next_ = std::min(next_, time);
     }
 
-    // The time of the first tick. The queue must not be empty.
+    // Return the time of the earliest tick. The queue must not be empty.
     Time next() {
         if (!next_known_) {
             next_ = find_next();
@@ -40,8 +40,8 @@ class Agenda {
         return next_;
     }
 
-    // Make the first tick the present one. Its events start with `event`, in order; more may be
-    // added meanwhile.
+    // Make the earliest tick the present tick. `event` returns its events in order. Events can be added
+    // to the present tick while its events run.
     void open() {
         const Time time = next();
         for (int level = level_of(time); level > 0; level = level_of(time)) {
@@ -59,7 +59,7 @@ class Agenda {
     std::size_t size() const { return slots_[0][present_ & 255].size(); }
     const Event& event(std::size_t number) const { return slots_[0][present_ & 255][number].event; }
 
-    // Forget the events of the present tick.
+    // Remove the events of the present tick from the queue.
     void close() {
         Slot& slot = slots_[0][present_ & 255];
         count_ -= slot.size();
@@ -95,7 +95,7 @@ class Agenda {
         word = used ? word | bit : word & ~bit;
     }
 
-    // Every event of a higher level is later than all events of the lower ones.
+    // Every event of a higher level is later than all events of lower levels.
     Time find_next() const {
         for (int level = 0; level < kLevels; ++level) {
             for (std::size_t word = digit(present_, level) >> 6; word < 4; ++word) {

@@ -1,4 +1,4 @@
-// Result columns as NumPy arrays that outlive the engine's objects.
+// Converts result columns to NumPy arrays that outlive the objects of the engine.
 #pragma once
 
 #include <nanobind/nanobind.h>

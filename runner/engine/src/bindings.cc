@@ -46,7 +46,7 @@ const char* name_of(FieldOrigin origin) {
     return names.at(static_cast<std::size_t>(origin));
 }
 
-// Return an enum as its word, other values as they are.
+// Return the word of an enum value, and any other value unchanged.
 template <class T>
 auto to_python(const T& value, const Values& valid) {
     if constexpr (std::is_enum_v<T>) {
@@ -73,7 +73,7 @@ void bind_field(nb::class_<Config>& config, const char* name, T Config::*member,
     }
 }
 
-// Each field's name, origin, default, smallest and largest value, and valid words.
+// Return the name, origin, default, smallest and largest value, and valid words of each field.
 nb::tuple fields_of_config() {
     nb::list rows;
     const Config config;
@@ -88,7 +88,8 @@ nb::tuple fields_of_config() {
     return nb::tuple(rows);
 }
 
-// Let ranks wait for each other: one member of a sync point a row, and when each rank begins.
+// Set the sync points at which ranks wait for each other, and the start time of each rank. Each row is
+// one member of a sync point.
 void set_sync_points(Config& config, const std::vector<std::int32_t>& rank,
                      const std::vector<std::uint64_t>& node_id, const std::vector<std::uint32_t>& point,
                      const std::vector<std::int64_t>& wait_ns, const std::vector<std::int64_t>& begin_ns) {
@@ -141,7 +142,7 @@ void bind_config(nb::module_& module) {
         });
 }
 
-// The fields that every unfinished operation has, however it stalled.
+// Return the fields that all kinds of unfinished operations share.
 template <class Operation>
 nb::dict facts_of(const Operation& operation) {
     nb::dict item;
@@ -223,8 +224,8 @@ nb::dict collectives_of(const Output& output, bool of_all) {
     return table;
 }
 
-// Source, destination, bytes, time charged and time over every dimension of the most undercharged message;
-// None without one.
+// Return source, destination, bytes, charged time and time over all dimensions of the most undercharged
+// message. Returns None if no message is undercharged.
 nb::object undercharged(const Output& output) {
     const Undercharged& worst = output.undercharged;
     if (worst.whole == 0) return nb::none();
@@ -232,7 +233,7 @@ nb::object undercharged(const Output& output) {
                           worst.whole);
 }
 
-// Each column is copied into an array that outlives the output.
+// Bind the output of a simulation. Each column is copied into an array that outlives the output.
 void bind_output(nb::module_& module) {
     nb::class_<Output>(module, "Output")
         .def_ro("makespan_ns", &Output::makespan_ns)
@@ -287,7 +288,7 @@ void bind_output(nb::module_& module) {
         });
 }
 
-// A collective as Python passes it: its number in Chakra's schema, its group and bytes, a bit mask
+// A collective as passed from Python: its number in Chakra's schema, its group, its bytes, a bit mask
 // of the dimensions that take part, and the id of its node.
 using AskedCollective = std::tuple<int, std::int64_t, std::uint64_t, std::uint8_t, std::uint64_t>;
 
@@ -306,8 +307,8 @@ std::vector<std::string> refusals(const Config& config, const std::vector<AskedC
     return find_refusals(config, nodes);
 }
 
-// Enough to occupy all processors, while only a few programs of a large workload are in memory at a
-// time.
+// The number of programs that are decoded together: enough to occupy all processors, but few enough to
+// limit the memory for a large workload.
 constexpr std::ptrdiff_t kDecodedTogether = 32;
 
 std::vector<AskedCollective> collectives(const nb::list& sources, const std::vector<std::uint64_t>& apart,
@@ -339,7 +340,7 @@ bool is_algorithm(const std::string& name) {
     }
 }
 
-// The values that the engine accepts in configurations.
+// Bind the names that the engine accepts in configurations.
 void bind_names(nb::module_& module) {
     std::vector<std::string> collectives;
     for (std::size_t kind = 0; kind < kConfigured; ++kind)
@@ -355,7 +356,8 @@ void bind_names(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_engine, module) {
-    // An exception that ends the program keeps references to these objects in its frames.
+    // The frames of an exception that ends the program hold references to these objects, which would be
+    // reported as leaks.
     nb::set_leak_warnings(false);
     module.doc() = "Simulate Chakra execution traces on an analytical network.";
     bind_fabric(module);

@@ -30,7 +30,7 @@ void advance(PathWalk& walk, const Array<std::int64_t>& node, const Array<std::i
                   view(cause_is_dependency, rows), view(origin_rank, rows), view(origin_node, rows)});
 }
 
-// The steps in order of time, with one column per member.
+// Return the steps of a critical path in order of time, with one column per member of PathStep.
 nb::dict steps(const PathWalk& walk) {
     const std::vector<PathStep> ordered(walk.steps().rbegin(), walk.steps().rend());
     nb::dict columns;

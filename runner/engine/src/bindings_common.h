@@ -1,4 +1,5 @@
-// The parts of the Python module, and what they share: decoding of programs, translation of exceptions.
+// Functions that bind parts of the Python module, and shared helpers that decode programs and translate
+// exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,17 +24,18 @@ namespace chakrascope::engine {
 
 namespace nb = nanobind;
 
-// Bind the analyses of results, the fabric models, the GPU model, and emulated ranks with their transports.
+// Bind the analyses of results, emulated ranks with their transports, the fabric models, and the GPU
+// model.
 void bind_analysis(nb::module_& module);
 void bind_emulation(nb::module_& module);
 void bind_fabric(nb::module_& module);
 void bind_gpu(nb::module_& module);
 
-// Read a fabric, or the packet settings, from a Python object.
+// Read a fabric, or its packet settings, from a Python object.
 Fabric fabric_of(nb::handle given);
 packet::Settings packet_settings_of(nb::handle fabric);
 
-// Names come from files and may not be valid UTF-8.
+// Decode a name from a file into a Python string; bytes that are not valid UTF-8 are replaced.
 inline nb::object to_text(const std::string& bytes) {
     const auto size = static_cast<Py_ssize_t>(bytes.size());
     return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), size, "replace"));
@@ -52,7 +54,8 @@ inline std::vector<ProgramSource> sources_of(const nb::list& sources) {
     return found;
 }
 
-// Decode the programs; equal contents are decoded once. `progress` is called regularly meanwhile.
+// Decode the programs. Programs with equal contents are decoded only once. `progress` is called
+// regularly during decoding.
 inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list& sources,
                                                                  const Progress& progress = {}) {
     const std::vector<ProgramSource> found = sources_of(sources);
@@ -62,12 +65,12 @@ inline std::vector<std::shared_ptr<const Program>> load_programs(const nb::list&
     });
 }
 
-// Raise the class of the same name in the package's error tree.
+// Raise the exception class with this name from the Python package's errors.
 inline void raise_named(const nb::object& classes, const char* name, const std::exception& error) {
     PyErr_SetObject(nb::object(classes.attr(name)).ptr(), to_text(error.what()).ptr());
 }
 
-// Run a function of the engine, and translate its exceptions into the package's.
+// Run a function of the engine, and translate its C++ exceptions into exceptions of the Python package.
 template <class Function>
 auto translated(const nb::object& errors, Function function) {
     try {
@@ -86,8 +89,8 @@ auto translated(const nb::object& errors, Function function) {
     throw nb::python_error();
 }
 
-// Call Python at most ten times a second, so that progress costs nothing; signals are checked at
-// the same rate.
+// Call the Python callback at most ten times a second, so that progress reports take almost no time.
+// Signals are checked at the same rate.
 inline std::function<bool(std::int64_t, std::int32_t)> throttle(const nb::object& callback) {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::milliseconds interval{100};

@@ -56,7 +56,7 @@ nb::dict statistics(const EmulationOutput& output) {
     return item;
 }
 
-// Columns of a list of structures, by name.
+// Collects the columns of a list of structures, by name.
 template <class Item>
 class Columns {
   public:
@@ -156,8 +156,8 @@ Frame read_frame(const nb::bytes& bytes) {
     return frame;
 }
 
-// The Python function that receives a message: the peer, its frame, the bytes after it, and whether
-// it is urgent.
+// Wrap the Python function that posts a message. The arguments of this function are the peer, the
+// frame, the number of bytes after the frame, and whether the message is urgent.
 ThreadedTransport::Post poster(const nb::object& post) {
     return [post](std::int32_t peer, const emulation::Header& header) {
         const nb::gil_scoped_acquire acquire;
@@ -167,7 +167,7 @@ ThreadedTransport::Post poster(const nb::object& post) {
     };
 }
 
-// An event at the current time.
+// Create an event of the transport at the current time.
 Event event(Event::Kind kind, std::int32_t peer, std::int32_t path, const Frame& frame,
             emulation::Time begun) {
     return {kind, peer, path, emulation::to_header(frame), begun, emulation::monotonic_ns()};

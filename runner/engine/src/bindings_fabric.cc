@@ -29,7 +29,7 @@ using packet::Control;
 using packet::Settings;
 using packet::Unit;
 
-// Return a setting from the value that Python reads; rates are read in bit/s.
+// Convert a Python value to a setting of the packet model. Rates are in bit/s.
 template <class T>
 T setting_of(nb::handle value, Unit unit) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -44,7 +44,7 @@ T setting_of(nb::handle value, Unit unit) {
     }
 }
 
-// Return settings with the values of `given` under config.txt's keys; other keys are ignored.
+// Return packet settings with the values of `given`, by the keys of config.txt. Other keys are ignored.
 Settings settings_of(const nb::dict& given) {
     Settings settings;
 #define PACKET_SETTING(key, type, member, value, unit, smallest, largest) \
@@ -79,7 +79,7 @@ void bind_packet_settings(nb::module_& module) {
     module.attr("PORT_RESERVE_BYTES") = packet::kReserveBytes;
 }
 
-// The columns of a table by name.
+// Return the columns of a table, by name.
 template <class Item, class... Fields>
 nb::dict table(const std::vector<Item>& items, const std::pair<const char*, Fields Item::*>&... columns) {
     nb::dict result;

@@ -18,7 +18,7 @@ using engine::column;
 using engine::throttle;
 using engine::translated;
 
-// A machine is made of its figures by their paths; all of them are needed.
+// Create a machine from its parameters, by their paths. Every parameter is required.
 Machine machine_of(const nb::dict& figures) {
     Machine machine;
 #define MACHINE_FIELD(path, type, member, value) machine.member = nb::cast<type>(figures[path]);
@@ -38,12 +38,12 @@ void bind_machine(nb::module_& module) {
     module.attr("MACHINE_FIGURES") = nb::tuple(paths);
 }
 
-// A place that an operation reads or writes, as Python passes it: rank, switch group, bytes moved
-// per byte of data, counter. The next members are a counter that it changes or waits for: rank, counter,
-// value.
+// A location that an operation reads or writes, as passed from Python: rank, switch group, bytes moved
+// per byte of data, counter. AskedUse is a counter that an operation changes or waits for: rank,
+// counter, value.
 using AskedAccess = std::tuple<std::int32_t, std::int32_t, double, std::int32_t>;
 using AskedUse = std::tuple<std::int32_t, std::int32_t, std::int64_t>;
-// Kind, place, bytes, ns, sources, destinations, counters.
+// An operation as passed from Python: kind, place, bytes, ns, sources, destinations, counters.
 using AskedOp = std::tuple<OpKind, std::int32_t, std::uint64_t, double, std::vector<AskedAccess>,
                            std::vector<AskedAccess>, std::vector<AskedUse>>;
 
@@ -149,7 +149,8 @@ void bind_replay(nb::module_& module) {
         });
 }
 
-// Collectives of the same kind, group and size share their programs.
+// Bind the configuration of the GPU model. Collectives of the same kind, group and size share a
+// program.
 void bind_config(nb::module_& module) {
     nb::class_<engine::GpuConfig>(module, "GpuConfig")
         .def(nb::init<>())

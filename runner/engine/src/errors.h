@@ -1,4 +1,5 @@
-// Exceptions of the engine; the binding maps each to the class of the same name in chakrascope.errors.
+// Exceptions of the engine. The Python bindings map an exception to the class of the same name in
+// chakrascope.errors.
 #pragma once
 
 #include <stdexcept>

@@ -1,9 +1,9 @@
-// The total order of everything that happens in one simulation.
+// The event queue of a simulation, which determines the total order of all events.
 //
-// There is one global queue of ticks. Events of one tick run in the order in which they were
-// inserted, including those inserted while the tick runs. Each rank also has a table of its own:
-// the first callback a rank registers for a tick inserts one global event, and all its later
-// callbacks for that tick run at that position, in the order in which they were registered.
+// There is one global queue of ticks. Events of one tick run in the order in which they were inserted,
+// including events inserted while the tick runs. In addition, each rank has a table of callbacks. The
+// first callback that a rank registers for a tick inserts one global event. All later callbacks of the
+// rank for that tick run at the position of that event, in the order in which they were registered.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,8 @@ namespace chakrascope::engine {
 
 using Time = std::uint64_t;
 
-// The node whose start began the unbroken chain of events that leads to the current event.
+// The node at the origin of an event. The start of this node began the unbroken chain of events that
+// led to the event.
 struct Origin {
     std::int32_t rank = -1;
     std::int32_t node = -1;
@@ -32,7 +33,7 @@ struct Callback {
     void operator()() const { run(object, argument); }
 };
 
-// Bind a member function taking one 64-bit argument to its object.
+// Bind a member function with one 64-bit argument to an object.
 template <auto Method, class T>
 Callback bind(T* object, std::uint64_t argument = 0) {
     return {[](void* target, std::uint64_t value) { (static_cast<T*>(target)->*Method)(value); }, object,
@@ -58,20 +59,20 @@ class EventQueue {
     Origin origin() const { return origin_; }
     void set_origin(Origin origin) { origin_ = origin; }
 
-    // Run the callback at an absolute time, which may not be in the past.
+    // Run the callback at an absolute time, which must not be in the past.
     void at(Time time, Callback callback) {
         if (time < now_ && time != tick_) throw ConfigError(kOverflow);
         agenda_.add(time, {callback, origin_});
     }
 
-    // Run the callback of a rank after `delay`, together with the rank's other callbacks of that
-    // tick.
+    // Run the callback of a rank after `delay` ns, together with the other callbacks of the rank in the
+    // same tick.
     void after(std::int32_t rank, Time delay, Callback callback) {
         enlist(rank, now_ + delay, now_, callback);
     }
 
-    // Run the callback of a rank at an absolute time, in the position that it would have if it had
-    // been registered at `registered`, which may be in the future.
+    // Run the callback of a rank at an absolute time, as if the callback had been registered at the
+    // time `registered`, which may be in the future.
     void enlist(std::int32_t rank, Time time, Time registered, Callback callback) {
         auto& table = tables_[static_cast<std::size_t>(rank)];
         for (auto entry = table.rbegin(); entry != table.rend(); ++entry) {
@@ -85,38 +86,40 @@ class EventQueue {
         at(time, bind<&EventQueue::drain>(this, static_cast<std::uint64_t>(rank)));
     }
 
-    // When the rank registered the current callback; kUnregistered for events without a rank.
+    // The time at which the rank registered the current callback; kUnregistered for events without a
+    // rank.
     static constexpr Time kUnregistered = ~Time{0};
     Time registered() const { return registered_; }
 
-    // Before every tick, ask `source` for events from elsewhere up to that tick (-1: at any time).
-    // It is asked again while it returns true, which means that it added events. It may install
-    // another source in its place.
+    // Before every tick, call `source` to add external events up to that tick (-1: without a limit).
+    // The source returns true if it added events, and is then called again. A source may install
+    // another source that replaces it.
     template <auto Method, class T>
     void set_source(T* source) {
         source_ = {[](void* target, std::int64_t limit) { return (static_cast<T*>(target)->*Method)(limit); },
                    source};
     }
 
-    // Run callbacks in the real time of `clock`: never before their tick, and usually later. The
-    // clock never goes backwards.
+    // Run callbacks in the real time of `clock`: never before their tick, usually slightly later. The
+    // clock must be monotonic.
     void set_clock(std::function<Time()> clock) { clock_ = std::move(clock); }
 
-    // A source that works for long calls this with the time that it has reached; false means stop.
+    // Report the simulated time that a long-running source of events has reached. Returns false if the
+    // source must stop.
     bool keep_going(Time reached) {
         reached_ = reached;
         stopped_ = stopped_ || !(*poll_)();
         return !stopped_;
     }
 
-    // Stop the run; called by a source whose answer would be wrong.
+    // Stop the simulation. A source of events calls this function if its results would be wrong.
     void stop() { stopped_ = true; }
 
-    // The time that the simulation has reached, here or in its source.
+    // Return the time that the simulation has reached, in this queue or in its source of events.
     Time reached() const { return std::max(now_, reached_); }
 
-    // Run until no events are left; `poll` is called every few thousand events and stops the loop
-    // by returning false.
+    // Run until no events are left. `poll` is called every few thousand events, and stops the loop if
+    // it returns false.
     bool run(const std::function<bool()>& poll) {
         poll_ = &poll;
         while (!exhausted()) {
@@ -147,11 +150,11 @@ class EventQueue {
         Event event;
         Time when;
     };
-    // The callbacks of a rank in one tick, usually one.
+    // The callbacks of a rank in one tick. Usually there is only one callback.
     struct Own {
         Time time;
         Registered first;
-        std::uint32_t list;  // the further callbacks
+        std::uint32_t list;  // index of the list of further callbacks
     };
 
     bool exhausted() {
@@ -174,7 +177,7 @@ class EventQueue {
         std::size_t place = 0;
         while (table[place].time != tick_) ++place;
         if (table[place].list != kNone) sort(table[place]);
-        // Callbacks only add to the table, and may move the list of further callbacks as it grows.
+        // Running callbacks may add entries to the table and reallocate the list of further callbacks.
         run(table[place].first);
         for (std::size_t i = 0; table[place].list != kNone && i < lists_[table[place].list].size(); ++i)
             run(lists_[table[place].list][i]);
@@ -184,7 +187,7 @@ class EventQueue {
         registered_ = kUnregistered;
     }
 
-    // Callbacks are usually registered in order of their time, so the list is usually sorted.
+    // Sort the further callbacks by time of registration; the list is usually already sorted.
     void sort(Own& own) {
         std::vector<Registered>& list = lists_[own.list];
         const auto earlier = [](const Registered& a, const Registered& b) { return a.when < b.when; };
@@ -226,7 +229,7 @@ class EventQueue {
     const std::function<bool()>* poll_ = nullptr;
     bool stopped_ = false;
     Time now_ = 0;
-    Time tick_ = 0;  // the time of the running callbacks: now_, unless a clock is ahead
+    Time tick_ = 0;  // tick of the running callbacks; equal to now_ unless a real-time clock is ahead
     Time reached_ = 0;
     Time registered_ = kUnregistered;
     std::uint64_t next_poll_ = kPollInterval;

@@ -1,4 +1,4 @@
-// The valid values of a configuration's fields, and the check of a value against them.
+// The valid values of configuration fields, and the function that checks a value.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 namespace chakrascope::engine {
 
 constexpr double kLargestInt = 2'147'483'647;  // ASTRA-sim reads integers into 32 bits
-constexpr double kLongestNs = 1e12;            // sums of some millions of them stay below 2^64
+constexpr double kLongestNs = 1e12;            // the sum of millions of such times stays below 2^64
 constexpr int kMostOvertaking = 2;
-constexpr double kLargestOfChip = 1e12;  // 10^9 bytes per second, TFLOPS
+constexpr double kLargestOfChip = 1e12;  // in 10^9 bytes per second or TFLOPS
 
-// The valid values of a field: numbers in a range, some words, or all of its type.
+// The valid values of a field: a range of numbers, a list of words, or every value of the type.
 struct Values {
     double smallest = -std::numeric_limits<double>::infinity();
     double largest = std::numeric_limits<double>::infinity();
@@ -34,13 +34,13 @@ Values choice(const Words&... words) {
     return values;
 }
 
-// Return the key of configurations for a field.
+// Return the key of a field in configuration files.
 inline std::string key_of(std::string name) {
     std::replace(name.begin(), name.end(), '_', '-');
     return name;
 }
 
-// Raise ConfigError for a value of the field `name` that is not valid.
+// Raise ConfigError if the value is not valid for the field `name`.
 template <class T>
 void check_value(const char* name, const T& value, const Values& valid) {
     if constexpr (std::is_arithmetic_v<T>) {
@@ -54,7 +54,8 @@ void check_value(const char* name, const T& value, const Values& valid) {
     }
 }
 
-// Return the place of a word among those of a field; raises ConfigError if it is none of them.
+// Return the index of a word in the list of valid words of a field. Raises ConfigError if the word is
+// not valid.
 inline std::size_t place_of_word(const char* name, const std::string& word, const Values& valid) {
     const auto& words = valid.words;
     const auto found = std::find(words.begin(), words.end(), word);

@@ -10,7 +10,8 @@ namespace chakrascope::tcp {
 namespace {
 
 constexpr std::uint64_t kLargestWrite = 1 << 16;
-// Unacknowledged data is limited by the sender's buffer; messages are kept longer.
+// Messages within the last kKeptBytes bytes are kept to count retransmissions. The sender's buffer
+// limits unacknowledged data to fewer bytes.
 constexpr std::uint64_t kKeptBytes = 1 << 28;
 
 }  // namespace

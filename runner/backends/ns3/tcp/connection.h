@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A connection between two hosts and its messages: both directions use one connection, and messages
-// queue.
+// A TCP connection between two hosts, and its messages. Both directions share a connection, and
+// messages queue.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace chakrascope::tcp {
 
-// One direction. Messages are byte counts in a stream, complete when their last byte has been
-// received.
+// One direction of a connection. Messages are consecutive byte ranges of a stream. A message is
+// complete when its last byte has been received.
 class Stream {
   public:
     using Complete = std::function<void(std::uint64_t message)>;
@@ -22,11 +22,11 @@ class Stream {
     explicit Stream(Complete complete) : complete_(std::move(complete)) {}
 
     void send(std::uint64_t message, std::uint64_t bytes);
-    // The two ends, once there is a connection.
+    // Set the two ends of the stream, when the connection is established.
     void set_sender(ns3::Ptr<HostSocket> socket);
     void set_receiver(ns3::Ptr<HostSocket> socket);
     bool ready() const { return sender_ && receiver_; }
-    // The number of retransmitted segments of each message that had any.
+    // Return the number of retransmitted segments of each message with retransmissions.
     const std::unordered_map<std::uint64_t, std::uint64_t>& retransmissions() const {
         return retransmissions_;
     }
@@ -34,7 +34,7 @@ class Stream {
   private:
     struct Message {
         std::uint64_t id;
-        std::uint64_t end;  // in the stream
+        std::uint64_t end;  // offset of its end in the stream
     };
 
     void write();
@@ -46,7 +46,7 @@ class Stream {
     ns3::Ptr<HostSocket> sender_;
     ns3::Ptr<HostSocket> receiver_;
     std::deque<Message> under_way_;
-    std::deque<Message> recent_;  // those, and messages that may still be retransmitted
+    std::deque<Message> recent_;  // messages in flight, and messages that may still be retransmitted
     std::unordered_map<std::uint64_t, std::uint64_t> retransmissions_;
     std::uint64_t asked_ = 0;
     std::uint64_t written_ = 0;
@@ -62,8 +62,8 @@ struct Connection {
 
     const std::int32_t low;
     const std::int32_t high;
-    Stream up;    // from the lower to the higher host
-    Stream down;  // and from the higher to the lower
+    Stream up;    // from the lower to the higher host number
+    Stream down;  // from the higher to the lower host number
     bool opened = false;
 };
 

@@ -8,7 +8,7 @@
 namespace chakrascope::tcp {
 namespace {
 
-// Linux's parameters.
+// The parameters of hybrid slow start in Linux.
 constexpr std::uint32_t kLowWindow = 16;  // segments below which slow start continues
 constexpr std::uint32_t kSamples = 8;
 constexpr std::int64_t kTrainGapUs = 2'000;
@@ -39,8 +39,9 @@ void HostCubic::CongestionStateSet(ns3::Ptr<ns3::TcpSocketState> state,
     shortest_ = {};
 }
 
-// Slow start ends if the acknowledgements of one window take half a round trip, as the window then
-// fills the path, or if round trips get longer.
+// Check for the end of slow start. Slow start ends if round-trip times increase. Slow start also ends
+// if the acknowledgements of one window arrive over half a round-trip time, because the window then
+// fills the path.
 void HostCubic::look_for_the_end(ns3::TcpSocketState& state) {
     const ns3::Time now = ns3::Simulator::Now(), sample = state.m_lastRtt.Get();
     if (!sample.IsStrictlyPositive()) return;

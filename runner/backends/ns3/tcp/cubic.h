@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// ns-3's Cubic with the hybrid slow start of current Linux. ns-3's own checks a train of
-// acknowledgements before it detects a new round, and therefore ends every slow start at 16
-// segments if round trips are shorter than 2 ms.
+// ns-3's Cubic with the hybrid slow start of current Linux. The hybrid slow start of ns-3 checks a
+// train of acknowledgements before it detects a new round. Therefore, ns-3 ends every slow start at 16
+// segments if round-trip times are below 2 ms.
 #pragma once
 
 #include <ns3/tcp-cubic.h>
@@ -29,7 +29,7 @@ class HostCubic final : public ns3::TcpCubic {
     ns3::Time round_start_;
     ns3::Time last_ack_;
     ns3::Time shortest_;        // round-trip time of the connection; 0: none yet
-    ns3::Time round_shortest_;  // of the first acknowledgement of this round
+    ns3::Time round_shortest_;  // shortest round-trip time of the first acknowledgements of this round
     std::uint32_t samples_ = 0;
 };
 

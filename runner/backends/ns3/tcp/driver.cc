@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A network of ns-3's TCP as a service: commands on standard input, answers on standard output, one line
-// each.
+// A driver that simulates a network with ns-3's TCP. The driver reads commands from standard input, and
+// writes answers to standard output, one per line.
 //
 //   set NAME VALUE             one setting
 //   nodes COUNT SWITCH...      all nodes; the others are hosts
@@ -17,7 +17,7 @@
 //                                 RETRANSMISSIONS TIMEOUTS
 //
 // run stops after the first nanosecond with a completion, or at the limit (-1: none). An error is
-// answered with "error TEXT" and ends the program, as does the end of the input.
+// answered with "error TEXT" and ends the program. The end of the input also ends the program.
 #include <ns3/simulator.h>
 #include <sys/prctl.h>
 
@@ -35,7 +35,7 @@ namespace {
 
 class Driver {
   public:
-    // Execute one line; returns false at the end.
+    // Execute a command line. Returns false if the program must end.
     bool obey(const std::string& line) {
         std::istringstream words(line);
         std::string command;
@@ -163,7 +163,7 @@ int main() {
         for (std::string line; std::getline(std::cin, line) && driver.obey(line);) {
         }
         std::cout << std::flush;
-        std::_Exit(0);  // ns-3's objects live until the end of the program
+        std::_Exit(0);  // exit without destroying the objects of ns-3
     } catch (const std::bad_alloc&) {
         std::cout << "error there is not enough memory for it" << std::endl;
     } catch (const std::exception& error) {

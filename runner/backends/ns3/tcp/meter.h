@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The traffic of one direction of a link, counted at the sender.
+// Counts the traffic of one direction of a link at the sender.
 #pragma once
 
 #include <ns3/point-to-point-net-device.h>
@@ -11,8 +11,8 @@
 
 namespace chakrascope::tcp {
 
-// Bytes sent in equal intervals from time 0 on; intervals are merged in pairs when there are too
-// many.
+// Records the bytes sent in equal intervals from time 0. Intervals are merged in pairs when there are
+// too many.
 struct SendHistory {
     static constexpr std::size_t kStretches = 64;
 
@@ -28,14 +28,14 @@ class LinkMeter {
     LinkMeter(std::int32_t from, std::int32_t to, std::uint64_t rate_bps, std::uint32_t overhead)
         : from(from), to(to), rate_bps_(rate_bps), overhead_(overhead) {}
 
-    // Count from *start_ps* on, and reset earlier counts.
+    // Reset the counts, and count traffic from *start_ps*.
     void restart(std::int64_t start_ps);
     void watch(ns3::Ptr<ns3::PointToPointNetDevice> device, ns3::Ptr<ns3::QueueDisc> disc);
-    // Count packets that the device at the other end loses.
+    // Count packets that are lost at the device at the other end of the link.
     void watch_losses(ns3::Ptr<ns3::PointToPointNetDevice> peer);
-    // The rate of the link from now on.
+    // Set the rate of the link from now on.
     void set_rate(std::uint64_t rate_bps) { rate_bps_ = rate_bps; }
-    // Update the waiting time of queued packets.
+    // Update the total waiting time of queued packets.
     void settle();
 
     std::int32_t from;

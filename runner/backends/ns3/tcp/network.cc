@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Builds the network.
+// Builds the simulated network.
 #include "network.h"
 
 #include <ns3/boolean.h>
@@ -98,7 +98,7 @@ void Network::build() {
         monitor_ = std::make_unique<ns3::FlowMonitorHelper>();
         monitor_->Install(ends);
     }
-    // ns-3 initialises nodes by separate events.
+    // Simulate the first nanosecond, in which ns-3 initialises the nodes by events.
     ns3::Simulator::Schedule(ns3::NanoSeconds(1), [] { ns3::Simulator::Stop(); });
     ns3::Simulator::Run();
     if (settings.number("CONNECT_FIRST")) open_all();
@@ -125,9 +125,9 @@ void Network::set_defaults() const {
     SetDefault("ns3::TcpSocket::DataRetries", UintegerValue(kMostRetries));
     SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(true));
     SetDefault("ns3::TcpSocketBase::MinRto", nanoseconds(settings.number("MIN_RTO_NS")));
-    SetDefault("ns3::TcpCubic::HyStart", BooleanValue(false));  // `HostCubic` has its own
-    // ns-3's timestamps have milliseconds, too coarse for these round trips, so segments are timed
-    // instead.
+    SetDefault("ns3::TcpCubic::HyStart", BooleanValue(false));  // `HostCubic` implements hybrid slow start
+    // Timestamps of ns-3 have a resolution of 1 ms, which is too coarse for short round-trip times.
+    // Without timestamps, ns-3 measures the times of segments.
     SetDefault("ns3::TcpSocketBase::Timestamp", BooleanValue(false));
     SetDefault("ns3::TcpSocketState::MaxPacingRate", ns3::DataRateValue(ns3::DataRate(kNoPacingBps)));
     SetDefault("ns3::TcpSocketBase::UseEcn", ns3::StringValue(settings.number("ECN") ? "On" : "Off"));
@@ -214,7 +214,7 @@ ns3::Ptr<ns3::QueueDisc> Network::make_disc(std::int32_t owner, const LinkPlan& 
         const std::uint64_t high = step ? plan.mark_bytes : settings.number("RED_MAX");
         factory.Set("MinTh", ns3::DoubleValue(static_cast<double>(low)));
         factory.Set("MaxTh", ns3::DoubleValue(static_cast<double>(high)));
-        if (step) {  // of the instantaneous queue, as for DCTCP
+        if (step) {  // marks depend on the instantaneous queue, as for DCTCP
             factory.Set("QW", ns3::DoubleValue(1));
             factory.Set("Gentle", ns3::BooleanValue(false));
         }
@@ -236,8 +236,8 @@ void Network::name_nodes() {
     }
 }
 
-// The distance of every node from the host in hops, over links that are up; hosts do not forward.
-// -1: no path.
+// Return the distance in hops of every node from the host, over links that are up; -1 if there is no
+// path. Hosts do not forward packets.
 std::vector<std::int32_t> Network::hops_to(std::int32_t host) const {
     std::vector<std::int32_t> hops(static_cast<std::size_t>(count_), -1);
     std::deque<std::int32_t> border{host};
@@ -255,8 +255,8 @@ std::vector<std::int32_t> Network::hops_to(std::int32_t host) const {
     return hops;
 }
 
-// All shortest paths by hops to every host. A node without a path keeps the old one: its segments
-// are lost on a link that is down, and retransmitted.
+// Set the routes of all nodes to all shortest paths (by hops) to every host. A node without a path
+// keeps its old route; its segments are lost on a link that is down, and retransmitted.
 void Network::make_routes() {
     for (const std::int32_t host : hosts_) {
         const std::vector<std::int32_t> hops = hops_to(host);
@@ -274,7 +274,8 @@ void Network::make_routes() {
     }
 }
 
-// One event for all links that change at once, so that routes are recomputed once.
+// Schedule link changes, with one event for all links that change at the same time, so that routes are
+// recomputed only once.
 void Network::schedule_changes() {
     for (std::size_t first = 0, end = 0; first < changes_.size(); first = end) {
         while (end < changes_.size() && changes_[end].time_ps == changes_[first].time_ps) ++end;
@@ -301,7 +302,8 @@ void Network::change(std::size_t first, std::size_t end) {
     if (other_ways) make_routes();
 }
 
-// Packets on a link that goes down are lost, and so are packets that are sent into it later.
+// Let a link lose all packets while the link is down, including packets in flight when the link goes
+// down.
 void Network::lose_all(std::size_t link, bool lost) {
     for (std::size_t side = 0; side < 2; ++side) {
         ns3::Ptr<ns3::ErrorModel> model = losses_[link][side];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// A network of ns-3's own hosts, switches and links, with the connections between the hosts.
+// A network of ns-3 hosts, switches and links, with TCP connections between the hosts.
 #pragma once
 
 #include <ns3/error-model.h>
@@ -30,12 +30,12 @@ struct Completion {
     std::int64_t time_ps;
 };
 
-// The flow monitor's statistics of one direction of a connection.
+// The statistics of ns-3's flow monitor for one direction of a connection.
 struct MonitoredFlow {
     std::int32_t from, to;
     std::uint16_t from_port, to_port;
     std::uint64_t sent_packets, received_packets, sent_bytes, received_bytes, lost_packets;
-    std::int64_t delay_ns, jitter_ns;  // sums
+    std::int64_t delay_ns, jitter_ns;  // sums over received packets
 };
 
 class Network {
@@ -45,15 +45,16 @@ class Network {
     void set_nodes(std::int32_t count, const std::set<std::int32_t>& switches);
     void add_link(std::int32_t a, std::int32_t b, std::uint64_t rate_bps, std::int64_t delay_ps, double loss,
                   std::uint64_t mark_bytes);
-    // From that time of the job on, the link with this index has that rate; 0: it is down.
+    // Change the rate of a link at a time of the job. Rate 0: the link is down.
     void add_change(std::int64_t time_ps, std::size_t link, std::uint64_t rate_bps);
-    // Build everything, open the connections that exist before the job starts, and start its clock.
+    // Build the network, open the connections that exist before the job starts, and start the clock of
+    // the job.
     void build();
 
     void send(std::uint64_t message, std::int32_t from, std::int32_t to, std::uint64_t bytes,
               std::int64_t time_ps);
-    // Simulate to the end of the first nanosecond in which messages complete, but not past the
-    // limit (below 0: none).
+    // Simulate until the end of the first nanosecond in which messages complete, but not past the limit
+    // (below 0: no limit).
     const std::vector<Completion>& run(std::int64_t limit_ps);
     std::int64_t now_ps() const;
     bool idle() const { return outstanding_ == 0; }
@@ -61,8 +62,8 @@ class Network {
     std::vector<const LinkMeter*> links();
     std::vector<std::pair<std::uint64_t, std::uint64_t>> retransmissions() const;
     const SenderTotals& totals() const { return totals_; }
-    // The statistics of the flow monitor, if there is one; it also writes its own file if the
-    // settings name one.
+    // Return the statistics of the flow monitor, if it is enabled. The flow monitor also writes a file
+    // if the settings contain a file name.
     std::vector<MonitoredFlow> monitored();
 
   private:
@@ -114,10 +115,10 @@ class Network {
     std::vector<std::int32_t> hosts_;
     std::vector<LinkPlan> plans_;
     std::vector<LinkChange> changes_;
-    std::vector<bool> down_;  // of each link
+    std::vector<bool> down_;  // whether each link is down
     ns3::NodeContainer nodes_;
     std::vector<std::vector<Way>> neighbours_;
-    // Both ends of each link, with the loss of arriving packets while it is up.
+    // The devices at both ends of each link, with error models that lose arriving packets.
     std::vector<std::array<Device, 2>> ends_;
     std::vector<std::array<ns3::Ptr<ns3::ErrorModel>, 2>> losses_;
     std::vector<std::unique_ptr<LinkMeter>> meters_;
@@ -125,9 +126,9 @@ class Network {
     SenderTotals totals_;
     std::vector<ns3::Ptr<HostSocket>> listeners_;
     std::map<Pair, std::vector<std::unique_ptr<Connection>>> connections_;
-    // Pending connections, by the connecting host and its port.
+    // Pending connections, by the number and the port of the connecting host.
     std::map<std::tuple<std::int32_t, std::uint16_t>, Connection*> opening_;
-    // The sockets of each host, by peer address and both ports.
+    // The sockets of each host, by the address of the peer and both ports.
     std::vector<std::unordered_map<std::uint64_t, HostSocket*>> sockets_;
     std::map<Pair, std::uint64_t> turns_;
     std::unique_ptr<ns3::FlowMonitorHelper> monitor_;

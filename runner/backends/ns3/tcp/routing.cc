@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint32_t kPortBytes = 4;
 
-// The finalizer of a well-known family of hashes: every input bit flips half of the output bits on
-// average.
+// Return a hash of the value, by a well-known finalizer. Each input bit flips half of the output bits
+// on average.
 std::uint64_t mixed(std::uint64_t value) {
     value ^= value >> 33;
     value *= 0xff51afd7ed558ccdull;
@@ -83,8 +83,8 @@ ns3::Ptr<ns3::Ipv4Route> FlowRouting::route(const ns3::Packet* packet, const ns3
     return route;
 }
 
-// A segment starts with its two ports, so all segments of one direction of a connection take the
-// same path.
+// Return the index of the path for a segment, from a hash of its addresses and ports. All segments of
+// one direction of a connection take the same path.
 std::size_t FlowRouting::choice(const ns3::Packet* packet, const ns3::Ipv4Header& header,
                                 std::size_t ways) const {
     std::uint64_t ports = 0;

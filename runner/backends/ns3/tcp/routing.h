@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Static routes with equal-cost paths chosen per connection, as in switches; ns-3 itself chooses
-// per packet or takes the first.
+// Static routes, which choose among equal-cost paths per connection, as real switches do. The routing
+// of ns-3 chooses per packet, or always takes the first path.
 #pragma once
 
 #include <ns3/ipv4-routing-helper.h>
@@ -16,7 +16,8 @@
 
 namespace chakrascope::tcp {
 
-// The parameters of a member function: ns-3 3.37 takes the callbacks below by value, later ones by reference.
+// The parameter types of a member function. In ns-3 3.37, the callbacks of routing are passed by value,
+// in later versions by reference.
 template <class>
 struct Parameters;
 template <class Result, class Class, class... Types>
@@ -25,13 +26,13 @@ struct Parameters<Result (Class::*)(Types...)> {
     using At = std::tuple_element_t<place, std::tuple<Types...>>;
 };
 
-// The route table of one node: for every host, the interfaces on shortest paths.
+// The routing table of a node, with the interfaces on shortest paths to every host.
 class FlowRouting final : public ns3::Ipv4RoutingProtocol {
   public:
     static ns3::TypeId GetTypeId();
 
     void set_own(ns3::Ipv4Address address, bool forwards, std::uint32_t salt);
-    // Route packets for the host over one of these.
+    // Set the devices over which packets to a host are routed.
     void set(ns3::Ipv4Address host, std::vector<ns3::Ptr<ns3::NetDevice>> ways);
 
     ns3::Ptr<ns3::Ipv4Route> RouteOutput(ns3::Ptr<ns3::Packet> packet, const ns3::Ipv4Header& header,
@@ -61,7 +62,7 @@ class FlowRouting final : public ns3::Ipv4RoutingProtocol {
     std::unordered_map<std::uint32_t, std::vector<ns3::Ptr<ns3::NetDevice>>> ways_;
 };
 
-// Gives every node an empty table.
+// Creates an empty routing table for every node.
 class FlowRoutingHelper final : public ns3::Ipv4RoutingHelper {
   public:
     ns3::Ipv4RoutingHelper* Copy() const override { return new FlowRoutingHelper(*this); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// The settings that the driver receives before it builds the network, by the names of its commands.
+// The settings that the driver receives before it builds the network.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace chakrascope::tcp {
 
-// Integers and words by name. There are no defaults here: every default belongs to the caller, who
-// reports it.
+// Settings by name, which are integers or words. Settings have no default values here, because the
+// caller sets and reports every default value.
 class Settings {
   public:
     void set(const std::string& name, const std::string& value) { values_[name] = value; }

@@ -18,11 +18,12 @@
 namespace chakrascope::tcp {
 namespace {
 
-// Linux's sk_pacing_shift: about a millisecond of data at the connection's current rate.
+// Linux's sk_pacing_shift: a host queues about a millisecond of data at the current rate of a
+// connection.
 constexpr double kHostQueueS = 1.0 / 1024;
 constexpr double kSlowStartGain = 2.0;
 constexpr double kAvoidanceGain = 1.2;
-constexpr double kLargestBurst = 65536;  // of one call of the network card's driver
+constexpr double kLargestBurst = 65536;  // bytes per call of the network card's driver
 constexpr std::uint32_t kFewestSegments = 4;
 
 }  // namespace
@@ -53,14 +54,14 @@ ns3::Ptr<HostSocket> HostSocket::make(ns3::Ptr<ns3::Node> node, const std::strin
 
 ns3::Ptr<ns3::TcpSocketBase> HostSocket::Fork() { return ns3::CopyObject<HostSocket>(this); }
 
-// The window after Linux's tcp_cwnd_restart: halved for each timeout that has passed, but at least
-// the initial window.
+// Reduce the congestion window after an idle time, like Linux's tcp_cwnd_restart. The window is halved
+// for each timeout that has passed, but not below the initial window.
 void HostSocket::about_to_send() {
     const bool quiet = m_txBuffer->Size() == 0;
     const ns3::Time idle = ns3::Simulator::Now() - last_sent_;
     const ns3::Time timeout = m_rto.Get();
     if (!habits_.slow_start_after_idle || !quiet || idle <= timeout) return;
-    if (m_congestionControl->HasCongControl()) return;  // BBR handles idle times itself
+    if (m_congestionControl->HasCongControl()) return;  // BBR has its own handling of idle times
     const std::uint32_t initial = m_tcb->m_initialCWnd * m_tcb->m_segmentSize;
     std::uint32_t window = m_tcb->m_cWnd;
     const std::uint32_t floor = std::min(initial, window);
@@ -72,7 +73,7 @@ void HostSocket::about_to_send() {
 
 void HostSocket::left_host(std::uint32_t bytes) {
     unsent_bytes_ -= std::min<std::uint64_t>(bytes, unsent_bytes_);
-    // Run as a separate event, like the interrupt of a network card, and not inside the caller.
+    // Resume sending in a separate event, like the interrupt of a network card.
     if (throttled_ && unsent_bytes_ < most_unsent_bytes() && resuming_.IsExpired())
         resuming_ = ns3::Simulator::ScheduleNow(&HostSocket::resume, this);
 }
@@ -82,7 +83,8 @@ void HostSocket::resume() {
     if (m_state == ESTABLISHED || m_state == CLOSE_WAIT) SendPendingData(m_connected);
 }
 
-// TCP small queues: a sender stops while its own host holds this much of its data.
+// Return the limit of TCP small queues. A sender stops while its host has queued this many bytes of the
+// connection.
 std::uint64_t HostSocket::most_unsent_bytes() const {
     const double round_s = m_rtt->GetNSamples() > 0 ? m_rtt->GetEstimate().GetSeconds() : 0;
     if (round_s <= 0) return habits_.most_unsent_bytes;
@@ -110,7 +112,7 @@ std::uint32_t HostSocket::SendDataPacket(ns3::SequenceNumber32 sequence, std::ui
         if (told_) told_(static_cast<std::uint64_t>(m_txBuffer->TailSequence() - sequence));
     }
     last_sent_ = ns3::Simulator::Now();
-    // Counted before it is sent, because it may leave the host within the call.
+    // The segment is counted before it is sent, because it may leave the host during the call.
     const std::uint32_t expected = std::min(most, m_txBuffer->SizeFromSequence(sequence));
     unsent_bytes_ += expected;
     const std::uint32_t sent = ns3::TcpSocketBase::SendDataPacket(sequence, most, ack);

@@ -13,7 +13,7 @@
 namespace chakrascope::tcp {
 
 struct SenderTotals {
-    std::uint64_t segments = 0;  // with data, including retransmissions
+    std::uint64_t segments = 0;  // segments with data, including retransmissions
     std::uint64_t retransmissions = 0;
     std::uint64_t timeouts = 0;
 };
@@ -30,12 +30,12 @@ class HostSocket final : public ns3::TcpSocketBase {
     static ns3::Ptr<HostSocket> make(ns3::Ptr<ns3::Node> node, const std::string& control,
                                      const Habits& habits);
 
-    // Before new data after an idle time: shrink the window as Linux does.
+    // Reduce the congestion window before new data is sent after an idle time, as Linux does.
     void about_to_send();
-    // This many bytes of data have left the host, or were dropped in it.
+    // Record bytes of data that have left the host or were dropped in the host.
     void left_host(std::uint32_t bytes);
-    // Call this for each retransmitted segment, with the distance of its first byte from the end of
-    // the written data.
+    // Set a callback for each retransmitted segment. The argument of the callback is the distance of
+    // the segment's first byte from the end of the written data.
     void on_retransmission(std::function<void(std::uint64_t)> told) { told_ = std::move(told); }
 
   protected:
@@ -49,7 +49,7 @@ class HostSocket final : public ns3::TcpSocketBase {
     void resume();
 
     Habits habits_;
-    std::uint64_t unsent_bytes_ = 0;  // in the queues of this host
+    std::uint64_t unsent_bytes_ = 0;  // data bytes in the queues of this host
     mutable bool throttled_ = false;
     std::function<void(std::uint64_t)> told_;
     ns3::Time last_sent_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-// Runs the network: opens connections, sends messages, and advances time.
+// Runs the simulated network: opens connections, sends messages, and advances time.
 #include <ns3/inet-socket-address.h>
 #include <ns3/ipv4-queue-disc-item.h>
 #include <ns3/node.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint16_t kPort = 5000;
 constexpr std::int64_t kPsPerNs = 1000;
-constexpr std::uint32_t kTcpStart = 13;  // bytes up to the length of the header
+constexpr std::uint32_t kTcpStart = 13;  // bytes of a TCP header up to its length field
 
 using AcceptCallback = ns3::Callback<void, ns3::Ptr<ns3::Socket>, const ns3::Address&>;
 using AskCallback = ns3::Callback<bool, ns3::Ptr<ns3::Socket>, const ns3::Address&>;
@@ -25,7 +25,7 @@ using SocketCallback = ns3::Callback<void, ns3::Ptr<ns3::Socket>>;
 using FrameCallback = ns3::Callback<void, ns3::Ptr<const ns3::Packet>>;
 using DropCallback = ns3::Callback<void, ns3::Ptr<const ns3::QueueDiscItem>, const char*>;
 
-// Simulate until stopped; returns whether there was any event.
+// Simulate until stopped, and return whether there were any events.
 bool go_on() {
     const std::uint64_t before = ns3::Simulator::GetEventCount();
     ns3::Simulator::Run();
@@ -42,7 +42,8 @@ std::uint32_t big_endian(const std::uint8_t* bytes, int count) {
     return value;
 }
 
-// The connection's key and the data bytes of a segment that starts with these bytes.
+// Return the key of the connection and the number of data bytes of a segment, from the first bytes of
+// the segment.
 std::pair<std::uint64_t, std::uint32_t> read_segment(std::uint32_t peer, const std::uint8_t* bytes,
                                                      std::uint32_t size) {
     const auto own = static_cast<std::uint16_t>(big_endian(bytes, 2));
@@ -84,7 +85,7 @@ std::vector<std::unique_ptr<Connection>>& Network::between(std::int32_t low, std
     return found;
 }
 
-// The higher host connects to the lower one.
+// Open a connection. The host with the higher number connects to the host with the lower number.
 void Network::open(Connection& connection) {
     connection.opened = true;
     const ns3::Ptr<HostSocket> socket = HostSocket::make(
@@ -135,7 +136,7 @@ void Network::remember(std::int32_t host, ns3::Ptr<HostSocket> socket) {
                               }));
 }
 
-// One after the other, so that handshakes do not drop each other's segments.
+// Open all connections one after another, so that handshakes do not cause packet loss.
 void Network::open_all() {
     for (std::size_t low = 0; low < hosts_.size(); ++low)
         for (std::size_t high = low + 1; high < hosts_.size(); ++high)
@@ -167,8 +168,8 @@ void Network::start(std::uint64_t message, std::int32_t from, std::int32_t to, s
 }
 
 void Network::complete(std::uint64_t message) {
-    // Stop at the end of this nanosecond, which is one instant for the caller: symmetric hosts
-    // finish together.
+    // Stop at the end of the current nanosecond, which is one instant for the caller. Symmetric hosts
+    // therefore finish together.
     if (completions_.empty())
         ns3::Simulator::Schedule(ns3::PicoSeconds((kPsPerNs - now_ps() % kPsPerNs) % kPsPerNs),
                                  [] { ns3::Simulator::Stop(); });
@@ -190,7 +191,8 @@ const std::vector<Completion>& Network::run(std::int64_t limit_ps) {
                                          });
     else if (outstanding_ == 0)
         return completions_;
-    // New connections stop the simulation, too.
+    // New connections also stop the simulation, so it is resumed until messages complete or the limit
+    // is reached.
     while (completions_.empty() && !reached && go_on()) {
     }
     limit.Cancel();

@@ -10,7 +10,7 @@ namespace chakrascope::engine {
 
 std::size_t PathWalk::find(const RankRecords& records, std::int64_t node) const {
     const auto& ids = records.node;
-    // Ids usually count up from the first without a gap.
+    // Node ids are usually consecutive, so the row of a node is guessed from the first id.
     const auto guess =
         ids.empty() ? 0 : static_cast<std::uint64_t>(node) - static_cast<std::uint64_t>(ids[0]);
     if (guess < ids.size() && ids[guess] == node) return guess;
@@ -33,10 +33,10 @@ void PathWalk::advance(const RankRecords& records) {
     }
 }
 
-// Read the node at which the walk has arrived, and the origin of the events that ended it.
+// Read the current node of the walk, and the origin of the events that ended the node.
 void PathWalk::visit(const RankRecords& records) {
     const std::size_t row = find(records, node_);
-    // The clocks of measured ranks only agree approximately.
+    // The clocks of measured ranks agree only approximately, so a node may appear to end too late.
     const std::int64_t end = std::min(records.end[row], until_);
     if (end < until_) steps_.push_back({rank_, -1, end, until_, rank_, -1, end, -1, false});
     open_ = {rank_, node_, 0, end, records.origin_rank[row], records.origin_node[row], records.start[row],
@@ -45,7 +45,7 @@ void PathWalk::visit(const RankRecords& records) {
     rank_ = open_.origin_rank;
 }
 
-// Read that origin, and the node that let it start.
+// Read the origin of the current node, and the node that started the origin when it ended.
 void PathWalk::resolve(const RankRecords& records) {
     const std::size_t row = find(records, open_.origin_node);
     open_.start = std::min(records.start[row], open_.end);
@@ -67,7 +67,8 @@ void PathWalk::resolve(const RankRecords& records) {
 void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
                 std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
                 std::span<const std::int64_t> gap) {
-    // Simultaneous events may be listed in the wrong order, so one backward pass is not enough.
+    // Simultaneous events may be listed in the wrong order. Backward passes are therefore repeated
+    // until no value changes.
     for (bool lowered = true; lowered;) {
         lowered = false;
         for (std::size_t place = order.size(); place-- > 0;) {

@@ -1,5 +1,5 @@
-// The critical path, walked back through the records of the ranks it crosses, one rank at a time; and the
-// slack of events.
+// Computes the critical path, by walking back through the records of one rank at a time, and the slack
+// of events.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct RankRecords {
     std::span<const std::int64_t> origin_node;
 };
 
-// One piece of the path; node -1 is idle time of its rank.
+// One step of the critical path. Node -1 stands for idle time of the rank.
 struct PathStep {
     std::int32_t rank;
     std::int64_t node;
@@ -24,12 +24,12 @@ struct PathStep {
     std::int32_t origin_rank;
     std::int64_t origin_node;
     std::int64_t own_start;
-    std::int64_t cause;  // the node whose end let the origin start, on the same rank
+    std::int64_t cause;  // node whose end started the origin, on the same rank
     bool cause_is_dependency;
 };
 
-// A walk from the node that ends last back to time 0. It needs the records of one rank at a time,
-// of the rank that `rank()` returns.
+// Walks from the node that ends last back to time 0. The walk needs the records of only one rank at a
+// time, which is the rank that `rank()` returns.
 class PathWalk {
   public:
     PathWalk(std::int32_t rank, std::int64_t node, std::int64_t makespan, std::int64_t most_steps)
@@ -37,11 +37,11 @@ class PathWalk {
 
     std::int32_t rank() const { return rank_; }
     bool done() const { return done_; }
-    // The steps so far, latest first.
+    // Return the steps so far, latest step first.
     const std::vector<PathStep>& steps() const { return steps_; }
 
-    // Continue until the records of another rank are needed, or time 0 is reached. Raises
-    // BackendError if the records lack a node, or if waits form a cycle.
+    // Continue the walk until the records of another rank are needed or time 0 is reached. Raises
+    // BackendError if a node is missing in the records, or if waits form a cycle.
     void advance(const RankRecords& records);
 
   private:
@@ -53,15 +53,15 @@ class PathWalk {
     std::int64_t node_;
     std::int64_t until_;
     const std::int64_t most_steps_;
-    PathStep open_{};  // the node whose origin is on another rank
+    PathStep open_{};  // the node with an origin on another rank
     bool is_open_ = false;
     bool done_ = false;
     std::vector<PathStep> steps_;
 };
 
-// Lower `room` (the slack of each event, ns) until it is at most the slack of each successor plus the gap
-// to it. The successors of event i are listed from first[i] to first[i + 1]. `order` holds all events in
-// order of time.
+// Lower `room` (the slack of each event, ns) until the slack of each event is at most the slack of each
+// successor plus the gap to the successor. The successors of event i are listed from first[i] to
+// first[i + 1]. `order` contains all events in order of time.
 void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
                 std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
                 std::span<const std::int64_t> gap);

@@ -15,9 +15,9 @@ void require_power_of_two(const Phase& phase, const char* algorithm) {
                       " in one dimension; use ring or direct there.");
 }
 
-// Return whether each round of an all-gather pairs every rank with one other, as for 6, 12 or 20
-// ranks. Each rank then gathers from fewer than all, which is ASTRA-sim's behaviour and is
-// reproduced here.
+// Return whether each round of an all-gather pairs every rank with exactly one other rank, as for 6, 12
+// or 20 ranks. With such pairs, a rank gathers data from only some of the ranks. ASTRA-sim has this
+// behaviour, which is reproduced here.
 bool pairs_up(const Phase& phase) {
     const std::int32_t count = phase.ring.count;
     if (phase.kind != Collective::AllGather) return false;
@@ -84,7 +84,8 @@ std::unique_ptr<Algorithm> make_algorithm(Rank& rank, Stream& stream) {
     require_works(phase, cluster.config, cluster.customs);
     if (cluster.meetings.active()) {
         if (Meetings::takes(phase)) return make_met(rank, stream);
-        // For other algorithms, the cause of the end depends on the order of events within a tick.
+        // For other algorithms, the event that ends the phase depends on the order of events within a
+        // tick.
         cluster.tied = true;
     }
     if (phase.custom != nullptr) return make_custom(rank, stream);

@@ -1,5 +1,6 @@
-// Which members have reached each phase of each chunk. A phase that all its members have begun is
-// bound to end; until then the chunk waits and occupies nothing.
+// Counts the members that have begun each phase of each chunk. A phase that all members have begun will
+// certainly end. Until all members have begun the phase, the chunk waits and occupies no slot of a
+// queue.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class Attendance {
     struct Key {
         std::int64_t tag;
         std::uint32_t phase;
-        std::int32_t base;  // identifies a ring among those of one dimension
+        std::int32_t base;  // identifies the ring among the rings of one dimension
         bool operator==(const Key&) const = default;
     };
     struct KeyHash {

@@ -4,16 +4,16 @@
 
 namespace chakrascope::engine {
 
-// After this many steps, a member depends on every other member over the longest path around the
-// ring that has no more steps. There are as many paths as members, each one step longer than the previous
-// one. On the unrolled ring these are the end of one round and the beginning of the next; on a tie, the
-// nearer one counts.
+// After `sends` steps, a member depends on every other member over the longest path around the ring
+// with at most `sends` steps. There are as many paths as members, and each path is one step longer than
+// the previous path. On the unrolled ring, these paths cover the end of one round and the beginning of
+// the next round. If two paths take equally long, the origin is the nearer member.
 void pass_round(std::vector<Chain>& members, const std::vector<std::int64_t>& hops, std::uint64_t sends) {
     const auto count = static_cast<std::int64_t>(members.size());
-    std::vector<std::int64_t> place(members.size());  // along the ring
+    std::vector<std::int64_t> place(members.size());  // distance along the ring
     std::partial_sum(hops.begin() + 1, hops.end(), place.begin() + 1);
     const std::int64_t round = place.back() + hops.front();
-    // If messages take no time, all paths that pass every member once are equally long.
+    // If messages take no time, all paths that visit every member once are equally long.
     const std::int64_t nearest = round > 0 ? static_cast<std::int64_t>(sends) - (count - 1) : 0;
     std::vector<Chain> until(members.size()), from(members.size());
     for (std::size_t i = 0; i < members.size(); ++i) {

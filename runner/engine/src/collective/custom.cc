@@ -1,8 +1,9 @@
-// Algorithms given as Chakra files of sends, receives and computation, one file per position.
+// Runs custom algorithms, which are Chakra files of sends, receives and computation, one file per
+// position.
 //
-// All ready nodes are issued at once, in the order in which libstdc++ iterates a hash set of their
-// ids. That is ASTRA-sim's order, and on a network with queues it decides which message is served
-// first.
+// All ready nodes are issued at once, in the order in which libstdc++ iterates over a hash set of the
+// node ids. ASTRA-sim has the same order. On a network with queues, the order determines the message
+// that is served first.
 #include "custom.h"
 
 #include <fstream>
@@ -19,8 +20,8 @@ namespace {
 constexpr std::uint64_t kPointToPointTags = 500'000'000;
 constexpr std::int64_t kProgramTags = std::int64_t{1} << 40;
 constexpr std::int64_t kTagsOfProgram = std::int64_t{1} << 24;
-// A stream's tag is its group's tag plus 32 bits; 63 bits are enough for the programs of this many
-// groups.
+// The tag of a stream is the tag of its group followed by 32 bits. 63 bits are enough for the programs
+// of kGroupsOfRange groups.
 constexpr std::int64_t kGroupsOfRange = 127;
 constexpr std::int64_t kStreamsOfRange = kGroupsOfRange << 32;
 
@@ -38,13 +39,13 @@ class Custom final : public Algorithm {
     }
 
   private:
-    // If its data has already arrived, a receive completes before it returns; only the outermost call may
-    // finish the phase.
+    // Issue all ready nodes. A receive of data that has already arrived completes within this call, and
+    // makes further nodes ready. Only the outermost call of issue_ready may finish the phase.
     void issue_ready() {
         ++depth_;
         const std::unordered_set<std::uint64_t> now = ready_;
         for (const std::uint64_t id : now) {
-            if (ready_.erase(id) == 0) continue;  // already issued, when another node completed at once
+            if (ready_.erase(id) == 0) continue;  // already issued by a nested call
             ++running_;
             issue(id, program_->nodes.at(id));
         }
@@ -55,8 +56,8 @@ class Custom final : public Algorithm {
         if (depth_ == 0 && running_ == 0 && ready_.empty()) finish();
     }
 
-    // Concurrent programs of Chakrascope never match each other's messages; other programs may, as in
-    // ASTRA-sim.
+    // Return the key of a message. Concurrent programs of Chakrascope never receive each other's
+    // messages; other programs may do so, as in ASTRA-sim.
     MessageKey key(const Node& node, std::int32_t source, std::int32_t destination) const {
         MessageKey key{0, source, destination, node.comm_size};
         if (program_->ours) {
@@ -87,7 +88,7 @@ class Custom final : public Algorithm {
         }
     }
 
-    // Ranks in the file are positions in the group's list of members.
+    // Return the rank of a peer; the file contains positions in the group's list of members.
     std::int32_t peer(std::int64_t position) const {
         return ring_.members == nullptr ? static_cast<std::int32_t>(position) : ring_.members[position];
     }
@@ -111,7 +112,7 @@ class Custom final : public Algorithm {
     std::unordered_set<std::uint64_t> ready_;
     std::unordered_map<std::uint64_t, std::uint32_t> waiting_;
     std::uint64_t running_ = 0;
-    std::uint32_t depth_ = 0;  // nested calls of issue_ready
+    std::uint32_t depth_ = 0;  // number of nested calls of issue_ready
 };
 
 CustomProgram parse_custom(std::string_view bytes, const std::string& path, bool ours) {
@@ -131,7 +132,8 @@ CustomProgram parse_custom(std::string_view bytes, const std::string& path, bool
         program.nodes[id] = raw.node;
         parents[id];
         program.children[id];
-        // Inserted one by one, because the iteration order of a set depends on how it grew.
+        // Parents are inserted one by one, because the iteration order of a hash set depends on its
+        // insertions.
         std::unordered_set<std::uint64_t> own;
         for (const std::uint64_t parent : raw.parents) own.insert(parent);
         for (const std::uint64_t parent : own) {

@@ -1,4 +1,4 @@
-// The files of custom collective algorithms; each file is read once.
+// Cache of custom collective algorithms; each file is read only once.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace chakrascope::engine {
 
 struct CustomProgram {
     std::string name;
-    bool ours = false;  // a program's messages: durations in ns, separate tags
+    bool ours = false;  // a collective program of Chakrascope: durations in ns, separate tags
     std::unordered_map<std::uint64_t, Node> nodes;
     std::unordered_map<std::uint64_t, std::unordered_set<std::uint64_t>> children;
-    std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // parents that have not ended
+    std::unordered_map<std::uint64_t, std::uint32_t> waiting;  // number of parents that have not ended
     std::unordered_set<std::uint64_t> ready;
 };
 
@@ -26,12 +26,12 @@ class CustomAlgorithms {
   public:
     explicit CustomAlgorithms(const Config& config) : config_(config) {}
 
-    // Return the algorithm of a position, from files or from the collective program of that name.
-    // Raises ConfigError, WorkloadFormatError or DependencyError.
+    // Return the algorithm of a position, from the files with this prefix or from the collective
+    // program of this name. Raises ConfigError, WorkloadFormatError or DependencyError.
     std::shared_ptr<const CustomProgram> get(const std::string& prefix, std::int32_t position);
 
-    // Raise what `get` raises, and WorkloadFormatError if the algorithm expects more members than
-    // these.
+    // Raise the same errors as `get`, and WorkloadFormatError if the algorithm expects more members
+    // than `ranks`.
     void require_works(const Phase& phase, std::int64_t ranks);
 
   private:

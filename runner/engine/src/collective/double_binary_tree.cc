@@ -1,8 +1,9 @@
-// Two complementary binary trees that chunks use alternately; it always all-reduces, whatever
-// collective is configured.
+// Two complementary binary trees, which chunks use alternately. A double binary tree always runs an
+// all-reduce, regardless of the configured collective.
 //
-// With 2^k members, one of them is the root and the others form a complete tree numbered 1 .. 2^k -
-// 1 in order: the number of trailing zero bits is the height above the leaves.
+// With 2^k members, one member is the root. The other members form a complete binary tree, numbered in
+// order from 1 to 2^k - 1. The number of trailing zero bits of a member's number is its height above
+// the leaves.
 #include <bit>
 
 #include "algorithm.h"

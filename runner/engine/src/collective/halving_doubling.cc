@@ -1,4 +1,4 @@
-// Recursive halving and doubling among a power of two of ranks.
+// Recursive halving and doubling among 2^k ranks.
 #include "halving_doubling.h"
 
 #include <bit>
@@ -20,7 +20,8 @@ class HalvingDoubling final : public Algorithm {
   private:
     void received(std::uint64_t) override { inject(); }
 
-    // Nothing is queued between a send and its answer, so one slot is enough.
+    // Queue the data of the next step. One slot is enough, because no other data is queued between a
+    // send and its answer.
     void inject() {
         queued_ = steps_.next();
         waiting_ = true;

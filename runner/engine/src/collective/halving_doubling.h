@@ -1,5 +1,5 @@
-// The exchanges of recursive halving and doubling, which are the same for all members except the
-// partner.
+// The exchanges of recursive halving and doubling. The exchanges of all members are the same, except
+// for the partner.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,12 @@ namespace chakrascope::engine {
 
 class HalvingDoublingSteps {
   public:
-    // Data that passes the endpoint and is then sent; the last step sends nothing.
+    // A step of halving or doubling: data passes through the endpoint and is then sent. The last step
+    // sends no data.
     struct Step {
         std::uint64_t size;
-        std::int32_t offset;  // of the partner
-        bool plain;           // whether data moves to memory; else from memory, with the received data
+        std::int32_t offset;  // distance to the partner in the ring
+        bool plain;           // whether data moves to memory; otherwise received data moves from memory
         bool processed;
         bool send_back;
     };
@@ -38,7 +39,7 @@ class HalvingDoublingSteps {
     bool reducing_ = false;
 };
 
-// The position of the partner in the ring.
+// Return the partner's position in the ring.
 inline std::int32_t partner_of(const Ring& ring, std::int32_t offset) {
     if (offset == 0 || offset >= ring.count) return ring.position;
     return ring.neighbour((ring.position / offset) % 2 == 0 ? offset : -offset);

@@ -1,4 +1,4 @@
-// Which algorithm runs a collective in each dimension, as the system configuration names it.
+// The algorithm that runs a collective in each network dimension, as set in the system configuration.
 #pragma once
 
 #include <array>
@@ -22,33 +22,35 @@ enum class Collective : std::uint8_t {
     Gather,
     Scatter
 };
-// The first four are configured; the others have a root and one algorithm each.
+// The first four kinds of collectives have configurable algorithms. The other kinds have a root and a
+// single algorithm.
 inline constexpr std::size_t kConfigured = 4;
 
 inline bool is_rooted(Collective kind) { return static_cast<std::size_t>(kind) >= kConfigured; }
 
-// The name of the collective as users know it.
+// Return the name of a collective for messages to users.
 const char* name_of(Collective kind);
 
 struct Implementation {
     enum class Algorithm : std::uint8_t { Ring, Direct, HalvingDoubling, DoubleBinaryTree };
     Algorithm algorithm = Algorithm::Ring;
-    std::int32_t window = -1;  // peers that Direct serves concurrently; -1 for all
-    bool whole = false;        // one ring through all ranks instead of one per dimension
+    std::int32_t window = -1;  // number of peers that Direct serves concurrently; -1: all peers
+    bool whole = false;        // whether one ring through all ranks replaces the rings per dimension
 };
 
-// The name of a configured collective in the keys of the system configuration, such as "all-reduce".
+// Return the name of a collective in the keys of the system configuration, such as "all-reduce".
 std::string key_name_of(Collective kind);
 
-// Return the algorithm of a name under a key; raises ConfigError for an unknown name.
+// Return the algorithm with this name, which is the value of `key`. Raises ConfigError for an unknown
+// name.
 Implementation parse_algorithm(const std::string& name, const std::string& key);
-// The algorithm names for one dimension, or for a single ring of all ranks; the names in
+// Return the names of algorithms for one dimension, or for a single ring of all ranks. Names in
 // `windowed_algorithms` may be followed by a window, as in direct4.
 std::vector<std::string> algorithm_names(bool whole);
 std::vector<std::string> windowed_algorithms();
 
-// The implementation of one collective: a list of algorithms, one per dimension, or a custom
-// algorithm's prefix, or a program's name.
+// The implementation of one collective: a list of algorithms (one per dimension), the prefix of a
+// custom algorithm, or the name of a program.
 struct Choice {
     const std::vector<Implementation>* native = nullptr;
     const std::string* custom = nullptr;
@@ -57,18 +59,19 @@ struct Choice {
 
 class Implementations {
   public:
-    // Raises ConfigError for a name that is not an algorithm, and for more entries than dimensions.
+    // Read the implementations from the configuration. Raises ConfigError for an unknown algorithm, and
+    // for more algorithms than dimensions.
     explicit Implementations(const Config& config);
 
-    // Return the implementation that runs the collective of a node; raises ConfigError when nothing
-    // is configured.
+    // Return the implementation that runs the collective of a node. Raises ConfigError if no
+    // implementation is configured.
     Choice choose(Collective kind, std::uint64_t node) const;
 
-    // Return the name of the program for collectives of this kind, size and number of members; null
-    // without one.
+    // Return the name of the program for collectives of this kind, size and number of members. Returns
+    // null if there is no such program.
     const std::string* program(Collective kind, std::int64_t members, std::uint64_t size) const;
 
-    // The algorithms configured for a collective, one per dimension.
+    // Return the configured algorithms of a collective, one per dimension.
     const std::vector<Implementation>& native(Collective kind) const {
         return native_[static_cast<std::size_t>(kind)];
     }

@@ -14,7 +14,7 @@
 namespace chakrascope::engine {
 namespace {
 
-// Longer times are left to the event simulation, which reports where they overflow.
+// Phases with longer times are left to the event simulation, which reports an overflow of time.
 constexpr double kLatest = 4e18;
 
 bool agree(const Phase& a, const Phase& b) {
@@ -50,8 +50,8 @@ std::unique_ptr<Algorithm> make_met(Rank& rank, Stream& stream) {
     return std::make_unique<Met>(rank, stream);
 }
 
-// Resources that chunks of several ranks share, such as memory or a socket, would have to be served
-// in order.
+// Phases are not computed as a whole if chunks of several ranks share a resource such as memory or a
+// socket, because the order of accesses matters.
 bool Meetings::are_exact(const Config& config) {
     const bool shares_memory =
         config.memory_type == MemoryType::Pool || config.memory_type == MemoryType::PerNode;
@@ -80,7 +80,8 @@ bool Meetings::join(std::int32_t rank, const Endpoint& endpoint, const Stream& s
     return end(meeting, endpoint);
 }
 
-// The current phase of the stream; its first member creates it.
+// Return the meeting for the current phase of the stream. The first member to begin the phase creates
+// the meeting.
 std::uint32_t Meetings::meeting(const Stream& stream) {
     const Phase& phase = stream.phase();
     const auto [entry, created] =
@@ -98,7 +99,7 @@ std::uint32_t Meetings::meeting(const Stream& stream) {
     return place;
 }
 
-// End the phase for each member at its time.
+// Schedule the end of the phase for each member at its computed time.
 bool Meetings::end(const Meeting& meeting, const Endpoint& endpoint) {
     const bool ring = meeting.phase.implementation.algorithm == Implementation::Algorithm::Ring;
     const Rest rest = ring ? go_round(meeting, endpoint) : go_through_pairs(meeting, endpoint);
@@ -114,7 +115,8 @@ bool Meetings::end(const Meeting& meeting, const Endpoint& endpoint) {
     return true;
 }
 
-// The position of a member in the ring; members are numbered in the direction of the data.
+// Return the position of a member in the ring. Members are numbered in the direction in which data
+// moves.
 std::size_t Meetings::place(const Meeting& meeting, std::size_t number) {
     const Phase& phase = meeting.phase;
     const bool backwards =
@@ -151,7 +153,7 @@ Meetings::Rest Meetings::go_round(const Meeting& meeting, const Endpoint& endpoi
                            meeting.members[place(meeting, i)].rank, size);
         longest = std::max(longest, delays_[i]);
     }
-    // The data of the first round is reduced.
+    // In a reduce-scatter or an all-reduce, only the first round around the ring reduces data.
     const bool scatters = phase.kind == Collective::ReduceScatter;
     const bool reduces = scatters || phase.kind == Collective::AllReduce;
     const Time passes = endpoint.delay(phase.ring.local), reduction = reduces ? endpoint.reduction(size) : 0;

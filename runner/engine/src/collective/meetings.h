@@ -1,10 +1,10 @@
-// Phases that are computed as a whole once all their members have begun them, instead of message by
-// message.
+// Computes phases of collectives as a whole, once all members have begun the phase, instead of message
+// by message.
 //
-// In a ring, and in halving and doubling, no member can end before all have begun, so every wait is
-// known in time. That is exact on a network without queues. Events of one rank in one tick could
-// happen in another order; where that may matter, the simulation restarts with every message
-// (`Cluster::tied`).
+// In a ring, and in halving and doubling, no member can end before all members have begun, so all end
+// times can be computed in time. On a network without queues, the computed times are exact. Events of
+// one rank in one tick may run in a different order than in a simulation of all messages. If the order
+// may change the result, the simulation restarts and simulates every message (`Cluster::tied`).
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ class Endpoint;
 
 class Meetings {
   public:
-    // Whether phases can be computed as a whole at all.
+    // Whether phases can be computed as a whole with this configuration.
     static bool are_exact(const Config& config);
 
     Meetings(EventQueue& events, const Network& network, bool active)
         : events_(events), network_(network), active_(active) {}
 
     bool active() const { return active_; }
-    // Whether members of this phase meet, so that it is computed as a whole.
+    // Whether this phase can be computed as a whole.
     static bool takes(const Phase& phase);
-    // A member begins its phase; `ended` runs when the phase has ended for it. Returns false if the
-    // members disagree on the collective, or if times are too large.
+    // Add a member that begins its phase. `ended` runs when the phase has ended for this member.
+    // Returns false if the members disagree on the collective, or if times are too large.
     bool join(std::int32_t rank, const Endpoint& endpoint, const Stream& stream, Callback ended);
 
   private:
@@ -44,12 +44,13 @@ class Meetings {
         Callback ended;
     };
     struct Meeting {
-        Phase phase;                  // tick at which the first member began
-        std::vector<Member> members;  // by position
+        Phase phase;                  // phase of the first member to begin
+        std::vector<Member> members;  // members by position in the ring
         std::int32_t missing = 0;
     };
-    // How long after its chain of messages the end of a member's phase is registered, and how long
-    // it then takes. The chains of a ring leave out the endpoint delay that all members share.
+    // The delay from a member's last message until the end of the phase is registered, and the delay
+    // from the registration to the end. The chains of a ring do not include the endpoint delay, which
+    // is the same for all members.
     struct Rest {
         Time registered = 0;
         Time end = 0;
@@ -69,11 +70,11 @@ class Meetings {
     MessageMap<std::uint32_t> open_;  // the open meetings, by tag, phase and ring
     std::vector<Meeting> meetings_;
     std::vector<std::uint32_t> free_;
-    // The state of the ending phase, by member.
+    // The state of the phase that ends, by member.
     std::vector<Chain> chains_;
     std::vector<std::uint32_t> peers_;
     std::vector<std::int64_t> delays_;
-    double latest_ = 0;  // no end is later
+    double latest_ = 0;  // the latest end time of the phase
 };
 
 }  // namespace chakrascope::engine

@@ -15,7 +15,7 @@ bool is_tree(const Implementation& implementation) {
 
 std::uint64_t size_after(Kind kind, const Implementation& implementation, std::int32_t members,
                          std::uint64_t size) {
-    if (is_tree(implementation)) return size;  // trees always run an all-reduce, whatever the collective
+    if (is_tree(implementation)) return size;  // trees run an all-reduce for every collective
     if (kind == Kind::ReduceScatter) return size / static_cast<std::uint64_t>(members);
     if (kind == Kind::AllGather) return size * static_cast<std::uint64_t>(members);
     return size;
@@ -57,7 +57,8 @@ std::optional<Collective> simulated_kind(CommType type, const Config& config) {
     }
 }
 
-// Loads that differ by less than this fraction of a chunk on the slowest dimension count as equal.
+// Two loads count as equal if they differ by less than this fraction of the load of a chunk on the
+// slowest dimension.
 constexpr double kThreshold = 1.0 / 16;
 
 }  // namespace
@@ -100,8 +101,8 @@ std::vector<std::size_t> DimensionOrder::next(std::uint64_t chunk, const std::ve
     return order;
 }
 
-// The chunk shrinks with every dimension along which it is reduced; a gather meets the same sizes
-// in reverse.
+// Add the load of a chunk to each dimension. A reduction in a dimension makes the chunk smaller. A
+// gather visits the same sizes in reverse.
 void DimensionOrder::add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size) {
     double bytes = static_cast<double>(size);
     if (kind == Collective::AllGather) {
@@ -140,7 +141,8 @@ Planner::Planner(const Config& config, const Groups& groups, const Implementatio
     for (auto& uses : tree_uses_) uses.assign(config.topology.size(), 0);
 }
 
-// Later collectives of a group use the implementation of its first one of the kind.
+// Return the implementation of the group's first collective of this kind, which later collectives of
+// the group also use.
 Choice Planner::choose(const CollectiveRequest& request) {
     if (is_rooted(request.kind)) return {};
     if (const std::string* program = program_for(request)) return {nullptr, program, true};
@@ -151,7 +153,8 @@ Choice Planner::choose(const CollectiveRequest& request) {
     return choices_[key] = implementations_.choose(request.kind, request.node_id);
 }
 
-// A program runs a whole collective: neither a part along some dimensions nor uneven blocks.
+// Return the program for a collective. Programs support neither collectives along only some dimensions
+// nor uneven blocks.
 const std::string* Planner::program_for(const CollectiveRequest& request) const {
     if (request.blocks != nullptr) return nullptr;
     const std::size_t flags = std::min<std::size_t>(4, config_.npus_count.size());
@@ -161,8 +164,8 @@ const std::string* Planner::program_for(const CollectiveRequest& request) const 
     return implementations_.program(request.kind, ring_of_all(request.group).count, request.size);
 }
 
-// Cut into equal chunks; each has at least one byte per rank. A custom algorithm takes all data at
-// once.
+// Split a collective into equal chunks of at least one byte per rank. A custom algorithm processes all
+// data in one chunk.
 Planner::Chunks Planner::split(const CollectiveRequest& request, const Choice& choice) const {
     const auto preferred = static_cast<std::uint64_t>(config_.preferred_dataset_splits);
     const std::uint64_t splits = request.abreast > 0 ? request.abreast : preferred;
@@ -199,7 +202,8 @@ std::vector<Phase> Planner::plan_everyone(Kind kind, const std::vector<Implement
     return phases(kind, visited, chunk);
 }
 
-// An all-reduce becomes a reduce-scatter along every dimension and an all-gather back.
+// Split an all-reduce into a reduce-scatter along every dimension, and an all-gather along the
+// dimensions in reverse.
 std::vector<Phase> Planner::ordered_phases(Kind kind, const std::vector<Dimension>& dimensions,
                                            std::uint64_t index, std::uint64_t chunk) {
     std::vector<std::size_t> places;

@@ -1,5 +1,5 @@
-// Splits a collective into chunks, and each chunk into phases: the dimensions it visits, their
-// order, its queues and algorithms.
+// Splits a collective into chunks, and each chunk into phases. A plan determines the dimensions that a
+// chunk visits, their order, and the queue and algorithm of each phase.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace chakrascope::engine {
 
 struct Blocks;
 
-// A collective as one rank asks for it.
+// A collective as requested by one rank.
 struct CollectiveRequest {
     std::uint32_t node = 0;  // index in the rank's program
     std::uint64_t node_id = 0;
@@ -28,16 +28,17 @@ struct CollectiveRequest {
     std::uint8_t involved = 0xFF;
     std::int64_t priority = 0;
     std::int32_t root = -1;          // the root's rank; -1 for the first member
-    const Blocks* blocks = nullptr;  // of an uneven collective
-    // The number of concurrent pieces if ranks send before the request; else 0.
+    const Blocks* blocks = nullptr;  // blocks of an uneven collective
+    // The number of concurrent pieces if ranks send before the receiver's request, else 0.
     std::uint64_t abreast = 0;
 };
 
-// Return the request of a node's collective, without its place and root; nothing if the node takes
-// its recorded time instead.
+// Return the request for a node's collective, without node index and root. Returns no request if the
+// node is replayed with its recorded time.
 std::optional<CollectiveRequest> request_of(const Node& node, const Config& config);
 
-// The order in which a chunk visits the dimensions of the network; ASTRA-sim always ascends.
+// Chooses the order in which a chunk visits the network dimensions. In ASTRA-sim, the order is always
+// ascending.
 //
 // Source of the greedy order: Rashidi et al., Themis: A Network Bandwidth-Aware Collective Scheduling
 // Policy for Distributed Training of DL Models (ISCA 2022).
@@ -45,24 +46,26 @@ class DimensionOrder {
   public:
     explicit DimensionOrder(const Config& config) : config_(config), loads_(config.topology.size(), 0.0) {}
 
-    // Whether chunks may visit dimensions in another than ascending order.
+    // Whether chunks may visit dimensions in an order that is not ascending.
     bool active() const { return config_.inter_dimension_policy != InterDimensionPolicy::Ascending; }
 
-    // Order the dimensions, given in ascending order, for the reduction of a chunk; the gather
-    // visits them in reverse. Chunk 0 of a collective starts with no load.
+    // Return the order in which the reduction of a chunk visits the dimensions, which are passed in
+    // ascending order. The gather visits the dimensions in reverse order. Chunk 0 of a collective
+    // starts without load.
     std::vector<std::size_t> next(std::uint64_t chunk, const std::vector<std::size_t>& dimensions,
                                   Collective kind, std::uint64_t size);
 
   private:
     void add_loads(const std::vector<std::size_t>& order, Collective kind, std::uint64_t size);
-    // How long a dimension is busy with a reduce-scatter of this many bytes, in arbitrary units.
+    // Return the time that a dimension is busy with a reduce-scatter of `size` bytes, in arbitrary
+    // units.
     double load(std::size_t dimension, double size) const;
 
     const Config& config_;
     std::vector<double> loads_;
 };
 
-// The ring of a rank in one dimension of the network.
+// Return the ring of a rank in one network dimension.
 Ring ring_of(const Config& config, std::int32_t rank, std::size_t dimension,
              const Implementation& implementation);
 
@@ -76,15 +79,17 @@ class Planner {
     Planner(const Config& config, const Groups& groups, const Implementations& implementations,
             std::int32_t rank);
 
-    // Return the implementation of the collective; raises ConfigError when nothing is configured.
+    // Return the implementation of the collective. Raises ConfigError if no implementation is
+    // configured.
     Choice choose(const CollectiveRequest& request);
     Chunks split(const CollectiveRequest& request, const Choice& choice) const;
-    // Plan chunk number `index` of the request, which is chunk number `turn` of its group.
+    // Plan the phases of chunk number `index` of the request, which is chunk number `turn` of the
+    // group.
     std::vector<Phase> plan(const CollectiveRequest& request, const Choice& choice, std::uint64_t index,
                             std::uint64_t turn, std::uint64_t chunk);
 
   private:
-    // Positions of the three round-robin walks through the queues of a dimension.
+    // Positions in the queues of a dimension for three round-robin assignments.
     struct Pointers {
         std::int32_t next = 0, first = 0, last = 0;
     };
@@ -96,28 +101,29 @@ class Planner {
         bool max_tree;
     };
 
-    // Plan a chunk of a collective of all ranks; bit d of `involved` says whether dimension d takes part.
+    // Plan a chunk of a collective of all ranks. Bit d of `involved` is set if dimension d takes part.
     std::vector<Phase> plan_everyone(Collective kind, const std::vector<Implementation>& list,
                                      std::uint8_t involved, std::uint64_t index, std::uint64_t chunk);
-    // Plan a chunk of a collective of a communicator group; `turn` counts the chunks of the group.
+    // Plan a chunk of a collective of a communicator group. `turn` is the number of the chunk in the
+    // group.
     std::vector<Phase> plan_group(Collective kind, const std::vector<Implementation>& list, const Ring& ring,
                                   std::uint64_t turn, std::uint64_t chunk);
     // Plan a chunk of a collective with a root, over a ring of all its members.
     std::vector<Phase> plan_rooted(const CollectiveRequest& request, std::uint64_t chunk);
-    // Plan a part of an uneven collective, over a ring of all its members.
+    // Plan one part of an uneven collective, over a ring of all its members.
     std::vector<Phase> plan_uneven(const CollectiveRequest& request, const Choice& choice,
                                    std::uint64_t part);
     Ring ring_of_all(std::int64_t group) const;
     std::vector<Phase> plan_custom(const CollectiveRequest& request, const Choice& choice) const;
-    // The program for the collective; null without one.
+    // Return the name of the program for the collective; null if there is no program.
     const std::string* program_for(const CollectiveRequest& request) const;
     std::vector<Dimension> dimensions(Collective kind, const std::vector<Implementation>& list,
                                       std::uint8_t involved);
-    // Phases in the order of a policy other than ASTRA-sim's.
+    // Return the phases of a chunk in the order of a policy that ASTRA-sim does not have.
     std::vector<Phase> ordered_phases(Collective kind, const std::vector<Dimension>& dimensions,
                                       std::uint64_t index, std::uint64_t chunk);
     std::vector<Phase> phases(Collective kind, std::vector<Dimension> dimensions, std::uint64_t chunk);
-    // Append the phase of a dimension and return the chunk's size after it.
+    // Append the phase in one dimension, and return the size of the chunk after the phase.
     std::uint64_t append(std::vector<Phase>& phases, Collective requested, Collective kind,
                          const Dimension& dimension, Walk walk, std::uint64_t size);
     void assign_queue(Phase& phase, std::int32_t dimension, Walk walk);

@@ -12,7 +12,7 @@
 namespace chakrascope::engine {
 namespace {
 
-// Plans the collectives of ranks, and makes the checks of the simulation at the start of each
+// Plans the collectives of ranks, and runs the checks that the simulation makes at the start of each
 // phase.
 class Inspector {
   public:
@@ -20,7 +20,7 @@ class Inspector {
         : config_(config), groups_(config), implementations_(config), customs_(config) {}
 
     std::string refusal(const Node& node) {
-        // Every node then takes its recorded time.
+        // With `replay_only`, every node takes its recorded time.
         if (config_.replay_only) return "";
         const auto request = request_of(node, config_);
         if (!request) return "";
@@ -39,8 +39,8 @@ class Inspector {
     }
 
   private:
-    // The members' rings differ only in their position; only a custom algorithm differs between
-    // positions.
+    // Check a collective on its members. The rings of members differ only in position, and only custom
+    // algorithms depend on the position.
     void inspect(const CollectiveRequest& request) {
         const auto& members = groups_.members(request.group);
         const auto count =
@@ -52,7 +52,7 @@ class Inspector {
         }
     }
 
-    // Return whether the other members of the collective have to be checked as well.
+    // Check a collective on one rank, and return whether the other members have to be checked as well.
     bool inspect(const CollectiveRequest& request, std::int32_t rank) {
         Planner& planner =
             planners_.try_emplace(rank, config_, groups_, implementations_, rank).first->second;

@@ -1,4 +1,5 @@
-// Finds the collectives of a workload that cannot run as configured, without simulating it.
+// Finds collectives of a workload that cannot run with the configuration, without simulating the
+// workload.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +12,14 @@
 
 namespace chakrascope::engine {
 
-// Return representatives of the collectives of a program: the first of each kind, group, set of
-// dimensions, and size (only whether it is 0 if `sizes` is false). Collectives of the nodes in `apart` are
-// all returned.
+// Return representatives of the collectives of a program: the first one of each kind, group, set of
+// dimensions and size. If `sizes` is false, sizes are distinguished only by whether they are 0. All
+// collectives of the nodes in `apart` are returned.
 std::vector<Node> distinct_collectives(const Program& program, const std::set<std::uint64_t>& apart,
                                        bool sizes);
 
-// Return for each collective the error that a simulation would raise for it, "" if it runs. Raises
-// ConfigError if nothing can be simulated at all.
+// Return the error that a simulation would raise for each collective, or "" for a collective that can
+// run. Raises ConfigError if no collective can be simulated.
 std::vector<std::string> find_refusals(const Config& config, const std::vector<Node>& collectives);
 
 }  // namespace chakrascope::engine

@@ -1,4 +1,4 @@
-// The ranks of one logical dimension in order, from the view of one of them.
+// The ordered ranks of one logical dimension, seen from one of these ranks.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@ struct Ring {
     std::int32_t stride = 1;
     std::int32_t count = 1;
     std::int32_t position = 0;
-    const std::int32_t* members =
-        nullptr;         // the listed ranks of a communicator group, else base + i * stride
-    bool local = false;  // rings of communicator groups have a separate endpoint delay
+    const std::int32_t* members = nullptr;  // ranks of a communicator group; if null, base + i * stride
+    bool local = false;                     // rings of communicator groups have a separate endpoint delay
 
     std::int32_t at(std::int32_t place) const {
         return members != nullptr ? members[place] : base + place * stride;
     }
 
-    // The position `steps` ahead, or behind if negative; |steps| is at most the count.
+    // Return the position that is `steps` ahead in the ring, or behind if `steps` is negative. |steps|
+    // is at most the number of ranks.
     std::int32_t neighbour(std::int32_t steps) const {
         const std::int32_t place = position + steps;
         if (place >= count) return place - count;

@@ -1,4 +1,4 @@
-// Ring and direct exchange: one algorithm, with one peer or with several peers at a time.
+// Ring and direct exchange: the same algorithm with one peer or with several peers at a time.
 #include "ring_direct.h"
 
 #include <algorithm>
@@ -38,15 +38,15 @@ class RingOrDirect final : public Algorithm {
         inject();
     }
 
-    // A credit in the same tick as the last arrival of the first half may count before or after
-    // that arrival.
+    // Detect a credit in the same tick as the last arrival of the first half. The credit and the
+    // arrival may be processed in either order.
     void watch_tie(Time& mine, Time other) {
         Cluster& cluster = rank_.cluster();
         mine = cluster.events.now();
         if (cluster.fold != nullptr && mine == other) cluster.tied = true;
     }
 
-    // Queue the next peers and move the data for them through the endpoint.
+    // Queue the next peers, and move the data for these peers through the endpoint.
     void inject() {
         if (plain_left_ == 0 && reduced_left_ == 0) {
             plain_left_ = parallel_;
@@ -93,10 +93,9 @@ class RingOrDirect final : public Algorithm {
     bool direct_;
     Collective kind_;
     std::int32_t step_;
-    std::uint64_t parallel_;  // messages in flight
+    std::uint64_t parallel_;  // number of messages in flight
     std::uint64_t sends_left_;
-    std::uint64_t reduced_length_;  // Each cycle has `parallel_` injections without reduction, then this many
-                                    // that reduce if the collective does
+    std::uint64_t reduced_length_;  // injections per cycle that may reduce, after `parallel_` others
     std::uint64_t message_;
     std::uint64_t injected_ = 0, sent_ = 0, received_ = 0, credits_ = 0;
     std::uint64_t plain_left_ = 0, reduced_left_ = 0;

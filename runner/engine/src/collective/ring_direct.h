@@ -1,4 +1,4 @@
-// The messages of rings and direct exchanges.
+// The number and size of messages in rings and direct exchanges.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace chakrascope::engine {
 
-// How many messages a member sends.
+// Return the number of messages that a member sends.
 std::uint64_t count_sends(Collective kind, bool direct, std::uint64_t members);
-// The size of each message in bytes.
+// Return the size of each message of the phase, in bytes.
 std::uint64_t message_size(const Phase& phase);
 
 }  // namespace chakrascope::engine

@@ -1,7 +1,7 @@
 // Collectives with a root: broadcast and reduce along a binomial tree, gather and scatter directly.
 //
-// ASTRA-sim supports none of them: it replays the recorded time of a broadcast and refuses the
-// others.
+// ASTRA-sim simulates none of these collectives: it replays the recorded time of a broadcast, and
+// refuses reduce, gather and scatter.
 #include <bit>
 
 #include "algorithm.h"
@@ -40,7 +40,7 @@ class Rooted final : public Algorithm {
     }
 
   private:
-    // The position in the ring, from a position relative to the root.
+    // Return the position in the ring of a position relative to the root.
     std::int32_t absolute(std::int32_t place) const { return (place + stream_.phase().root) % ring_.count; }
 
     void received(std::uint64_t) override { bundle(processed_, false, Side::ToNpu, size_); }
@@ -55,11 +55,11 @@ class Rooted final : public Algorithm {
         finish();
     }
 
-    // Senders do not wait, so all chunks are sent in one tick.
+    // Send data to a child without waiting, so that all chunks are sent in one tick.
     void pass_on(std::int32_t place) { send(absolute(place), size_, true); }
 
     const std::uint64_t size_;
-    std::int32_t place_ = 0;  // relative to the root
+    std::int32_t place_ = 0;  // position relative to the root
     std::int32_t parent_ = 0;
     std::vector<std::int32_t> children_;
     bool towards_root_ = false;

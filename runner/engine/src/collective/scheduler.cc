@@ -11,8 +11,9 @@ namespace {
 
 constexpr std::int32_t kSeveralWays = -2;
 
-// Tags of streams lie above those of point-to-point messages. Each group counts its own streams, so
-// that ranks that took part in different groups still agree on the tags of the next collective.
+// Return the tag of a stream, which is greater than the tags of point-to-point messages. Streams are
+// counted per group. Ranks that belong to different groups therefore agree on the tags of the next
+// collective.
 std::int64_t stream_tag(std::int64_t group, std::uint64_t turn) {
     return ((group + 1) << 32) + static_cast<std::int64_t>(turn);
 }
@@ -52,8 +53,9 @@ bool StreamScheduler::launch(const CollectiveRequest& request) {
     return true;
 }
 
-// A planner assigns queues round-robin. If groups overtake each other, ranks plan groups in different
-// orders, and only the order within a group is common.
+// Return the planner of a group, which assigns queues round-robin. If groups can overtake each other,
+// each group has a separate planner, because ranks then agree only on the order of chunks within a
+// group.
 Planner& StreamScheduler::planner(std::int64_t group) {
     Cluster& cluster = rank_.cluster();
     const Config& config = cluster.config;
@@ -131,7 +133,7 @@ void StreamScheduler::move_on(Stream& stream) {
 
 void StreamScheduler::ended(Stream& stream) {
     CollectiveRun& run = *stream.run;
-    // If chunks of different queues end in one tick, any of them may be the last one on some rank.
+    // If chunks of different queues end in one tick, the last chunk to end may differ between ranks.
     if (!run.ends.note(rank_.cluster().events.now(), mover_)) mover_.way = kSeveralWays;
     if (--run.streams_left > 0) return;
     watch_order(rank_.moments().collective());
@@ -140,7 +142,7 @@ void StreamScheduler::ended(Stream& stream) {
     rank_.collective_ended(node);
 }
 
-// Insert after every chunk that has started or is at least as urgent.
+// Insert the chunk after all chunks that have started or are at least as urgent.
 void StreamScheduler::insert(Queue& queue, Stream& stream) {
     const auto ahead = [&](const Stream* other) { return other->started || yields(stream, *other); };
     queue.streams.insert(std::find_if_not(queue.streams.begin(), queue.streams.end(), ahead), &stream);
@@ -172,7 +174,8 @@ void StreamScheduler::watch_order(bool certain) {
     if (cluster.meetings.active() && !certain) cluster.tied = true;
 }
 
-// Whether chunks of several collectives wait in the queue and some may overtake others.
+// Return whether chunks of several collectives wait in the queue and some of these chunks may overtake
+// others.
 bool StreamScheduler::is_mixed(const Queue& queue) {
     const CollectiveRun* run = nullptr;
     for (const Stream* stream : queue.streams) {
@@ -188,9 +191,9 @@ void StreamScheduler::release(std::int32_t queue) {
     pump(queue);
 }
 
-// If chunks come from several dimensions, ranks would start those of one tick in different orders
-// and then wait for each other. They are therefore started once all chunks of the tick have
-// arrived.
+// Start the next chunks of a queue. If chunks come from several dimensions, different ranks would start
+// the chunks of one tick in different orders and then wait for each other. Chunks from several
+// dimensions are therefore started only after all chunks of the tick have arrived.
 void StreamScheduler::pump(std::int32_t queue) {
     Cluster& cluster = rank_.cluster();
     const auto place = static_cast<std::uint64_t>(queue);
@@ -238,17 +241,17 @@ void StreamScheduler::start(Queue& queue, Stream& stream) {
     stream.started = true;
     stream.algorithm = make_algorithm(rank_, stream);
     ++queue.running;
-    // A chunk that starts in the tick of its arrival has not waited for the chunk that freed the slot.
+    // A chunk that starts in the tick of its arrival has not waited for another chunk to free a slot.
     const Origin outer = events.origin();
     if (stream.listed == events.now()) events.set_origin(stream.listed_by);
     stream.algorithm->start();
     events.set_origin(outer);
 }
 
-// Groups make progress independently of each other, like communicators with one stream each. A
-// chunk waits for the earlier ones of its own group, and for other groups only while they are
-// active. When nothing moves, the earliest chunk of a group that all its members have issued is
-// never blocked, so a deadlock can only come from the programs themselves.
+// Groups make progress independently of each other, like communicators with one stream each. A chunk
+// waits for earlier chunks of its group, and for other groups only while they are active. If no chunk
+// makes progress, the earliest chunk that all members of its group have issued is never blocked.
+// Therefore, only the programs themselves can cause a deadlock.
 Stream* StreamScheduler::overtaker(const Queue& queue) const {
     const Attendance& attendance = rank_.cluster().attendance;
     std::unordered_map<std::int64_t, Stream*> earliest;

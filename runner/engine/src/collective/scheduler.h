@@ -1,5 +1,5 @@
-// The streams of one rank: created chunk by chunk, queued per dimension, started as far as
-// concurrency allows.
+// Schedules the streams of one rank. Each chunk of a collective is a stream. Streams wait in a queue
+// per dimension, and start within the limit of concurrent streams.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class StreamScheduler {
   public:
     explicit StreamScheduler(Rank& rank);
 
-    // Create and queue all chunks; returns false when there is nothing to do.
+    // Create and queue all chunks of a collective. Returns false if there are no chunks.
     bool launch(const CollectiveRequest& request);
     // Move the stream to its next phase, or end it.
     void proceed(Stream& stream);
@@ -31,7 +31,7 @@ class StreamScheduler {
         TickWatch watch;
     };
 
-    // Whether the stream is served after another stream that has not started either.
+    // Whether the stream is served after `other`, if neither of the two streams has started.
     bool yields(const Stream& stream, const Stream& other) const;
     std::int64_t next_priority(const CollectiveRequest& request);
     Stream& create(CollectiveRun& run, std::vector<Phase> phases, std::int64_t tag);
@@ -40,18 +40,19 @@ class StreamScheduler {
     void ended(Stream& stream);
     void insert(Queue& queue, Stream& stream);
     void watch_ties(Queue& queue);
-    // For phases computed as a whole: whether the order of the effects of a phase's end is certain.
+    // Record whether the effects of the end of a phase have a certain order. Used if phases are
+    // computed as a whole.
     void watch_order(bool certain);
     static bool is_mixed(const Queue& queue);
     void release(std::int32_t queue);
     void pump(std::int32_t queue);
     void start_waiting(std::uint64_t queue);
-    // Whether the chunk starts together with another chunk of its collective, regardless of the limit of
-    // active chunks.
+    // Whether the chunk starts together with another chunk of the same collective, regardless of the
+    // limit of active chunks.
     static bool goes_along(const Queue& queue, const Stream& stream);
     void start(Queue& queue, Stream& stream);
-    // The first chunk that may overtake those that are active or wait for a peer; null when there
-    // is none.
+    // Return the first chunk that may overtake active chunks and chunks that wait for a peer; null if
+    // there is no such chunk.
     Stream* overtaker(const Queue& queue) const;
     Planner& planner(std::int64_t group);
 

@@ -1,4 +1,5 @@
-// One chunk of a collective on one rank: its phases, and the algorithm of its current phase.
+// A stream: one chunk of a collective on one rank, with its phases and the algorithm of the current
+// phase.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct Phase {
     std::uint64_t part = 0, parts = 1;    // the share of the blocks that the chunk carries
 };
 
-// The state that the streams of one collective share.
+// The state shared by all streams of one collective on a rank.
 struct CollectiveRun {
     std::uint32_t node = 0;  // index in the rank's program
     std::int64_t group = 0;
@@ -46,8 +47,8 @@ struct Stream {
     std::vector<Phase> phases;
     std::uint32_t next_phase = 0;
     std::int32_t queue = -1;  // the queue that contains the stream; -1 before its first phase
-    Time listed = 0;          // tick at which the stream joined that queue
-    Origin listed_by;         // the origin of the event by which it joined
+    Time listed = 0;          // tick at which the stream joined its queue
+    Origin listed_by;         // the origin of the event that added it to the queue
     bool started = false;
     std::int64_t tag = 0;
     std::unique_ptr<Algorithm> algorithm;

@@ -1,9 +1,9 @@
-// Detects events of one tick that may happen in different orders on different ranks, which a fold would
-// hide.
+// Detects events of one tick that may run in different orders on different ranks. A fold, which
+// simulates only one of several identical ranks, would hide the difference.
 //
-// Chunks of one collective that come from the same queue always arrive in the same order. Any two
-// other events that touch one queue in the same tick may happen in either order, and that can
-// decide which chunk is served first.
+// Chunks of one collective that come from the same queue always arrive in the same order. Any two other
+// events that affect one queue in the same tick may run in either order. The order can determine the
+// chunk that is served first.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct Mover {
 // Whether all events of one tick come from the same mover.
 class TickWatch {
   public:
-    // Record an event; returns false once two movers have met in this tick.
+    // Record an event of the mover. Returns false if events of two different movers have been recorded
+    // in this tick.
     bool note(Time now, const Mover& mover) {
         if (time_ != now) {
             time_ = now;

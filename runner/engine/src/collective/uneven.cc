@@ -20,7 +20,7 @@ bool all_equal(const std::vector<std::uint64_t>& values) {
     return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// The collectives of a group that a program begins, in order.
+// Return the collectives of a group that a program begins, in order.
 std::vector<std::uint32_t> begun_by(const Program& program, std::int64_t group) {
     std::vector<std::uint32_t> begun;
     for (const std::uint32_t i : program.in_order()) {
@@ -30,8 +30,8 @@ std::vector<std::uint32_t> begun_by(const Program& program, std::int64_t group) 
     return begun;
 }
 
-// A digest of a group's collectives in one program; it is equal only if the collectives are equal and none
-// is uneven.
+// A digest of a group's collectives in one program. Digests are equal only if the collectives are equal
+// and no collective is uneven.
 struct Summary {
     std::uint64_t alike = 0;
     bool split = false;
@@ -52,7 +52,8 @@ std::map<std::int64_t, Summary> summaries_of(const Program& program) {
     return summaries;
 }
 
-// The bytes of a member for each other member: from its file, else equal shares.
+// Return the bytes that a member has for each other member: the amounts in its file, or equal shares if
+// the file has no amounts.
 std::vector<std::uint64_t> shares(const Facts& node, std::size_t members) {
     if (node.comm_splits.size() == members) return node.comm_splits;
     if (node.comm_type == CommType::AllGather) return std::vector<std::uint64_t>(members, node.comm_size);
@@ -64,7 +65,7 @@ std::vector<std::uint64_t> shares(const Facts& node, std::size_t members) {
 // The nodes of one collective, by position in the group.
 using Row = std::vector<const Facts*>;
 
-// Whether the nodes form one collective with unequal amounts.
+// Return whether the nodes form a collective with unequal amounts.
 bool is_uneven(const Row& row) {
     const Facts& first = *row.front();
     bool uneven = false;
@@ -93,7 +94,7 @@ std::unique_ptr<const Blocks> blocks_of(const Row& row) {
         std::vector<std::uint64_t>& sizes = blocks->rows.front();
         if (blocks->type == CommType::AllGather) {
             sizes[place] = own[place];
-        } else {  // the size of a block is that of its largest contributor
+        } else {  // the block is as large as its largest contribution
             for (std::size_t to = 0; to < own.size(); ++to) sizes[to] = std::max(sizes[to], own[to]);
         }
     }
@@ -104,12 +105,14 @@ std::uint64_t place_of(std::int32_t rank, std::uint32_t node) {
     return (static_cast<std::uint64_t>(rank) << 32) | node;
 }
 
-// Part number `part` of `parts` of a block; the parts add up to the block.
+// Return the bytes of one of `parts` parts of a block. The bytes of all parts add up to the bytes of
+// the block.
 std::uint64_t part_of(std::uint64_t bytes, const Phase& phase) {
     return bytes / phase.parts + (phase.part < bytes % phase.parts ? 1 : 0);
 }
 
-// Direct messages, or a ring that forwards blocks; empty blocks are never sent.
+// Runs an uneven collective with direct messages, or with a ring that forwards blocks. Empty blocks are
+// never sent.
 class Uneven final : public Algorithm {
   public:
     Uneven(Rank& rank, Stream& stream) : Algorithm(rank, stream), phase_(stream.phase()) {
@@ -135,14 +138,16 @@ class Uneven final : public Algorithm {
   private:
     static constexpr std::uint64_t kNothing = ~std::uint64_t{0};
 
-    // The block that the ring forwards in a step; the rank's own part is the first or the last.
+    // Return the bytes of the block that the ring forwards in a step. The first or the last block is
+    // the rank's own block.
     std::uint64_t block(std::int32_t step) const {
         const std::int32_t owner =
             ring_.neighbour(reduces_ && step == ring_.count - 1 ? 0 : -step - reduces_);
         return part_of(phase_.blocks->at(owner, owner), phase_);
     }
 
-    // A block of the first step is local, that of another step comes from the neighbour.
+    // Expect the block of a step. The block of the first step is local, and the blocks of other steps
+    // come from the neighbour.
     void expect(std::int32_t step, std::int32_t from) {
         const std::uint64_t bytes = block(step);
         if (bytes == 0) return;
@@ -225,7 +230,7 @@ UnevenCollectives::UnevenCollectives(const Config& config, const Programs& progr
         if (!groups.contains(group)) continue;
         std::vector<std::int32_t> members = groups.members(group);
         for (std::int32_t rank = 0; group == 0 && rank < config.num_ranks(); ++rank) members.push_back(rank);
-        std::map<std::int32_t, std::vector<std::uint32_t>> begun;  // by program
+        std::map<std::int32_t, std::vector<std::uint32_t>> begun;  // collectives of the group by program
         bool split = false;
         std::set<std::uint64_t> kinds;
         for (const std::int32_t rank : members) {

@@ -1,6 +1,7 @@
-// Collectives whose members contribute or receive different amounts: all-to-all-v, all-gather-v and
-// reduce-scatter-v. They run as their actual messages. The amounts of all members are read from all
-// programs in advance, as real members exchange them.
+// Uneven collectives, in which members contribute or receive different amounts: all-to-all-v,
+// all-gather-v and reduce-scatter-v. Uneven collectives are simulated with their actual messages. The
+// amounts of all members are read from all programs in advance, because real members also exchange the
+// amounts.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@
 
 namespace chakrascope::engine {
 
-// The bytes of one uneven collective, of each member (in listed order) for each member. In an
-// all-gather a member has the same amount for all, and in a reduce-scatter all have the same amount
-// for a member; one row is enough there.
+// The bytes that each member of an uneven collective has for each other member, in the listed order of
+// members. One row is enough for an all-gather, because a member has the same amount for all members.
+// One row is also enough for a reduce-scatter, because all members have the same amount for one member.
 struct Blocks {
     CommType type = CommType::AllToAll;
     std::vector<std::vector<std::uint64_t>> rows;
@@ -27,7 +28,8 @@ struct Blocks {
     std::uint64_t largest() const;
 };
 
-// An upper bound for the collectives of a program with unequal amounts that the semantics ignore.
+// Return an upper bound for the number of collectives with unequal amounts that the semantics treat as
+// even.
 std::uint64_t evened_collectives(const Config& config,
                                  const std::vector<std::shared_ptr<const Program>>& programs);
 
@@ -35,13 +37,13 @@ class UnevenCollectives {
   public:
     using Programs = std::vector<std::shared_ptr<const Program>>;
 
-    // Find the uneven ones among the collectives of all ranks; members match by their k-th collective of
-    // the group.
+    // Find the uneven collectives of all ranks. The k-th collectives of a group on all members belong
+    // together.
     UnevenCollectives(const Config& config, const Programs& programs,
                       const std::vector<std::int32_t>& program_of_rank);
 
     bool empty() const { return found_.empty(); }
-    // The blocks of a node of a rank's program; null where the collective is even.
+    // Return the blocks of the collective of a node; null if the collective is even.
     const Blocks* find(std::int32_t rank, std::uint32_t node) const;
 
   private:
@@ -49,7 +51,7 @@ class UnevenCollectives {
              std::unique_ptr<const Blocks> blocks);
 
     std::vector<std::unique_ptr<const Blocks>> blocks_;
-    std::unordered_map<std::uint64_t, const Blocks*> found_;  // by rank and node
+    std::unordered_map<std::uint64_t, const Blocks*> found_;  // blocks by rank and node
 };
 
 }  // namespace chakrascope::engine

@@ -10,15 +10,16 @@ namespace chakrascope::emulation {
 namespace {
 
 constexpr Time kSecond = 1'000'000'000;
-// The time from the deadline that a process asked for to its wake-up. The margin follows the latest
-// of some dozens of wake-ups. It is at least what an idle machine needs, and at most the time for
-// which polling the clock is acceptable.
+// Bounds of the margin for the delay between the requested and the actual wake-up of a process. The
+// margin follows the largest delay of recent wake-ups. The margin is at least the delay of an idle
+// machine, and at most the time for which polling the clock is acceptable.
 constexpr Time kLeastMargin = 100'000, kMostMargin = 1'000'000;
 constexpr Time kRemembered = 64;
 
-// Yield to other ranks; without real-time priority, a process that yields may be resumed late.
+// Yield the processor to other ranks, but only with real-time priority, because a process without it
+// may be resumed late.
 void give_way() {
-    const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;  // comes with it
+    const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;  // flag returned with the policy
     if (policy == SCHED_RR || policy == SCHED_FIFO) sched_yield();
 }
 
@@ -42,7 +43,7 @@ void Sleeper::doze(int file, Until until) {
     if (ppoll(&ready, 1, &limit, nullptr) == 0) learn(monotonic_ns() - now - left);
 }
 
-// Grow to 1.5 times a wake-up that was later than the margin, then shrink slowly.
+// Adapt the margin: grow to 1.5 times the delay of a late wake-up, or else shrink slowly.
 void Sleeper::learn(Time late) {
     const Time wanted = std::clamp(late + late / 2, kLeastMargin, kMostMargin);
     margin_ = std::max(wanted, margin_ - (margin_ - kLeastMargin) / kRemembered);

@@ -1,18 +1,19 @@
-// Real time, and waiting for a point in real time.
+// Reads the clock, and waits until a point in real time.
 #pragma once
 
 #include "transport.h"
 
 namespace chakrascope::emulation {
 
-// Return the time of this machine's monotonic clock, in ns.
+// Return the time of the monotonic clock of this machine, in ns.
 Time monotonic_ns();
 
-// Leaves the processor while there is nothing to do, and learns how late this machine wakes it up.
+// Sleeps until a deadline, and learns the delay of wake-ups on this machine.
 class Sleeper {
   public:
-    // Sleep until the file (-1: none) is readable or the time has come. For an exact deadline,
-    // return early by the recent wake-up delay, so that the caller can poll the clock for the rest.
+    // Sleep until the file (-1: none) is readable or the deadline has passed. For an exact deadline,
+    // return early by the recent wake-up delay, so that the caller can poll the clock until the
+    // deadline.
     void doze(int file, Until until);
 
   private:

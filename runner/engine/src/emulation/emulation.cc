@@ -10,7 +10,7 @@
 namespace chakrascope::engine {
 namespace {
 
-// How long to wait for the start before checking again whether to continue.
+// The time (ns) to wait for the start before checking again whether to continue.
 constexpr emulation::Time kPatience = 20'000'000;
 
 void collect_nodes(EmulationOutput& output, const Rank& rank) {

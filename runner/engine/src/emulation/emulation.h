@@ -1,4 +1,4 @@
-// One rank of a job that runs on a real network in real time, from its program to its measurements.
+// Runs one rank of a job on a real network in real time, and returns its measurements.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct OpenOperation {
 };
 
 struct EmulationOutput {
-    std::int64_t finish_ns = -1;  // -1 if the run stopped before it
+    std::int64_t finish_ns = -1;  // -1 if the run stopped before the rank finished
     Statistics statistics;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0, overtaken = 0, replayed = 0, evened = 0;
-    // One entry per executed node of the rank. An origin on another rank has an index of that rank's
-    // program.
+    // Columns with one entry per executed node of the rank. An origin on another rank is an index into
+    // the program of that rank.
     std::vector<std::int32_t> node_index;
     std::vector<std::int64_t> node_id, node_start_ns, node_end_ns, node_cause;
     std::vector<std::uint8_t> node_cause_is_dependency;
@@ -36,11 +36,11 @@ struct EmulationOutput {
     std::vector<OpenOperation> open;
 };
 
-// Run the program of `rank` in real time from `start` of the monotonic clock, with its messages on
-// the transport, until `progress` returns false. A separate thread calls `progress` about fifty
-// times a second, even after the rank has finished, as it still has to receive and answer messages
-// of others. The programs of other ranks determine what this rank receives. Raises as `simulate`
-// and as `progress`, and BackendError for a lost peer.
+// Run the program of `rank` in real time from `start` of the monotonic clock, with its messages on the
+// transport, until `progress` returns false. A separate thread calls `progress` about fifty times a
+// second. A finished rank continues to receive and answer messages of other ranks. The programs of
+// other ranks determine the messages that this rank receives. Raises the errors of `simulate` and of
+// `progress`, and BackendError for a lost peer.
 EmulationOutput emulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
                         const std::vector<std::int32_t>& program_of_rank, std::int32_t rank,
                         emulation::Transport& transport, emulation::Time start,

@@ -15,12 +15,13 @@
 namespace chakrascope::emulation {
 namespace {
 
-// A provider without wake-ups is polled: continuously while there was recent activity, then with
-// naps of a fraction of the idle time.
+// A provider without wake-ups is polled: continuously after recent activity, and later with naps of a
+// fraction of the idle time.
 constexpr Time kAwake = 50'000;
 constexpr Time kShareOfNaps = 4;
 constexpr Time kLongestNap = 250'000;
-// A provider with wake-ups is also polled now and then, as not all of them signal every event.
+// A provider with wake-ups is also polled at this interval, because some providers do not signal every
+// event.
 constexpr Time kLongestWait = 5'000'000;
 
 void nap(Time length) {
@@ -86,7 +87,8 @@ class Ports final : public FabricTransport {
         if (least == nullptr)
             throw engine::BackendError("There is no connection to rank " + std::to_string(peer) + ".");
         least->post(peer, header);
-        // On a tie in bytes, another connection is next.
+        // The used connection moves to the end of the list, so that connections with equally many
+        // queued bytes take turns.
         const auto place = std::find_if(ports_.begin(), ports_.end(),
                                         [least](const auto& port) { return port.get() == least; });
         std::rotate(place, place + 1, ports_.end());
@@ -133,7 +135,7 @@ class Ports final : public FabricTransport {
     bool wakes_ = true;
     Sleeper sleeper_;
     std::vector<std::unique_ptr<FabricPort>> ports_;
-    std::vector<Event> held_;  // notices of messages that arrived before all peers had greeted
+    std::vector<Event> held_;  // notices of messages that arrived before the greetings of all peers
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ std::vector<std::string> FabricLibrary::providers() const {
     std::vector<std::string> names;
     const Info all = ask(nullptr, nullptr);
     for (const fi_info* info = all.get(); info != nullptr; info = info->next) {
-        // Providers may be layered, such as tcp;ofi_rxm.
+        // The name of a layered provider has several parts, such as tcp;ofi_rxm.
         const std::string whole = info->fabric_attr->prov_name;
         const std::string name = whole.substr(0, whole.find(';'));
         if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
@@ -81,7 +81,7 @@ FabricLibrary::Info FabricLibrary::find(const std::string& provider, const std::
     if (anywhere == nullptr)
         throw engine::ConfigError("libfabric has no provider '" + provider + "' on this host.");
     const auto format = anywhere->addr_format;
-    // Endpoints of other networks have no IP address.
+    // An endpoint without an IP address cannot be selected by its address.
     if (format != FI_SOCKADDR && format != FI_SOCKADDR_IN && format != FI_SOCKADDR_IN6) return anywhere;
     Info there = ask(provider.c_str(), address.c_str());
     if (there == nullptr)

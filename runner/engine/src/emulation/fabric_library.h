@@ -1,4 +1,4 @@
-// libfabric, loaded on first use, so that an engine built with it also runs without it.
+// Loads libfabric on first use, so that an engine built with libfabric also runs on hosts without it.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -11,7 +11,7 @@ namespace chakrascope::emulation {
 
 class FabricLibrary {
   public:
-    // The library of this process. Raises BackendError if it is missing.
+    // Return the libfabric library of this process. Raises BackendError if the library is missing.
     static const FabricLibrary& get();
 
     struct Free {
@@ -19,17 +19,17 @@ class FabricLibrary {
     };
     using Info = std::unique_ptr<fi_info, Free>;
 
-    // The provider's offer of reliable messages from an endpoint at that address. Raises
-    // ConfigError.
+    // Return the provider's description of endpoints for reliable messages at an address. Raises
+    // ConfigError if the provider has no such endpoint.
     Info find(const std::string& provider, const std::string& address) const;
 
-    // The providers with reliable messages on this host.
+    // Return the providers of reliable messages on this host.
     std::vector<std::string> providers() const;
 
     decltype(&fi_fabric) fabric = nullptr;
     decltype(&fi_freeinfo) freeinfo = nullptr;
 
-    // Raise BackendError if `code`, a return value, is an error.
+    // Raise BackendError if `code`, the return value of a libfabric function, is an error.
     void check(long code, const std::string& what) const;
     std::string text(long code) const;
 

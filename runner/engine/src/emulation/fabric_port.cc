@@ -14,12 +14,12 @@
 namespace chakrascope::emulation {
 namespace {
 
-// Packets of a peer that may be in flight, fewer if the provider accepts fewer; and control
-// packets.
+// The maximum numbers of packets from a peer in flight (fewer if the provider accepts fewer), of spare
+// buffers for control packets, and of sends.
 constexpr std::uint64_t kMostRoom = 8;
 constexpr std::uint64_t kSpare = 4;
 constexpr std::uint64_t kSends = 16;
-// Size of a packet, and of all receive buffers together, in bytes.
+// Largest and smallest size of a packet, and largest size of all receive buffers together, in bytes.
 constexpr std::uint64_t kMostPiece = 256 << 10;
 constexpr std::uint64_t kLeastPiece = 4 << 10;
 constexpr std::uint64_t kMostMemory = 64 << 20;
@@ -83,7 +83,7 @@ void FabricPort::open_queue() {
     }
 }
 
-// Allocate the buffers; send buffers hold incompressible bytes.
+// Allocate the buffers. Send buffers contain incompressible bytes.
 void FabricPort::allocate(std::size_t num_peers) {
     const std::uint64_t peers = std::max<std::uint64_t>(num_peers, 1);
     const std::uint64_t taken = info_->rx_attr->size / peers;
@@ -125,7 +125,8 @@ void FabricPort::allocate(std::size_t num_peers) {
 void FabricPort::greet(const std::map<std::int32_t, std::string>& peers) {
     allocate(peers.size());
     for (const auto& [rank, name] : peers) {
-        // Some providers' names are strings of any length, others are structures.
+        // Endpoint names are strings of any length with some providers, and structures of fixed size
+        // with others.
         const bool is_word = info_->addr_format == FI_ADDR_STR;
         if (is_word ? name.empty() || name.back() != '\0' : name.size() != name_.size())
             throw engine::BackendError("Rank " + std::to_string(rank) +
@@ -157,7 +158,7 @@ void FabricPort::post(std::int32_t rank, const Header& header) {
     message->header = header;
     peer.queued += header.size + sizeof(Packet);
     ++unsent_;
-    // An answer waits only for the message that is being sent.
+    // An acknowledgement is queued directly behind the message that is being sent.
     const bool urgent = header.kind == MessageKind::Answer && peer.queue.size() > 1;
     peer.queue.insert(urgent ? peer.queue.begin() + 1 : peer.queue.end(), std::move(message));
 }
@@ -180,7 +181,7 @@ void FabricPort::receive(Slot& slot) {
                    "receive");
 }
 
-// Process completed sends and receives; returns whether there were any.
+// Process completed sends and receives, and return whether there were any.
 bool FabricPort::complete(std::vector<Event>& events) {
     std::array<fi_cq_msg_entry, kMostCompletions> entries{};
     const ssize_t count = fi_cq_read(completions_.get(), entries.data(), entries.size());
@@ -213,7 +214,7 @@ void FabricPort::arrived(const Slot& slot, std::size_t size, std::vector<Event>&
     if (size < sizeof packet) return;
     std::memcpy(&packet, slot.bytes, sizeof packet);
     const auto peer = peers_.find(packet.frame.source);
-    // A packet of a stranger: it lacks the key of the run, or comes from an unknown rank.
+    // Packets without the key of the run or from an unknown rank are ignored.
     if (packet.key != key_ || peer == peers_.end()) return;
     if (!is_frame_of(packet.frame, peer->first) ||
         (packet.what == What::Data && size != sizeof packet + packet.bytes))
@@ -234,7 +235,8 @@ void FabricPort::take(Peer& peer, const Packet& packet, std::vector<Event>& even
     }
     ++peer.taken;
     const Header header = to_header(frame);
-    // Answers and requests are numbered separately.
+    // The key of a message contains its kind, because acknowledgements and requests are numbered
+    // separately.
     const std::uint64_t key = header.number * 4 + static_cast<std::uint64_t>(header.kind);
     const Time now = monotonic_ns();
     Incoming& message = peer.arriving.try_emplace(key, Incoming{0, now}).first->second;
@@ -249,7 +251,7 @@ void FabricPort::left(Slot& slot, std::vector<Event>& events) {
     slot.message.reset();
     free_.push_back(&slot);
     if (!message) {
-        peers_.at(slot.peer).greeting_sent = true;  // otherwise a grant, which comes after the greeting
+        peers_.at(slot.peer).greeting_sent = true;  // a grant is only sent after the greeting
         return;
     }
     if (--message->under_way > 0 || !message->all_handed) return;
@@ -257,7 +259,7 @@ void FabricPort::left(Slot& slot, std::vector<Event>& events) {
     --unsent_;
 }
 
-// Send the pending packets of a peer; returns whether any were sent.
+// Send the pending packets of a peer, and return whether any packets were sent.
 bool FabricPort::send(std::int32_t number, Peer& peer) {
     bool moved = false;
     if (peer.greeting_due) {
@@ -295,7 +297,7 @@ bool FabricPort::send_data(std::int32_t number, Peer& peer) {
     return true;
 }
 
-// Give a packet to the provider; returns whether it was accepted.
+// Pass a packet to the provider, and return whether the provider accepted the packet.
 bool FabricPort::hand_over(std::int32_t number, Peer& peer, const Packet& packet,
                            const std::shared_ptr<Outgoing>& message) {
     if (free_.empty()) return false;

@@ -1,4 +1,4 @@
-// One libfabric endpoint and its traffic.
+// A libfabric endpoint and its traffic.
 #pragma once
 
 #include <rdma/fi_domain.h>
@@ -18,10 +18,10 @@
 
 namespace chakrascope::emulation {
 
-// Messages travel in packets of bounded size with credit-based flow control. A receiver has buffers
-// for a number of packets of each peer, which its greeting announces, and it grants more as it
-// processes them. A sender therefore never sends without a free buffer, and memory on both sides is
-// independent of the message size.
+// Messages travel in packets of bounded size with credit-based flow control. A receiver has buffers for
+// a number of packets from each peer. The greeting of the receiver announces this number. The receiver
+// grants more packets when it has processed packets. A sender therefore sends only if the receiver has
+// a free buffer. The memory of both sides is independent of the message size.
 class FabricPort {
   public:
     FabricPort(const std::string& provider, const std::string& address,
@@ -31,23 +31,26 @@ class FabricPort {
     FabricPort& operator=(const FabricPort&) = delete;
 
     const std::string& name() const { return name_; }
-    // Greet the peers by the names of their endpoints; `move` does the work.
+    // Start to greet the peers, by the names of their endpoints. `move` sends the greetings.
     void greet(const std::map<std::int32_t, std::string>& peers);
-    // The peers whose greeting is missing, or that have not received this rank's greeting.
+    // Return the peers from which no greeting has arrived, or to which this rank's greeting has not
+    // been sent.
     std::vector<std::int32_t> strangers() const;
-    // Remove the endpoint's files from the file system; all ranks that need them have them open.
+    // Remove the files of the endpoint from the file system. All ranks that need these files have
+    // already opened them.
     void forget_name() const;
 
     bool reaches(std::int32_t peer) const { return peers_.count(peer) != 0; }
     std::uint64_t queued(std::int32_t peer) const { return peers_.at(peer).queued; }
     void post(std::int32_t peer, const Header& header);
-    // Do all work that is possible now; returns whether there was any.
+    // Do all work that is possible now, and return whether there was any work.
     bool move(std::vector<Event>& events);
     bool idle() const { return unsent_ == 0; }
 
-    // A file that becomes readable when there is work to do, or -1 if the provider has none.
+    // Return a file descriptor that becomes readable when there is work to do; -1 if the provider has
+    // no such file.
     int wait_file() const { return wait_file_; }
-    // Whether the only thing left to do is to wait for the file.
+    // Whether no work is possible until the file becomes readable.
     bool may_wait();
 
   private:
@@ -56,13 +59,13 @@ class FabricPort {
     struct Packet {
         std::array<char, 16> key;
         What what;
-        std::uint32_t bytes;  // payload bytes after this header; in a greeting: the most bytes of a packet
-        Frame frame;          // in a greeting and a grant, `number` counts packets that may be sent
+        std::uint32_t bytes;  // payload bytes after this header; in a greeting: maximum bytes of a packet
+        Frame frame;          // in a greeting or grant, `number` is the number of packets that may be sent
     };
 
     struct Outgoing {
         Header header;
-        std::uint64_t handed = 0;  // bytes, to the provider
+        std::uint64_t handed = 0;  // bytes passed to the provider
         std::uint32_t under_way = 0;
         bool all_handed = false;
         Time begun = 0;
@@ -73,24 +76,24 @@ class FabricPort {
         Time begun = 0;
     };
 
-    // A buffer of one packet.
+    // The buffer of a packet.
     struct Slot {
-        fi_context2 context{};  // first, because the provider returns its address
+        fi_context2 context{};  // first member, because the provider returns its address
         char* bytes = nullptr;
         bool is_receive = false;
         std::int32_t peer = -1;
-        std::shared_ptr<Outgoing> message;  // the message whose packet is in flight
+        std::shared_ptr<Outgoing> message;  // the message of the packet in flight
     };
 
     struct Peer {
         fi_addr_t address = FI_ADDR_UNSPEC;
         bool greeting_due = true, greeting_sent = false, greeted = false;
-        std::uint64_t room = 0;    // credits: packets that it can receive
+        std::uint64_t room = 0;    // credits: number of packets that the peer can receive
         std::uint64_t piece = 0;   // payload bytes per packet
-        std::uint64_t taken = 0;   // processed packets of the peer for which it has no new credits yet
+        std::uint64_t taken = 0;   // processed packets for which the peer has not received new credits yet
         std::uint64_t queued = 0;  // bytes
         std::deque<std::shared_ptr<Outgoing>> queue;
-        std::unordered_map<std::uint64_t, Incoming> arriving;  // by number and kind
+        std::unordered_map<std::uint64_t, Incoming> arriving;  // messages by number and kind
     };
 
     template <class Handle>
@@ -118,7 +121,7 @@ class FabricPort {
     const std::int32_t rank_, path_;
     std::array<char, 16> key_{};
     FabricLibrary::Info info_;
-    // Members in order of creation; they are closed in reverse order.
+    // Objects of libfabric in order of creation, which are closed in reverse order.
     Owned<fid_fabric> fabric_;
     Owned<fid_domain> domain_;
     Owned<fid_av> addresses_;
@@ -130,7 +133,7 @@ class FabricPort {
     int wait_file_ = -1;
     std::uint64_t room_ = 0, piece_ = 0;
     std::deque<Slot> slots_;
-    std::vector<Slot*> free_;  // to send
+    std::vector<Slot*> free_;  // free slots for sending
     std::map<std::int32_t, Peer> peers_;
     std::uint64_t unsent_ = 0;  // messages
 };

@@ -1,4 +1,4 @@
-// The header of a message on the wire; all machines of a cluster have to agree on the byte order.
+// The header of a message on the wire. All machines of a cluster must have the same byte order.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 48);
 
-constexpr std::uint32_t kFrameMagic = 0x4D434843;  // CHCM
+constexpr std::uint32_t kFrameMagic = 0x4D434843;  // the letters CHCM
 
 inline Frame to_frame(const Header& header) {
     return {kFrameMagic,        static_cast<std::uint32_t>(header.kind),
@@ -30,7 +30,7 @@ inline Frame to_frame(const Header& header) {
             header.range};
 }
 
-// Whether this is a valid frame of that rank.
+// Return whether a frame is a valid frame of the rank `source`.
 inline bool is_frame_of(const Frame& frame, std::int32_t source) {
     return frame.magic == kFrameMagic && frame.source == source &&
            frame.kind <= static_cast<std::uint32_t>(MessageKind::Request);

@@ -12,7 +12,7 @@ using emulation::Header;
 using emulation::MessageKind;
 using emulation::monotonic_ns;
 
-// How long to wait for messages before checking whether to continue.
+// The time (ns) to wait for messages before checking whether to continue.
 constexpr emulation::Time kPatience = 20'000'000;
 
 }  // namespace
@@ -36,7 +36,7 @@ std::int64_t EmulatedNetwork::since_start(emulation::Time time) const {
 
 void EmulatedNetwork::carry(std::uint32_t message) {
     const MessageKey& key = mailbox_.key(message);
-    if (key.destination == rank_) {  // a rank's message to itself bypasses the network
+    if (key.destination == rank_) {  // a message from a rank to itself bypasses the network
         events_.at(events_.now(), bind<&EmulatedNetwork::passed>(this, message));
         return;
     }
@@ -57,7 +57,7 @@ void EmulatedNetwork::carry(std::uint32_t message) {
     if (header.kind == MessageKind::Data) mailbox_.delivered(message);
 }
 
-// Wait until the limit, which is the time of the next tick; if there is none (-1), wait for
+// Wait until the limit, which is the time of the next tick. If there is no next tick (-1), wait for
 // messages.
 bool EmulatedNetwork::advance(std::int64_t limit) {
     for (;;) {
@@ -78,7 +78,7 @@ bool EmulatedNetwork::advance(std::int64_t limit) {
     }
 }
 
-// Turn transport notices into events; returns whether there are any.
+// Turn notices of the transport into events, and return whether there were any.
 bool EmulatedNetwork::take_in() {
     const Origin outer = events_.origin();
     bool found = false;

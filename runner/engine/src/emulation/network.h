@@ -1,4 +1,4 @@
-// The network between ranks in separate processes, as the mailbox of one rank sees it.
+// The network between ranks in separate processes, connected to the mailbox of one rank.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,18 @@
 
 namespace chakrascope::engine {
 
-// A message that this rank sent; times are ns from the start, -1 until they are known.
+// A message that this rank sent. Times are ns from the start, or -1 until the event has happened.
 struct SentMessage {
     std::int32_t peer = -1;
     std::int32_t path = -1;
     std::uint64_t bytes = 0;
     std::int64_t tag = 0;
-    std::int64_t posted_ns = -1;  // when its algorithm or node sent it
-    std::int64_t begun_ns = -1;   // when its first byte was given to the network
-    std::int64_t sent_ns = -1;    // when its last byte was given to the network
+    std::int64_t posted_ns = -1;  // when its algorithm or node posted the message
+    std::int64_t begun_ns = -1;   // when its first byte was passed to the network
+    std::int64_t sent_ns = -1;    // when its last byte was passed to the network
 };
 
-// A received message: the one of that number from its peer.
+// A received message, identified by its peer and its number among the messages of the peer.
 struct ReceivedMessage {
     std::int32_t peer = -1;
     std::int32_t path = -1;
@@ -30,17 +30,17 @@ struct ReceivedMessage {
     std::int64_t received_ns = -1;
 };
 
-// The message log of one rank.
+// The log of messages of one rank.
 struct Traffic {
-    std::vector<SentMessage> sent;  // by their numbers
+    std::vector<SentMessage> sent;  // messages by their numbers
     std::vector<ReceivedMessage> received;
-    bool waiting = false;  // whether the rank only waits for messages, and has sent all of its own
+    bool waiting = false;  // whether the rank has sent all its messages, and only waits to receive
 };
 
 class EmulatedNetwork final : public Network {
   public:
-    // Time 0 is `start` of the monotonic clock. The network never ends: a rank that has finished
-    // still receives messages, until the event queue is stopped.
+    // Create a network with time 0 at `start` of the monotonic clock. A finished rank continues to
+    // receive messages until the event queue is stopped.
     EmulatedNetwork(EventQueue& events, Mailbox& mailbox, emulation::Transport& transport, std::int32_t rank,
                     emulation::Time start, Traffic& traffic);
 
@@ -67,7 +67,7 @@ class EmulatedNetwork final : public Network {
     std::vector<MessageKey> arrivals_;
     std::vector<std::uint64_t> free_;
     std::vector<emulation::Event> happened_;
-    std::int64_t served_ = -1;  // the tick before which the transport last made progress
+    std::int64_t served_ = -1;  // the tick before which the transport was last called
     std::vector<LinkUse> links_;
 };
 

@@ -14,8 +14,8 @@ Reporter::Reporter(Tell tell) : tell_(std::move(tell)), thread_([this] { run(); 
 
 Reporter::~Reporter() { end(); }
 
-// A rank never waits for the thread, which may be waiting for a processor; the next call returns
-// the answer.
+// Store the progress without waiting for the thread of the reporter, which may be waiting for a
+// processor. The answer of the receiver is returned by a later call.
 bool Reporter::note(const Progress& progress) {
     if (const std::unique_lock guard(lock_, std::try_to_lock); guard) progress_ = progress;
     return !stopped_.load(std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// Reports the progress of a rank from a separate thread, as the receiver may take longer than a
-// rank may be late.
+// Reports the progress of a rank from a separate thread, because the receiver of a report could delay
+// the rank.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace chakrascope::emulation {
 
-// The progress of a rank: ns since the start, whether it has finished, whether it only waits for
-// messages and has sent all of its own, and how many it has sent and received.
+// The progress of a rank: ns since the start, whether the rank has finished, whether it has sent all
+// its messages and only waits to receive, and the numbers of sent and received messages.
 struct Progress {
     std::int64_t now_ns = 0;
     bool finished = false;
@@ -26,15 +26,15 @@ class Reporter {
   public:
     using Tell = std::function<bool(const Progress&)>;
 
-    // Call `tell` about fifty times a second, until it returns false or raises.
+    // Call `tell` about fifty times a second, until `tell` returns false or raises an exception.
     explicit Reporter(Tell tell);
     ~Reporter();
     Reporter(const Reporter&) = delete;
     Reporter& operator=(const Reporter&) = delete;
 
-    // Store the progress of the rank. Returns at once, with whether to continue.
+    // Store the progress of the rank. Returns immediately; false means that the rank must stop.
     bool note(const Progress& progress);
-    // End the thread, and rethrow the exception of `tell`, if any.
+    // End the thread, and rethrow an exception of `tell`.
     void finish();
 
   private:
@@ -48,7 +48,7 @@ class Reporter {
     std::condition_variable wake_;
     bool over_ = false;
     Progress progress_;
-    std::thread thread_;  // last, because it uses all members above
+    std::thread thread_;  // last member, because the thread uses all members above
 };
 
 }  // namespace chakrascope::emulation

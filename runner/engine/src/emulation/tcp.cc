@@ -18,10 +18,11 @@
 namespace chakrascope::emulation {
 namespace {
 
-// The bytes per system call: enough for speed, and few enough to check the clock in between.
+// The bytes per system call: enough to be fast, and few enough to check the clock regularly.
 constexpr std::size_t kPiece = 256 << 10;
 constexpr int kMostReady = 64;
-// The longest time without an acknowledgement; TCP's own limit is a quarter of an hour.
+// The longest time without a TCP acknowledgement before a peer counts as lost. The default of TCP is 15
+// minutes.
 constexpr int kSilenceMs = 10'000;
 
 std::string reason() {
@@ -70,7 +71,7 @@ void TcpTransport::post(std::int32_t peer, const Header& header) {
     message.frame = to_frame(header);
     stream.queued += message.total();
     ++unsent_;
-    // An answer waits only for the message that is being sent.
+    // An acknowledgement is queued directly behind the message that is being sent.
     if (header.kind == MessageKind::Answer && stream.queue.size() > 1) {
         stream.queue.insert(stream.queue.begin() + 1, message);
     } else {
@@ -103,7 +104,7 @@ void TcpTransport::poll() {
     }
 }
 
-// Write a piece of the queued data; returns whether anything was written.
+// Write a piece of the queued data, and return whether any bytes were written.
 bool TcpTransport::send(Stream& stream, std::vector<Event>& events) {
     std::size_t room = kPiece;
     bool moved = false;
@@ -139,7 +140,7 @@ bool TcpTransport::send(Stream& stream, std::vector<Event>& events) {
     return moved;
 }
 
-// Read a piece of the available data; returns whether anything was read.
+// Read a piece of the available data, and return whether any bytes were read.
 bool TcpTransport::receive(Stream& stream, std::vector<Event>& events) {
     const ssize_t got = recv(stream.end.socket, discarded_.data(), discarded_.size(), 0);
     if (got < 0) {

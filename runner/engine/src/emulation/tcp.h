@@ -1,4 +1,4 @@
-// Messages over TCP connections that the caller has opened.
+// Carries messages over TCP connections that the caller has opened.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace chakrascope::emulation {
 
-// Prefix of the error for a peer that is connected but no longer reachable.
+// Prefix of the error for a connected peer that is no longer reachable.
 inline constexpr const char* kSilence = "nothing that was sent has arrived";
 
 class TcpTransport final : public Transport {
@@ -25,8 +25,8 @@ class TcpTransport final : public Transport {
         std::int32_t path;
     };
 
-    // Every message takes the connection to its peer with the fewest queued bytes, round-robin on a
-    // tie.
+    // Each message is sent over the connection to its peer with the fewest queued bytes, or round-robin
+    // on a tie.
     explicit TcpTransport(const std::vector<Connection>& connections);
     ~TcpTransport() override;
     TcpTransport(const TcpTransport&) = delete;
@@ -40,7 +40,7 @@ class TcpTransport final : public Transport {
     struct Outgoing {
         Header header;
         Frame frame;
-        std::uint64_t done = 0;  // bytes sent, including those of the frame
+        std::uint64_t done = 0;  // bytes sent, including the frame
         Time begun = 0;
         std::uint64_t total() const { return sizeof(Frame) + header.size; }
     };
@@ -49,10 +49,10 @@ class TcpTransport final : public Transport {
         Connection end;
         bool readable = true;
         bool writable = true;
-        bool closed = false;  // closed by the peer; earlier data may still be readable
+        bool closed = false;  // whether the peer closed the connection; earlier data may be readable
         std::deque<Outgoing> queue;
         std::uint64_t queued = 0;  // bytes
-        // The message that is being received.
+        // State of the message that is being received.
         std::array<char, sizeof(Frame)> frame{};
         std::size_t framed = 0;
         std::uint64_t missing = 0;
@@ -71,7 +71,7 @@ class TcpTransport final : public Transport {
     Sleeper sleeper_;
     std::vector<std::unique_ptr<Stream>> streams_;
     std::unordered_map<std::int32_t, std::vector<Stream*>>
-        ways_;                  // connections by peer, the next one in round-robin order first
+        ways_;                  // connections by peer, the next connection in round-robin order first
     std::uint64_t unsent_ = 0;  // messages
     std::vector<char> payload_;
     std::vector<char> discarded_;

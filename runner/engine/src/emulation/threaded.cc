@@ -43,7 +43,7 @@ void ThreadedTransport::take(std::vector<Event>& events) {
         events.push_back(event);
     }
     events_.clear();
-    // Events before the loss are reported first.
+    // Events that happened before the loss of a peer are reported first.
     if (!error_.empty() && events.empty()) throw engine::BackendError(error_);
     if (!error_.empty()) told_.store(true, std::memory_order_relaxed);
 }

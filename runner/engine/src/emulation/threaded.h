@@ -1,4 +1,4 @@
-// Messages that other threads of this process carry, for libraries with blocking calls.
+// Carries messages by other threads of this process, for libraries with blocking calls.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ namespace chakrascope::emulation {
 
 class ThreadedTransport final : public Transport {
   public:
-    // Passes a message to the threads; returns at once.
+    // A function that passes a message to the threads, and returns immediately.
     using Post = std::function<void(std::int32_t peer, const Header& header)>;
 
     explicit ThreadedTransport(Post post);
@@ -26,8 +26,8 @@ class ThreadedTransport final : public Transport {
     void progress(Until until, std::vector<Event>& events) override;
     bool idle() const override { return unsent_ == 0; }
 
-    // The notices of the threads, with the peer: a message was sent or received, or the peer is
-    // lost.
+    // Process a notice of the threads: a message was sent or received (`happened`), or a peer is lost
+    // (`lost`).
     void happened(const Event& event);
     void lost(std::int32_t peer, const std::string& why);
 

@@ -1,4 +1,4 @@
-// The links of a fabric, for every network model.
+// The description of a fabric (nodes, links and link changes), used by every network model.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace chakrascope::engine {
 using Ticks = std::int64_t;  // picoseconds
 constexpr Ticks kTicksPerNs = 1000;
 
-// A full-duplex link between two nodes; `loss` is the share of packets it loses.
+// A full-duplex link between two nodes. `loss` is the share of packets that the link loses.
 struct FabricLink {
     std::int32_t a = 0;
     std::int32_t b = 0;
@@ -18,14 +18,14 @@ struct FabricLink {
     double loss = 0;
 };
 
-// From that time on a link of the description has that rate; 0: it is down.
+// A change of a link's rate at a time. Rate 0: the link is down.
 struct LinkChange {
     Ticks time = 0;
     std::uint32_t link = 0;
     std::uint64_t rate_bps = 0;
 };
 
-// Nodes are numbered from 0. Nodes that are not switches are hosts, which do not forward.
+// Nodes are numbered from 0. All nodes that are not switches are hosts, which do not forward packets.
 struct Fabric {
     std::int32_t nodes = 0;
     std::vector<std::int32_t> switches;
@@ -34,7 +34,7 @@ struct Fabric {
     std::vector<LinkChange> changes;  // ascending by time
 };
 
-// Return the number of each node in an order with ranks first, then switches.
+// Return the device number of each node: ranks are numbered first, then switches.
 inline std::vector<std::int32_t> number_devices(const Fabric& fabric) {
     std::vector<std::int32_t> numbers(static_cast<std::size_t>(fabric.nodes), -1);
     std::int32_t next = 0;

@@ -1,5 +1,5 @@
-// The results of fabric models beyond the finish time of each rank. Nodes are the ranks, then the
-// switches.
+// The results of fabric models, in addition to the finish time of each rank. Ranks are numbered first,
+// then switches.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ struct FlowRecord {
     std::int64_t end_ns = 0;
 };
 
-// What one direction of a link carried.
+// The traffic, queueing and losses of one direction of a link.
 struct FabricLinkUse {
     std::int32_t source = 0;
     std::int32_t destination = 0;
     std::uint64_t bytes = 0;
     std::uint64_t packets = 0;
-    std::uint64_t pauses = 0;  // congestion marks reported to its sender
+    std::uint64_t pauses = 0;  // pause frames that stopped its sender
     std::uint64_t drops = 0;
     std::uint64_t largest_queue_bytes = 0;
     Ticks busy = 0;
-    Ticks queued = 0;  // the sum over packets
+    Ticks queued = 0;  // queueing time, summed over packets
     Ticks paused = 0;
 };
 
@@ -45,21 +45,21 @@ struct LinkInterval {
 // The effect of link changes at one time on traffic in flight.
 struct ChangeRecord {
     std::int64_t time_ns = 0;
-    std::uint64_t lost = 0;      // packets in flight on links that went down, or queued for them
-    std::uint64_t rerouted = 0;  // messages
+    std::uint64_t lost = 0;      // packets in flight on, or queued for, links that went down
+    std::uint64_t rerouted = 0;  // number of rerouted messages
     std::uint64_t waiting = 0;   // messages without a path until a link comes back
 };
 
 struct FabricReport {
-    std::vector<FlowRecord> flows;  // messages in the order of their ends
+    std::vector<FlowRecord> flows;  // messages in order of their end times
     std::vector<FabricLinkUse> links;
     std::vector<LinkInterval> intervals;  // the same interval length for all links
     std::vector<std::string> flags;       // short names of effects that the model approximates badly
     std::vector<ChangeRecord> changes;
     std::uint64_t data_packets = 0;
     std::uint64_t events = 0;
-    std::uint32_t largest_train = 1;  // packets that were simulated as part of a train
-    bool split_trains = false;        // packets of trains that were split because of nearby pauses
+    std::uint32_t largest_train = 1;  // number of packets in the largest train
+    bool split_trains = false;        // whether trains were split, or not formed, near pauses
 };
 
 }  // namespace chakrascope::engine

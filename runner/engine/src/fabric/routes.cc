@@ -16,7 +16,7 @@ std::uint64_t pair_key(std::int32_t a, std::int32_t b) {
 
 std::uint32_t rotate(std::uint32_t value, int bits) { return (value << bits) | (value >> (32 - bits)); }
 
-// Hosts are numbered 11.high.low.1, as in ASTRA-sim.
+// Return the IP address of a host, 11.high.low.1 as in ASTRA-sim.
 std::uint32_t address(std::int32_t node) {
     const auto number = static_cast<std::uint32_t>(node);
     return 0x0b000001u + (number / 256) * 0x10000u + (number % 256) * 0x100u;
@@ -82,9 +82,9 @@ void Routes::refresh() {
     tables_.assign(host_.size(), std::nullopt);
 }
 
-// Hosts by number, then switches. ASTRA-sim sorts switches by the addresses of their objects, which
-// the usual allocator assigns from high to low for objects of this size, so the last switch comes
-// first.
+// Return the sort key of a node: hosts by number, then switches from last to first. ASTRA-sim sorts
+// switches by the memory addresses of their objects. For objects of this size, common allocators assign
+// addresses from high to low, so the last switch comes first.
 std::int64_t Routes::place(std::int32_t node) const {
     if (is_host(node) || step_ == 1) return node;
     return std::int64_t{1} << 32 | (0x7fffffff - node);
@@ -106,8 +106,8 @@ const Routes::Table& Routes::table(std::int32_t root) {
     return *cached;
 }
 
-// Breadth-first search from the root: every neighbour that is one hop nearer is a next hop. Hosts
-// do not forward.
+// Run a breadth-first search from the root. The next hops of a node are all neighbours that are one hop
+// nearer to the root. Hosts do not forward packets.
 Routes::Table Routes::search(std::int32_t root) const {
     std::vector<std::int32_t> distance(host_.size(), -1);
     std::vector<std::int32_t> queue{root};

@@ -6,7 +6,7 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Waits above this share of a round trip count.
+// Waits are considered only above this share of a round-trip time.
 constexpr double kNotable = 0.05;
 
 double between(double low, double value, double high) {
@@ -45,7 +45,8 @@ const std::vector<std::uint32_t>& Clusters::take_changed() {
     return taken_;
 }
 
-// The part of the windows that exceeds the round trip stands in the queue.
+// Return the time to drain the queue of a link. The queue contains the bytes of all windows that exceed
+// the round-trip time.
 double Clusters::queue_time(std::uint32_t link) const {
     const Cluster& cluster = clusters_[link];
     if (cluster.flows == 0 || cluster.bytes < 1) return 0;
@@ -54,7 +55,7 @@ double Clusters::queue_time(std::uint32_t link) const {
 
 // If data queues in both directions, windows also travel in clusters (ACK compression):
 // acknowledgements wait behind the data of the other direction and leave together, and so do the
-// packets that they release. The links are then idle for half of each round trip.
+// packets that they release. With such clusters, the links are idle for half of each round trip.
 double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back) {
     double wait = 0;
     for (const std::uint32_t link : back) {
@@ -72,8 +73,9 @@ double Clusters::wait(const Window& window, std::uint32_t queue, std::span<const
     return wait;
 }
 
-// How far two clusters stay together, from experiments with the packet model: senders must be
-// faster than the link, and must have begun within a part of the round trip.
+// Return the degree (0 to 1) to which two clusters stay together. The rule comes from experiments with
+// the packet model: senders must be faster than the link, and must have begun within a fraction of the
+// round-trip time.
 double Clusters::together(const Cluster& one, const Cluster& other, double rtt) const {
     double share = 1;
     for (const Cluster* cluster : {&one, &other}) {

@@ -1,4 +1,5 @@
-// The queues that windows build up at links, and how long acknowledgements wait in them.
+// Computes the queues that windows build up at links, and the time that acknowledgements wait in these
+// queues.
 #pragma once
 
 #include <cmath>
@@ -8,24 +9,26 @@
 
 namespace chakrascope::engine::flow {
 
-// A flow's own limit: bytes of full packets in flight, and the round-trip time (ps) without queues.
+// The window of a flow, which limits its rate: bytes of full packets in flight, and the round-trip time
+// (ps) without queues.
 struct Window {
     double bytes = 0;
     double rtt = 0;
-    double count = 0;  // number of windows in the flow; the first leaves at once
+    double count = 0;  // number of windows in the flow; the first window is sent at once
 
-    // The rate that is left of the link's rate when acknowledgements wait this long.
+    // Return the rate that remains of the rate `line` of the link if acknowledgements wait for `wait`
+    // ps.
     double rate(double line, double wait) const {
         const double turns = std::ceil(count) - 1;
         const double turn = (rtt + wait) / bytes;
         return turns > 0 && turn * line > 1 ? count / (turns * turn + (count - turns) / line) : line;
     }
-    // Answers begin half a round trip later than data. Multiplied by the rate, this is the share of
-    // answers that is still to come when all data has left.
+    // Return the lag of acknowledgements, which begin half a round trip later than data. The product of
+    // lag and rate is the share of acknowledgements that are still outstanding when all data has left.
     double lag() const { return rtt / 2 / (count * bytes); }
 };
 
-// A flow's contribution to the queue of the link where it waits.
+// The contribution of a flow to the queue of the link where the flow waits.
 struct Stake {
     double bytes = 0;
     double rtt = 0;
@@ -37,31 +40,31 @@ class Clusters {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-    // Capacities of the links in bytes per ps.
+    // Create the clusters of links with these capacities, in bytes per ps.
     explicit Clusters(std::vector<double> capacities);
 
     void set_capacity(std::uint32_t link, double capacity) { capacities_[link] = capacity; }
 
     void add(std::uint32_t link, const Stake& stake) { change(link, stake, 1); }
     void remove(std::uint32_t link, const Stake& stake) { change(link, stake, -1); }
-    // Links that changed since the last call, without repetitions.
+    // Return the links with queues that changed since the last call, without repetitions.
     const std::vector<std::uint32_t>& take_changed();
     bool any() const { return any_; }
-    // Bytes and flows at a link.
+    // Return the number of bytes in the windows at a link.
     double bytes(std::uint32_t link) const { return clusters_[link].bytes; }
     std::int32_t flows(std::uint32_t link) const { return clusters_[link].flows; }
-    // Whether windows travelled in clusters between links with data waiting in both directions.
+    // Whether windows travelled in clusters, because data queued in both directions of a path.
     bool two_way() const { return two_way_; }
 
-    // How long acknowledgements of a flow wait when they return by these links and its data waits
-    // at `queue` (kNone: at its sender).
+    // Return how long the acknowledgements of a flow wait on the return links `back`. The data of the
+    // flow waits at the link `queue` (kNone: at the sender).
     double wait(const Window& window, std::uint32_t queue, std::span<const std::uint32_t> back);
 
   private:
     struct Cluster {
         double bytes = 0;
         double rtt = 0;      // sums over flows, weighted by their bytes
-        double joined = 0;   // since `base`
+        double joined = 0;   // sum of join times since `base`
         double squares = 0;  // sum of the squares of `joined`
         double burst = 0;
         double base = 0;

@@ -1,5 +1,5 @@
-// Finds which of many bundles ends a flow first: a tournament tree, in which any time can be
-// updated.
+// Finds the bundle with the first flow to end, with a tournament tree in which the time of any bundle
+// can be updated.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@ class Ends {
     static constexpr double kNever = std::numeric_limits<double>::infinity();
 
     double time(std::uint32_t player) const { return times_[player]; }
-    // The earliest, and on a tie the one with the lowest number; `first_time` is kNever if there is
-    // none.
+    // Return the bundle with the earliest time, and on a tie the bundle with the lowest number.
+    // `first_time` is kNever if no bundle has a time.
     std::uint32_t first() const { return size_ > 0 ? winners_[1] : 0; }
     double first_time() const { return size_ > 0 ? times_[winners_[1]] : kNever; }
 
@@ -24,7 +24,8 @@ class Ends {
         for (std::size_t match = (leaves_ + player) / 2; match > 0; match /= 2) play(match);
     }
 
-    // To set many times at once, call `put` for each and then `replay`.
+    // Set a time without updating the tree. To set many times, call `put` for each of them and then
+    // `replay` once.
     void put(std::uint32_t player, double time) {
         if (player >= leaves_) grow(player + 1);
         if (player >= size_) size_ = player + 1;

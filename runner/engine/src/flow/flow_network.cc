@@ -9,23 +9,23 @@ namespace chakrascope::engine::flow {
 namespace {
 
 constexpr double kPsPerNs = 1000;
-// Tolerances: shares of links that differ by less than this fraction, or factor, count as equal.
+// Shares of links count as equal if they differ by less than this fraction (kSame) or factor (kAlike).
 constexpr double kSame = 1e-9;
 constexpr double kAlike = 2;
-// Flows that end within this fraction of their age end together, as their rates would have changed
-// little.
+// Flows that end within this fraction of their age are removed together, because their rates would
+// change little in between.
 constexpr double kTogether = 1e-3;
 constexpr double kManyBundles = 1500;
 constexpr double kMostTogether = 12;
-// Packets of many flows are not resolved more finely than this.
+// With many flows, end times are resolved no finer than this fraction of a packet.
 constexpr double kPartOfPacket = 0.25;
-// Resolution of classes of flows by their number of windows, and the number above which all are in one
-// class.
+// Flows are classified by their number of windows: kKindsAWindow is the resolution of classes. All
+// flows with more than kMostWindows windows are in one class.
 constexpr double kKindsAWindow = 8;
 constexpr double kFewWindows = 16;
 constexpr double kMostWindows = 64;
 constexpr std::uint64_t kStepsAPoll = 64;
-// Rounding error of sums of times.
+// Tolerance for the rounding error of sums of times.
 constexpr double kRoundingPs = 0.01;
 
 std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
@@ -35,7 +35,7 @@ std::vector<Line> lines_of(const Routes& routes, const Timing& timing) {
     return lines;
 }
 
-// Throws BackendError for a message that cannot be sent.
+// Raise BackendError for a message that cannot be sent.
 void check_message(Route route, std::uint64_t bytes) {
     if (route.source != route.destination && bytes > 0) return;
     throw BackendError("A message of " + std::to_string(bytes) + " bytes from rank " +
@@ -44,7 +44,7 @@ void check_message(Route route, std::uint64_t bytes) {
                        "correct the workload's send.");
 }
 
-// A pseudo-random number from -1 to 1, from a hash: the same for the same message.
+// Return a pseudo-random number from -1 to 1, from a hash of the number of a message.
 double drawn(std::uint64_t order) {
     std::uint64_t hash = (order + 1) * 0x9E3779B97F4A7C15ULL;
     hash = (hash ^ (hash >> 29)) * 0xBF58476D1CE4E5B9ULL;
@@ -130,7 +130,7 @@ void FlowNetwork::leave_bundle(const Flow& flow) {
     bundle_ids_.release(flow.bundle);
 }
 
-// Returns whether there is a path in both directions.
+// Find the forward and return paths of a flow. Returns whether both paths exist.
 bool FlowNetwork::find_path(const Flow& flow) {
     path_.clear();
     const auto walk = [this](std::int32_t from, std::int32_t to, std::uint32_t ports) {
@@ -146,7 +146,7 @@ bool FlowNetwork::find_path(const Flow& flow) {
     return walk(destination, source, answer_ports(flow.port));
 }
 
-// The bundle of the path.
+// Return the bundle for the path and the window of a flow.
 std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     const Window window = window_of(host(flow.source), host(flow.destination), flow.bytes);
     auto hash = std::bit_cast<std::uint64_t>(window.count) + era_;
@@ -165,7 +165,8 @@ std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     return bundle;
 }
 
-// Flows with about the same number of windows belong to one class.
+// Return the window of a flow. Flows with about the same number of windows have equal windows, and
+// belong to one class.
 Window FlowNetwork::window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
     if (!settings_.window) return {std::numeric_limits<double>::infinity(), 0, 1};
     const PathMeasure& way =
@@ -195,7 +196,7 @@ void FlowNetwork::set_bundle(std::uint32_t bundle, Window window) {
     sharing_.set_path(bundle, there, back, window);
 }
 
-// Simulate up to the limit, exclusive; returns whether any event was added to the queue.
+// Simulate up to the limit (exclusive), and return whether events were added to the queue.
 bool FlowNetwork::advance(std::int64_t limit_ns) {
     announce();
     added_ = limit_ns < 0 ? Ends::kNever : static_cast<double>(limit_ns) * kPsPerNs;
@@ -212,7 +213,8 @@ bool FlowNetwork::advance(std::int64_t limit_ns) {
     return added_ < limit;
 }
 
-// All messages of an instant are added before the most contended link of any of them is determined.
+// Add all messages of an instant to the loads of links, and then determine the most contended link of
+// each message.
 void FlowNetwork::announce() {
     for (const std::uint32_t number : announced_) {
         Flow& flow = flows_[number];
@@ -240,7 +242,8 @@ void FlowNetwork::find_contended(Flow& flow) const {
         if (expected_[link] > 1 && share(link) < kAlike * least) ++flow.crowded;
 }
 
-// The last packet is shorter, and the clock rounds its duration separately.
+// Return the work of a flow in bytes of full packets. The last packet is shorter, and its duration is
+// rounded separately.
 double FlowNetwork::amount(const Flow& flow) const {
     const std::uint32_t link = sharing_.forward(flow.bundle)[flow.hop];
     const double full = std::max(timing_.full(link), 1e-3);
@@ -259,13 +262,13 @@ void FlowNetwork::step(double time) {
     if (next_change() <= time) change_links(time);
 }
 
-// Among many flows, each may be added or removed late by this fraction of its time, as it hardly affects
-// the others.
+// Return the fraction of its age by which a flow may be added or removed late. With many flows, a delay
+// hardly affects the other flows.
 double FlowNetwork::together() const {
     return kTogether * std::min(static_cast<double>(sharing_.active()) / kManyBundles, kMostTogether);
 }
 
-// How long a new flow can wait for its rate; the delay is then compensated.
+// Return the time that a new flow can wait for its rate. The flow is compensated for this delay.
 double FlowNetwork::patience(const Flow& flow) const {
     const double share = together();
     if (share < kTogether) return 0;
@@ -280,7 +283,7 @@ void FlowNetwork::reach(double time) {
         arrived_.push_back(reaches_.top().flow);
         reaches_.pop();
     }
-    // The queue is measured before any of these flows joins it.
+    // The queue of a link is measured before any of the new flows joins the queue.
     std::size_t joining = first;
     for (std::size_t i = first; i < arrived_.size(); ++i) {
         const std::uint32_t number = arrived_[i];
@@ -302,8 +305,8 @@ void FlowNetwork::reach(double time) {
     take_turns(first);
 }
 
-// Packets of flows that join together leave round-robin, so that their last packets do not leave at
-// the same time.
+// Assign round-robin turns to flows that join a link together, because the last packets of these flows
+// leave one after another.
 void FlowNetwork::take_turns(std::size_t first) {
     const std::span<const std::uint32_t> together(arrived_.data() + first, arrived_.size() - first);
     if (together.size() < 2) return;
@@ -320,7 +323,8 @@ void FlowNetwork::join(std::uint32_t number) {
     const Flow& flow = flows_[number];
     sharing_.join(flow.bundle);
     sharing_.set_queue(flow.bundle, flow.hop > 0 ? sharing_.forward(flow.bundle)[flow.hop] : Clusters::kNone);
-    // Senders pace data that waits for their own links; data that waits elsewhere stands in queues.
+    // Senders pace data that waits for their first link. Data that waits at any later link stands in a
+    // queue.
     if (flow.hop > 0) sharing_.clusters().add(sharing_.forward(flow.bundle)[flow.hop], stake(flow));
     validity_.joined(checked(flow), sharing_.clusters());
 }
@@ -340,7 +344,7 @@ Stake FlowNetwork::stake(const Flow& flow) const {
     return {std::min(window.bytes, flow.amount), window.rtt, flow.joined, burst};
 }
 
-// Bytes in the queue of a link.
+// Return the number of bytes in the queue of a link.
 double FlowNetwork::standing(std::uint32_t link, double time) {
     Standing& known = standing_[link];
     if (known.time != time) {
@@ -351,8 +355,8 @@ double FlowNetwork::standing(std::uint32_t link, double time) {
     return known.bytes;
 }
 
-// For each flow the minimum of: what its window allows, what its sender can have sent beyond what
-// has left, and its remaining bytes.
+// Return the bytes of a flow in the queue of a link. The bytes of a flow in a queue are limited by the
+// window, by the bytes that the sender has sent but the link has not, and by the remaining bytes.
 double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double time) const {
     if (sharing_.binding(number) != link) return 0;
     const Window& window = windows_[number];
@@ -370,8 +374,8 @@ double FlowNetwork::standing_of(std::uint32_t number, std::uint32_t link, double
     return bytes;
 }
 
-// Flows that end soon are removed at once. Among many flows, those that ended since the last
-// computation of rates are removed late, and equally many that end soon after are removed early.
+// Remove flows that end by this time or soon after. With many flows, flows that ended since rates were
+// last computed are removed late, and equally many flows that end soon are removed early.
 void FlowNetwork::end(double time) {
     const double share = together();
     const bool many = share >= kTogether;

@@ -1,5 +1,5 @@
-// The fluid model: each message flows at a max-min fair rate. Packets count only as headers,
-// acknowledgements, and the time of the first and the last packet on the path.
+// The fluid model, in which each message flows at a max-min fair rate. Packets affect only the bytes of
+// headers, the load of acknowledgements, and the times of the first and the last packet on the path.
 #pragma once
 
 #include <cstdint>
@@ -36,30 +36,30 @@ class FlowNetwork final : public Network {
         std::uint32_t bundle = 0;
         std::uint16_t port = 0;
         Stage stage = Stage::kOnItsWay;
-        bool begun = false;     // `amount` is the remaining amount
-        std::uint32_t hop = 0;  // its most contended link, where it shares
-        bool waited = false;    // bytes in the queue of that link when the flow joined
+        bool begun = false;     // whether the flow has begun
+        std::uint32_t hop = 0;  // position of its most contended link in the path
+        bool waited = false;    // whether the flow has waited for the queue of its most contended link
         Origin origin;
         std::int32_t source = 0;
         std::int32_t destination = 0;
         std::int64_t start_ns = 0;
         std::uint64_t bytes = 0;
         Packets packets;
-        std::uint64_t counted = 0;  // packets that are counted in the use of links
+        std::uint64_t counted = 0;  // packets already counted in the traffic of links
         double wire = 0;            // bytes, including headers, that the amount represents
-        double recorded = 0;        // the part of `wire` that is in the history
-        double amount = 0;          // the same work in bytes of full packets
+        double recorded = 0;        // the part of `wire` already added to the history
+        double amount = 0;          // remaining work in bytes of full packets
         double joined = 0;          // ps
-        double ahead = 0;           // how much earlier its last packet leaves than in the fluid model, ps
+        double ahead = 0;  // time by which its last packet leaves earlier than in the fluid model, ps
         std::uint64_t order = 0;
-        std::int32_t crowded = 0;  // links after its first one that many other flows share
+        std::int32_t crowded = 0;  // number of links after the first link that many other flows share
     };
-    // A flow that is taken off its links while they change.
+    // A flow that has been removed from its links while links change.
     struct Stopped {
         std::uint32_t flow = 0;
         std::vector<std::uint32_t> path;
         double rate = 0;
-        double flying = 0;  // bytes that are sent before the sender detects a loss
+        double flying = 0;  // bytes sent before the sender detects the loss
         bool has_way = false;
     };
     struct Reach {
@@ -131,24 +131,24 @@ class FlowNetwork final : public Network {
     std::vector<std::uint32_t> free_;
     std::uint64_t carried_ = 0;
     std::vector<std::uint32_t> announced_;
-    std::vector<std::int32_t> expected_;  // flows in flight over each link
+    std::vector<std::int32_t> expected_;  // number of flows in flight over each link
     std::priority_queue<Reach> reaches_;
-    std::vector<Window> windows_;  // of each bundle
+    std::vector<Window> windows_;  // window of each bundle
     Pacing pacing_;
-    std::uint32_t era_ = 0;  // number of the period between two changes of links
+    std::uint32_t era_ = 0;  // number of link changes so far
     std::vector<std::uint32_t>
         eras_;            // the period of link changes for which each bundle's path and window were computed
-    IdCache bundle_ids_;  // bundles, by the hash of their links
-    std::vector<std::uint32_t> path_;  // scratch space of a lookup
+    IdCache bundle_ids_;  // ids of bundles, by the hash of their links
+    std::vector<std::uint32_t> path_;  // scratch space for a lookup of paths
     std::size_t forward_ = 0;
     std::vector<Standing> standing_;
-    std::vector<std::uint32_t> arrived_;  // flows without a rate
-    double due_ = Ends::kNever;           // when rates are recomputed for added and removed flows
-    double ended_ = Ends::kNever;         // the first removal since rates were computed
-    std::vector<std::uint32_t> turns_;    // turns of the flows that join a link together
+    std::vector<std::uint32_t> arrived_;  // new flows that do not have a rate yet
+    double due_ = Ends::kNever;           // time at which rates are recomputed for added and removed flows
+    double ended_ = Ends::kNever;         // time of the first removal since rates were computed
+    std::vector<std::uint32_t> turns_;    // round-robin turns of flows that join a link together
     std::uint64_t steps_ = 0;
     std::uint64_t solutions_ = 0;
-    double added_ = 0;  // the earliest completion that was added to the queue in this advance
+    double added_ = 0;  // the earliest completion added to the event queue in this call of `advance`
 
     const bool recording_;
     History history_;

@@ -1,4 +1,4 @@
-// The traffic of links in equal intervals from time 0 on.
+// Records the traffic of links in equal intervals from time 0.
 #pragma once
 
 #include <cmath>
@@ -10,19 +10,20 @@
 
 namespace chakrascope::engine::flow {
 
-// Intervals of all links are reported in turn. Their length doubles when there are too many.
+// Records the bytes of each link per interval. The length of the intervals doubles when there are too
+// many intervals.
 class History {
   public:
     explicit History(std::size_t links) : bytes_(links * kStretches) {}
 
-    // When the present interval ends, ps.
+    // Return the end of the current interval, in ps.
     double end() const { return static_cast<double>(current_ + 1) * width_; }
     void add(std::uint32_t link, double bytes) { bytes_[link * kStretches + current_] += bytes; }
     void go_on() {
         if (++current_ == kStretches) widen();
     }
 
-    // The traffic of the link from `source` to `destination`, if there was any.
+    // Append the intervals with traffic on the link from `source` to `destination`.
     void tell(std::uint32_t link, std::int32_t source, std::int32_t destination,
               std::vector<LinkInterval>& intervals) const {
         const auto width_ns = static_cast<std::int64_t>(width_ / 1000);
@@ -30,7 +31,7 @@ class History {
         double sum = 0;
         for (std::size_t place = 0; place < kStretches; ++place) {
             sum += bytes_[link * kStretches + place];
-            // Avoids accumulated rounding.
+            // The difference of rounded sums avoids accumulated rounding errors.
             const auto bytes = static_cast<std::uint64_t>(std::llround(sum) - std::llround(before));
             before = sum;
             const auto start = static_cast<std::int64_t>(place) * width_ns;

@@ -1,5 +1,5 @@
-// LRU cache of interned ids: values are found by hash, and ids that have been idle longest are
-// reused.
+// LRU cache of interned ids. Ids are looked up by hash, and the id that has been idle longest is reused
+// first.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class IdCache {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
-    // The first id under the hash for which `same` returns true, or kNone.
+    // Return the first id with this hash for which `same` returns true, or kNone.
     template <class Same>
     std::uint32_t find(std::uint64_t hash, const Same& same) const {
         if (heads_.empty()) return kNone;
@@ -24,7 +24,7 @@ class IdCache {
         return kNone;
     }
 
-    // An id for a new value: the one that has been idle longest, or the next one.
+    // Return an id for a new value: the id that has been idle longest, or a new id.
     std::uint32_t put(std::uint64_t hash) {
         std::uint32_t number = oldest_idle();
         if (number == kNone) {

@@ -1,4 +1,4 @@
-// Links that go down, come up or change their rate during a simulation.
+// Applies changes of links during a simulation: links go down, come up or change their rate.
 #include <algorithm>
 #include <cmath>
 
@@ -10,8 +10,8 @@ double FlowNetwork::next_change() const {
     return next_change_ < changes_.size() ? static_cast<double>(changes_[next_change_].time) : Ends::kNever;
 }
 
-// Apply all changes of this time at once: every flow leaves its links, and continues on the
-// remaining paths.
+// Apply all link changes of this time together. Every flow leaves its links, and continues on the paths
+// that remain.
 void FlowNetwork::change_links(double time) {
     solve(time);
     ChangeRecord record;
@@ -41,7 +41,8 @@ FlowNetwork::Stopped FlowNetwork::stop(std::uint32_t number, double time) {
         validity_.left(checked(flow));
         if (flow.hop > 0) sharing_.clusters().remove(path[flow.hop], stake(flow));
         const double left = pacing_.take(flow.bundle, number, time);
-        // Data that is sent during one round trip is lost before the sender detects it.
+        // The data that a sender sends during one round-trip time is lost before the sender detects the
+        // loss.
         stopped.rate = pacing_.rate(flow.bundle);
         stopped.flying = std::clamp(flow.amount - left, 0.0, stopped.rate * windows_[flow.bundle].rtt);
         sharing_.leave(flow.bundle);
@@ -98,7 +99,7 @@ void FlowNetwork::find_ways(std::vector<Stopped>& stopped, ChangeRecord& record)
     }
 }
 
-// Flows in flight still share the link as they would have without the change.
+// Resume the stopped flows. Flows in flight still share links as they would without the change.
 void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
     std::vector<double> reached(flows_.size(), time);
     for (; !reaches_.empty(); reaches_.pop()) reached[reaches_.top().flow] = reaches_.top().time;
@@ -108,7 +109,7 @@ void FlowNetwork::go_on(const std::vector<Stopped>& stopped, double time) {
         const std::uint32_t hop = flow.hop;
         find_contended(flow);
         const std::span<const std::uint32_t> path = sharing_.forward(flow.bundle);
-        // Data that has passed the first link has not yet passed a later one.
+        // Data that has passed the first link has not yet passed the link at the later hop.
         if (std::equal(path.begin(), path.end(), item.path.begin(), item.path.end()))
             flow.amount += std::min(item.rate * (timing_.head(path, flow.hop, flow.packets) -
                                                  timing_.head(path, hop, flow.packets)),

@@ -1,4 +1,4 @@
-// The traffic of links, in total and over time.
+// Records the traffic of links, in total and over time.
 #include <algorithm>
 #include <cmath>
 
@@ -8,7 +8,7 @@ namespace chakrascope::engine::flow {
 namespace {
 
 constexpr double kPsPerNs = 1000;
-// Smaller fractions of a packet are rounding errors.
+// A remainder smaller than 1 - kNearly of a packet is a rounding error.
 constexpr double kNearly = 1 - 1e-9;
 
 }  // namespace
@@ -34,7 +34,8 @@ const std::vector<LinkUse>& FlowNetwork::links() const {
     return uses_;
 }
 
-// Count the flow's packets up to that number at the links of its path.
+// Count the first `packets` packets of a flow at the links of its path, without packets already
+// counted.
 void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     const Packets& data = flow.packets;
     const std::uint64_t more = packets - flow.counted;
@@ -60,8 +61,8 @@ void FlowNetwork::use_links(const Flow& flow, std::uint64_t packets) {
     }
 }
 
-// The average queue of the flow where it waited. It is at most what its window allows, as data
-// arrives faster than it leaves until all has been sent. Packets wait that long in total.
+// Add the queueing time of a flow at the link where the flow waited. Data arrives faster than it leaves
+// until all data has been sent, so the average queue is at most the bytes that the window allows.
 void FlowNetwork::use_queue(const Flow& flow, double time) {
     const double life = time - flow.joined;
     if (flow.hop == 0 || !(life > 0)) return;
@@ -77,7 +78,8 @@ void FlowNetwork::use_queue(const Flow& flow, double time) {
     report_.links[path[flow.hop]].queued += static_cast<Ticks>(standing / timing_.packet_bytes());
 }
 
-// Intervals that end by then are complete. Rates have not changed since the last step.
+// Record the traffic of all flows in the intervals that end by this time. Rates have not changed since
+// the last step.
 void FlowNetwork::record(double time) {
     if (!recording_) return;
     for (double end = history_.end(); end <= time; end = history_.end()) {
@@ -94,7 +96,7 @@ void FlowNetwork::record(double time) {
     }
 }
 
-// Bytes of the flow on the wire that have passed so far.
+// Add the wire bytes that a flow has sent to the history. `bytes` is the total so far.
 void FlowNetwork::tell_history(Flow& flow, double bytes) {
     const double more = bytes - flow.recorded;
     if (!(more > 0)) return;

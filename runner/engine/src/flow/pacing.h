@@ -1,4 +1,4 @@
-// The progress of the flows of bundles, and which of them ends next.
+// Tracks the progress of the flows of bundles, and finds the next flow to end.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace chakrascope::engine::flow {
 
-// Flows of a bundle are served equally. Each flow is identified by the service its bundle has
-// reached when the flow ends.
+// Tracks the service (bytes per flow) of bundles. All flows of a bundle have the same rate. The key of
+// a flow is the service of its bundle at which the flow ends.
 class Pacing {
   public:
     struct Leaving {
@@ -29,14 +29,15 @@ class Pacing {
         ends_.set(static_cast<std::uint32_t>(paces_.size() - 1), Ends::kNever);
     }
     double rate(std::uint32_t bundle) const { return paces_[bundle].rate; }
-    // Bytes served to each flow of the bundle since the bundle's counter was reset.
+    // Return the bytes served to each flow of the bundle since the counter of the bundle was reset.
     double served(std::uint32_t bundle, double time) const {
         const Pace& pace = paces_[bundle];
         return pace.served + pace.rate * (time - pace.since);
     }
     std::span<const Leaving> leaving(std::uint32_t bundle) const { return leaving_[bundle]; }
 
-    // The new rate of the bundle is set afterwards; if it stays the same, call `update`.
+    // Add a flow to the bundle. Afterwards, the caller sets the new rate of the bundle, or calls
+    // `update` if the rate is unchanged.
     void join(std::uint32_t bundle, std::uint32_t flow, double amount, double time) {
         advance(paces_[bundle], time);
         std::vector<Leaving>& leaving = leaving_[bundle];
@@ -46,7 +47,7 @@ class Pacing {
     }
     void update(std::uint32_t bundle) { ends_.set(bundle, next_end(paces_[bundle])); }
 
-    // Call `rate` for the rates of all these bundles from this time on.
+    // Set the rates of these bundles from this time on. `rate` returns the rate of a bundle.
     template <class Rate>
     void set_rates(const std::vector<std::uint32_t>& bundles, double time, const Rate& rate) {
         const bool many = bundles.size() * kManyOf > ends_.size();
@@ -59,10 +60,11 @@ class Pacing {
         if (many) ends_.replay();
     }
 
-    // The bundle whose flow ends first, and the time; Ends::kNever if there is none.
+    // Return the bundle with the first flow to end. `first_time` is the end time of that flow, or
+    // Ends::kNever if there are no flows.
     std::uint32_t first() const { return ends_.first(); }
     double first_time() const { return ends_.first_time(); }
-    // The flow of the bundle that ends first; there has to be one.
+    // Return the first flow of the bundle to end. The bundle must have flows.
     std::uint32_t first_flow(std::uint32_t bundle) const { return leaving_[bundle].front().flow; }
     void leave(std::uint32_t bundle) {
         std::vector<Leaving>& leaving = leaving_[bundle];
@@ -72,7 +74,7 @@ class Pacing {
         update(bundle);
     }
 
-    // Remove a flow of the bundle before it ends; returns its remaining bytes.
+    // Remove a flow from the bundle before the flow ends, and return its remaining bytes.
     double take(std::uint32_t bundle, std::uint32_t flow, double time) {
         std::vector<Leaving>& leaving = leaving_[bundle];
         const auto place = std::find_if(leaving.begin(), leaving.end(),
@@ -87,7 +89,8 @@ class Pacing {
     }
 
   private:
-    // From this share of all bundles on, times are set in one batch.
+    // If at least 1 / kManyOf of all bundles change their rate, the times of bundles are updated in one
+    // batch.
     static constexpr std::size_t kManyOf = 16;
 
     struct Pace {
@@ -98,7 +101,8 @@ class Pacing {
     };
 
     static void advance(Pace& pace, double time) {
-        // The counter restarts when the bundle has no flows, because small numbers are exact.
+        // The counter of a bundle without flows is reset to 0, because small numbers have smaller
+        // rounding errors.
         pace.served = pace.key == Ends::kNever ? 0 : pace.served + pace.rate * (time - pace.since);
         pace.since = time;
     }

@@ -7,24 +7,24 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// The rates are solved again until no answers take a share of a link that differs by more than
-// this.
+// The rates are solved again while the share of a link's capacity that acknowledgements take changes by
+// more than this tolerance.
 constexpr double kAnswerTolerance = 1e-3;
 constexpr double kManyTolerance = 5e-3;
 constexpr std::size_t kMany = 1000;
 constexpr int kMostPasses = 12;
-// The least capacity that answers leave on a link.
+// The least fraction of a link's capacity that acknowledgements leave for data.
 constexpr double kLeast = 0.05;
-// Rates that differ by less count as equal.
+// Rates count as equal if they differ by less than this fraction.
 constexpr double kSame = 1e-7;
-// With many flows, answers whose rates differ by this fraction count as equal.
+// With many flows, rates of acknowledgements count as equal if they differ by less than this fraction.
 constexpr double kSameAnswers = 1e-3;
-// The number of bundles that are solved together without a search for independent parts, after a
-// search that found none.
+// If a search for independent parts puts more than half of the bundles into one part, the next
+// kWholePasses solutions include all bundles without a search. There must be at least kWhole bundles.
 constexpr std::size_t kWhole = 256;
 constexpr int kWholePasses = 16;
 constexpr std::size_t kPrefetched = 8;
-// A bundle's rate changed in this pass, and in this solution.
+// Marks of a bundle: its rate changed in this pass (kMoved), or in this solution (kChanged).
 constexpr std::uint8_t kMoved = 1;
 constexpr std::uint8_t kChanged = 2;
 
@@ -86,7 +86,8 @@ void Sharing::set_queue(std::uint32_t bundle, std::uint32_t link) {
     affect(bundle);
 }
 
-// Windows do not limit flows that fit into one window.
+// Mark a bundle as affected by changed queues. Flows that fit into one window are not limited by their
+// window.
 void Sharing::affect(std::uint32_t bundle) {
     Limits& limits = limits_[bundle];
     if (limits.affected || limits.window.count <= 1) return;
@@ -106,7 +107,8 @@ void Sharing::note_queues() {
     affected_.clear();
 }
 
-// Update the bundle's own limit for the time that its answers wait.
+// Update the rate limit of a bundle by its window, for the time that its acknowledgements wait in
+// queues.
 void Sharing::limit(std::uint32_t number) {
     Bundle& bundle = bundles_[number];
     const Limits& limits = limits_[number];
@@ -148,7 +150,7 @@ void Sharing::touch(std::uint32_t number) {
     touched_.push_back(number);
 }
 
-// The link's list that contains the bundle at a hop.
+// Return the list of the link at a hop that contains the bundle.
 std::vector<std::uint32_t>& Sharing::list(std::uint32_t hop, const Bundle& bundle) {
     Link& link = links_[hops_[hop]];
     return hop < bundle.first + bundle.forward ? link.users : link.answered;
@@ -182,7 +184,7 @@ void Sharing::exit(std::uint32_t number) {
         for (std::uint32_t other = begin; other < end; ++other)
             if (hops_[other] == hops_[hop]) slots_[other] = slots_[hop];
         bundles.pop_back();
-        if (links_[hops_[hop]].users.empty()) links_[hops_[hop]].demand = 0;  // avoids accumulated rounding
+        if (links_[hops_[hop]].users.empty()) links_[hops_[hop]].demand = 0;  // no accumulated rounding
     }
 }
 
@@ -207,7 +209,7 @@ const std::vector<std::uint32_t>& Sharing::solve() {
     return changed_;
 }
 
-// Bundles are visited in memory order.
+// Collect the bundles with changed rates, in memory order.
 void Sharing::sort_changed() {
     changed_.clear();
     for (std::uint32_t bundle = 0; bundle < marks_.size(); ++bundle)
@@ -237,8 +239,8 @@ void Sharing::gather() {
         if (reaches(link)) gather_link(link);
     }
     dirty_.clear();
-    // Both lists grow while they are scanned; a link with spare capacity does not couple its
-    // bundles.
+    // The lists of links and bundles grow while they are scanned. A link with spare capacity does not
+    // couple its bundles.
     for (std::size_t next_link = 0, next = 0;
          next < part_bundles_.size() || next_link < part_links_.size();) {
         if (next_link < part_links_.size()) {
@@ -272,8 +274,8 @@ void Sharing::gather_bundle(std::uint32_t number) {
     part_bundles_.push_back(number);
 }
 
-// On a tie between full links, those that leave hosts come first: senders wait there, and queues
-// stay empty.
+// Return the rate at which a link is full. On a tie between full links, a link that leaves a host comes
+// first, because its flows wait at the sender and cause no queue.
 double Sharing::level_of(std::uint32_t link) const {
     const Filling& filling = filling_[link];
     const double level = std::max(filling.left, 0.0) / filling.sharers;
@@ -297,8 +299,8 @@ void Sharing::prepare() {
     std::make_heap(levels_.begin(), levels_.end());
 }
 
-// The lowest level at which a link is full. Levels only rise while flows are fixed at lower ones,
-// so an outdated entry is put back with its present level.
+// Find the lowest level (rate per flow) at which a link is full. The level of a link only rises while
+// flows are fixed at lower levels, so an outdated entry is reinserted with its current level.
 bool Sharing::lowest(Level& level) {
     while (!levels_.empty()) {
         level = levels_.front();
@@ -344,7 +346,7 @@ void Sharing::fill_link(std::uint32_t number) {
     }
 }
 
-// The bundles' own limits in ascending order, once they matter.
+// Build a heap of the bundles' own limits, when the limits are first needed.
 void Sharing::find_caps() {
     caps_known_ = true;
     const std::vector<std::uint32_t>& part = whole_ ? active_ : part_bundles_;
@@ -358,7 +360,7 @@ void Sharing::find_caps() {
     part_cap_ = caps_.front().rate;
 }
 
-// Fix the lowest of them, which is below the level at which a link is full.
+// Fix the rate of the bundle with the lowest limit, which is below the level at which any link is full.
 void Sharing::fill_cap() {
     const Level cap = caps_.front();
     std::pop_heap(caps_.begin(), caps_.end());
@@ -390,7 +392,7 @@ void Sharing::freeze(std::uint32_t number, double rate, std::uint32_t binding) {
     }
 }
 
-// Update the answer load of each link; links whose load changed are solved again.
+// Update the load of acknowledgements on each link. Links with a changed load are solved again.
 void Sharing::publish() {
     const bool many = (whole_ ? active_.size() : part_bundles_.size()) > kMany;
     const double tolerance = many ? kManyTolerance : kAnswerTolerance;
@@ -416,7 +418,7 @@ void Sharing::tell_answers(std::uint32_t number, double tolerance, double same) 
     for (const std::uint32_t hop : back(number)) {
         Link& link = links_[hop];
         link.answers += more * link.line.answer_share;
-        if (link.answerers == 0) link.answers = 0;  // which avoids accumulated rounding
+        if (link.answerers == 0) link.answers = 0;  // avoids accumulated rounding errors
         if (link.flows > 0 && std::abs(link.answers - link.counted) > tolerance * link.line.capacity)
             mark(hop);
     }

@@ -1,5 +1,5 @@
-// Max-min fair rates of flows over directed links, whose capacity is shared with the answers to the
-// other direction.
+// Computes max-min fair rates of flows over directed links. Data shares the capacity of a link with
+// acknowledgements of data in the other direction.
 #pragma once
 
 #include <cstddef>
@@ -12,43 +12,44 @@
 
 namespace chakrascope::engine::flow {
 
-// A direction of a link: bytes of full data packets per ps, and the answer load per byte of data in
-// the other direction.
+// One direction of a link: its capacity in bytes of full data packets per ps, and the load of
+// acknowledgements per byte of data in the other direction.
 struct Line {
     double capacity = 0;
     double answer_share = 0;
     bool leaves_host = false;
 };
 
-// Flows with the same forward and return links share one rate, and thus one variable of the
-// equations.
+// Solves for the rates of bundles. A bundle contains the flows with the same forward and return links,
+// which all have the same rate.
 class Sharing {
   public:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
 
     explicit Sharing(const std::vector<Line>& lines);
 
-    // Bundles are numbered from 0. The path of a bundle without flows can be changed.
+    // Add a bundle; bundles are numbered from 0. The path of a bundle can be changed while the bundle
+    // has no flows.
     void add();
     void set_path(std::uint32_t bundle, std::span<const std::uint32_t> forward,
                   std::span<const std::uint32_t> back, const Window& window);
-    // The queue at links, which limits the flows whose acknowledgements pass them. Flows of a
-    // bundle wait at one link, or at their sender.
+    // Return the queues at links, which limit the rate of flows if their acknowledgements wait in these
+    // queues. Flows of a bundle wait at one link, or at their sender.
     Clusters& clusters() { return clusters_; }
     const Clusters& clusters() const { return clusters_; }
     void set_queue(std::uint32_t bundle, std::uint32_t link);
     void join(std::uint32_t bundle) { change(bundle, 1); }
     void leave(std::uint32_t bundle) { change(bundle, -1); }
 
-    // Update the rates after flows joined and left; returns the bundles whose rate changed.
+    // Update the rates after flows joined or left, and return the bundles with a changed rate.
     const std::vector<std::uint32_t>& solve();
 
-    // Bundles with flows.
+    // Return the number of bundles that have flows.
     std::size_t active() const { return active_.size(); }
     std::size_t size() const { return bundles_.size(); }
     double rate(std::uint32_t bundle) const { return bundles_[bundle].rate; }
     std::int32_t flows(std::uint32_t bundle) const { return bundles_[bundle].flows; }
-    // The link that limits the bundle; none if its own limit does.
+    // Return the link that limits the rate of the bundle, or kNone if the bundle's own limit is lower.
     std::uint32_t binding(std::uint32_t bundle) const { return bundles_[bundle].binding; }
     std::span<const std::uint32_t> forward(std::uint32_t bundle) const {
         return {hops_.data() + bundles_[bundle].first, bundles_[bundle].forward};
@@ -56,57 +57,57 @@ class Sharing {
     std::span<const std::uint32_t> back(std::uint32_t bundle) const {
         return {hops_.data() + bundles_[bundle].first + bundles_[bundle].forward, bundles_[bundle].back};
     }
-    // There must be no flows on the link.
+    // Set the capacity and answer share of a link that has no flows.
     void set_line(std::uint32_t link, const Line& line);
     const Line& line(std::uint32_t link) const { return links_[link].line; }
-    // Bundles with flows on the link.
+    // Return the bundles that have flows on the link.
     const std::vector<std::uint32_t>& users(std::uint32_t link) const { return links_[link].users; }
 
   private:
     static constexpr std::size_t kNear = 4;
-    // All data that solving needs fits in one cache line.
+    // The data of a bundle that the solver needs, in one cache line.
     struct alignas(64) Bundle {
-        double most = 0;  // limit by its slowest link and its window
+        double most = 0;  // rate limit by its slowest link and its window
         double rate = 0;
-        std::uint32_t near[kNear] = {};  // the links in this array, if they fit
-        std::uint32_t first = 0;         // all its links in hops_: forward, then return
+        std::uint32_t near[kNear] = {};  // a copy of its links, if there are at most kNear
+        std::uint32_t first = 0;         // index of its links in hops_: forward, then return links
         std::uint16_t forward = 0;
         std::uint16_t back = 0;
         std::int32_t flows = 0;
         std::uint32_t binding = kNone;
-        std::uint32_t gathered = 0;  // the pass in which it was visited
+        std::uint32_t gathered = 0;  // the pass in which the bundle was visited
         bool touched = false;
     };
-    // Rarely used data.
+    // Rarely used data of a bundle.
     struct Limits {
         Window window;
-        double line = 0;  // of its slowest link
+        double line = 0;  // rate of its slowest link
         std::uint32_t queue = kNone;
-        std::uint32_t place = 0;  // in active_
+        std::uint32_t place = 0;  // index in active_
         std::uint32_t room = 0;   // space for its links in hops_
         bool affected = false;
     };
     struct Answers {
-        double lag = 0;      // lag of answers behind data, as a share of the flow at rate 1
-        double counted = 0;  // the rate of its flows that currently loads the return links (ACKs)
+        double lag = 0;      // lag of acknowledgements behind data, as a share of the flow at rate 1
+        double counted = 0;  // flow rate from which the load of return links (ACKs) was computed
     };
     struct Link {
         Line line;
         std::vector<std::uint32_t> users;
-        std::vector<std::uint32_t> answered;  // bundles with flows whose answers return by it
-        double answers = 0;                   // load of the answers, bytes per ps
-        double counted = 0;                   // the answer load of the last solution
-        double demand = 0;                    // demand of all flows if only their own limits applied
+        std::vector<std::uint32_t> answered;  // bundles with acknowledgements that return by this link
+        double answers = 0;                   // load of acknowledgements, bytes per ps
+        double counted = 0;                   // load of acknowledgements in the last solution
+        double demand = 0;                    // demand of all flows if only the limits of the bundles applied
         std::int32_t flows = 0;
         std::int32_t answerers = 0;
         bool binds = false;
         bool dirty = false;
     };
-    // State of a link while solving.
+    // The state of a link in the solver.
     struct Filling {
         double left = 0;
         std::int32_t sharers = 0;
-        std::uint32_t pass = 0;  // that contains it
+        std::uint32_t pass = 0;  // the last pass that contained the link
     };
     struct Level {
         double rate;
@@ -148,34 +149,34 @@ class Sharing {
     void sort_changed();
 
     std::vector<Link> links_;
-    std::vector<Filling> filling_;  // of each link
+    std::vector<Filling> filling_;  // solver state of each link
     std::vector<Bundle> bundles_;
     std::vector<Limits> limits_;  // of each bundle
     std::vector<Answers> answers_;
-    std::vector<std::uint32_t> fixed_;  // the pass that did
+    std::vector<std::uint32_t> fixed_;  // the pass that fixed the rate of each bundle
     std::vector<std::uint32_t> hops_;
-    std::vector<std::uint32_t> slots_;  // index in users of the link, parallel to hops_
+    std::vector<std::uint32_t> slots_;  // index in the link's list of users, parallel to hops_
     std::vector<std::uint32_t> active_;
     std::vector<std::uint32_t> touched_;
-    std::vector<std::uint32_t> affected_;  // changed by queues
+    std::vector<std::uint32_t> affected_;  // bundles affected by changed queues
     std::vector<std::uint32_t> dirty_;
     Clusters clusters_;
 
-    // State of the solver.
+    // The state of the solver.
     std::uint32_t pass_ = 0;
-    int whole_passes_ = 0;  // remaining solutions without a search for independent parts
+    int whole_passes_ = 0;  // number of remaining solutions without a search for independent parts
     bool whole_ = false;
-    double least_cap_ = 0;  // bounds of the bundles' own limits: of all bundles, and of a part
+    double least_cap_ = 0;  // lower bound of the limits of bundles
     double part_cap_ = 0;
     bool caps_known_ = false;
     std::size_t unfixed_ = 0;
-    std::vector<std::uint32_t> part_bundles_;  // unless whole_
+    std::vector<std::uint32_t> part_bundles_;  // bundles of the current part, unless whole_
     std::vector<std::uint32_t> part_links_;
     std::vector<Level> levels_;
     std::vector<Level> caps_;
     std::vector<std::uint8_t> marks_;    // for each bundle, whether its rate changed
     std::vector<std::uint32_t> moved_;   // bundles whose rate changed in this pass; unless whole_
-    std::vector<std::uint32_t> joined_;  // bundles that flows left before this pass
+    std::vector<std::uint32_t> joined_;  // bundles with flows that joined or left before this pass
     std::vector<std::uint32_t> changed_;
 };
 

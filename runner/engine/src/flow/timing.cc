@@ -5,7 +5,7 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Above this ratio of acknowledgements to packets, each packet has its own.
+// Above this ratio of acknowledgements to packets, each packet has a separate acknowledgement.
 constexpr double kEveryPacket = 0.75;
 
 }  // namespace
@@ -21,7 +21,7 @@ Timing::Timing(const std::vector<Direction>& directions, const packet::Settings&
     }
 }
 
-// No packet uses a link that is down.
+// Set the rate of a link. No packet uses a link that is down (rate 0).
 void Timing::set_rate(std::uint32_t link, std::uint64_t rate_bps) {
     Times& times = times_[link];
     times.rate_bps = rate_bps;
@@ -59,7 +59,8 @@ double Timing::head(std::span<const std::uint32_t> path, std::size_t hop, const 
     return time;
 }
 
-// The last packet may be shorter than the one before it, and therefore catch up with it.
+// Return the arrival times of the last two packets. The last packet may be shorter than the packet
+// before it, and then catches up on the path.
 Pair Timing::tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
                   double last) const {
     Pair times{delay(path[hop]) - last, delay(path[hop])};

@@ -1,4 +1,4 @@
-// How long packets take over the links of a path without any other traffic.
+// Computes the time that packets take over the links of a path without other traffic.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,35 @@
 
 namespace chakrascope::engine::flow {
 
-// The packets of one message: all are full except perhaps the last one.
+// The packets of one message. All packets are full, except possibly the last packet.
 struct Packets {
     std::uint64_t count = 0;
-    std::uint32_t first_bytes = 0;  // on the wire
+    std::uint32_t first_bytes = 0;  // bytes on the wire
     std::uint32_t last_bytes = 0;
-    std::uint64_t wire_bytes = 0;  // of all of them
+    std::uint64_t wire_bytes = 0;  // bytes of all packets on the wire
 };
 
-// The times at which the last packet and the one before it reach some point; ps.
+// The times at which the last packet and the second-to-last packet of a message reach some point, in
+// ps.
 struct Pair {
     double before = 0;
     double last = 0;
 };
 
-// Times of packets on the links of a fabric, rounded as by the packet model's clock; in ps.
+// Computes times of packets on the links of a fabric in ps, rounded like the clock of the packet model.
 class Timing {
   public:
     Timing(const std::vector<Direction>& directions, const packet::Settings& settings);
 
     Packets packets(std::uint64_t bytes) const;
-    // Bytes of a full packet on the wire.
+    // Return the bytes of a full packet on the wire, including headers.
     double packet_bytes() const { return packet_bytes_; }
-    // Acknowledgements for each packet of data.
+    // Return the number of acknowledgements per data packet.
     double answers() const { return answers_; }
 
-    // Set another rate of a link from now on.
+    // Change the rate of a link from now on.
     void set_rate(std::uint32_t link, std::uint64_t rate_bps);
-    // The capacity of a link.
+    // Return the capacity of a link, and its load by acknowledgements.
     Line line(std::uint32_t link, bool leaves_host) const;
 
     double delay(std::uint32_t link) const { return times_[link].delay; }
@@ -46,15 +47,15 @@ class Timing {
     double answer(std::uint32_t link) const { return times_[link].answer; }
     double sending(std::uint32_t link, std::uint32_t bytes) const;
 
-    // The time from the start of a message until its first packet is at the start of the hop.
+    // Return the time from the start of a message until its first packet reaches the start of the hop.
     double head(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets) const;
-    // The time from the departure of the last packet from the hop, where it took `last` ps, until
-    // both last packets have arrived.
+    // Return the times from the departure of the last packet at the hop, where its transmission took
+    // `last` ps, until the last two packets arrive.
     Pair tail(std::span<const std::uint32_t> path, std::size_t hop, const Packets& packets,
               double last) const;
-    // The same for the acknowledgements of these packets.
+    // Return the arrival times of the acknowledgements of the last two packets.
     Pair answer_tail(std::span<const std::uint32_t> path, const Packets& packets, Pair times) const;
-    // A single acknowledgement.
+    // Return the time of a single acknowledgement over the path.
     double answer_time(std::span<const std::uint32_t> path) const;
 
   private:

@@ -7,9 +7,11 @@
 namespace chakrascope::engine::flow {
 namespace {
 
-// Queues overshoot the level that windows allow.
+// Congestion marks are flagged from this fraction of the marking threshold, because queues exceed the
+// level that windows allow.
 constexpr double kMargin = 0.8;
-// Fraction of all bytes: if fewer bytes are affected, the makespan hardly changes.
+// The least fraction of all bytes that must be affected for a flag; with fewer affected bytes, the
+// makespan hardly changes.
 constexpr double kShare = 0.2;
 constexpr double kReserveBytes = 4096;
 constexpr double kPoolShare = 8;

@@ -1,4 +1,4 @@
-// Detects cases where the fluid (flow-level) model is known to diverge from packet-level
+// Detects effects for which the fluid (flow-level) model is known to differ from packet-level
 // simulation.
 #pragma once
 
@@ -14,14 +14,14 @@
 
 namespace chakrascope::engine::flow {
 
-// A flow as the checks see it.
+// The properties of a flow that the checks use.
 struct Checked {
     std::span<const std::uint32_t> path;
-    std::size_t hop = 0;  // where it waits
+    std::size_t hop = 0;  // position of the link where the flow waits
     Stake stake;
     double amount = 0;
     double windows = 0;        // number of windows in the flow
-    std::int32_t crowded = 0;  // links after the first that it shares with others to about the same degree
+    std::int32_t crowded = 0;  // later links that are contended about as much as its most contended link
 };
 
 class Validity {
@@ -30,13 +30,13 @@ class Validity {
 
     void joined(const Checked& flow, const Clusters& clusters);
     void left(const Checked& flow);
-    // Short names of the detected effects: marks, control, pauses, bursts, two-way, loss (on links,
-    // or `lost` when they went down).
+    // Return short names of the detected effects: marks, control, pauses, bursts, two-way, loss. `lost`
+    // is true if data was lost when links went down.
     std::vector<std::string> flags(const Clusters& clusters, bool lost) const;
 
   private:
     struct Node {
-        double pool = 0;  // size of the buffer that its ports share
+        double pool = 0;  // size of the buffer shared by its ports
         double held = 0;
     };
 
@@ -44,10 +44,10 @@ class Validity {
     void check_pauses(const Checked& flow);
 
     const packet::Settings& settings_;
-    std::vector<double> mark_low_;       // of each link's queue, bytes
+    std::vector<double> mark_low_;       // queue length (bytes) from which packets are marked, by link
     std::vector<std::int32_t> node_of_;  // the source node of each link
     std::vector<Node> nodes_;
-    std::vector<double> came_in_;  // bytes in the buffer that arrived by each link
+    std::vector<double> came_in_;  // bytes in the buffer of the receiving node, by incoming link
     double carried_ = 0;
     double bursts_ = 0;
     double controlled_ = 0;

@@ -26,7 +26,7 @@ void DetailedFabric::connect(Gpu& gpu) {
     add(gpu.in, machine_.units, unit);
     const Fs hop = to_fs(machine_.hop_ns);
     add(gpu.mesh, mesh_.links(), {machine_.mesh_bytes_per_ns, hop, buffer, 0, inside});
-    // The buffer at the end of a long link holds everything that is in flight until its credits
+    // The buffer at the end of a long link is large enough for all flits in flight until their credits
     // return.
     const double port = machine_.port_bytes_per_ns / machine_.ports;
     const double away = 2 * machine_.link_ns * port / machine_.flit_bytes;
@@ -44,7 +44,7 @@ void DetailedFabric::connect(Gpu& gpu) {
     gpu.nic_out = gpu.nic_in = Server(machine_.nic_bytes_per_ns, 1);
 }
 
-// Paths.
+// Paths of parcels: append links, and create parcels for a path.
 
 void DetailedFabric::cross(Way& way, std::int32_t gpu, std::int32_t from, std::int32_t to) const {
     while (from != to) {
@@ -87,8 +87,8 @@ Parcel& DetailedFabric::parcel(ParcelKind kind, bool data, Way way, std::uint32_
     parcel.data = data;
     parcel.way = std::move(way);
     parcel.entered = entered;
-    // Requests that leave by one port, or end at one place, share a virtual channel, so that a
-    // blocked one holds up few others.
+    // Requests that leave by the same port, or end at the same place, share a virtual channel. A
+    // blocked request therefore delays only few other requests.
     const auto lane = [&](std::int32_t aim) { return aim % machine_.virtual_channels; };
     if (entered > 0) parcel.lane_out = lane(parcel.way[entered - 1]);
     parcel.lane_in = lane(parcel.way.back());
@@ -144,7 +144,7 @@ Parcel& DetailedFabric::from_switch(ParcelKind kind, bool data, std::int32_t gpu
     return parcel(kind, data, std::move(way), 0);
 }
 
-// Time.
+// Delayed calls, and the service of lines at memory channels.
 
 void DetailedFabric::later(Fs delay, std::function<void()> then) {
     clock_.post<&DetailedFabric::run_later>(delay, this, new std::function<void()>(std::move(then)));
@@ -161,7 +161,7 @@ void DetailedFabric::serve(std::int32_t gpu, std::uint64_t line, Fs after, std::
     later(train.tail + after - clock_.now(), std::move(then));
 }
 
-// Loads and stores.
+// Loads and stores, one parcel per line.
 
 void DetailedFabric::load(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
                           Listener& listener) {
@@ -210,7 +210,8 @@ void DetailedFabric::acknowledge(Place from, std::int32_t gpu, std::uint64_t lin
     later(to_fs(machine_.link_ns + hops * machine_.hop_ns), [&listener] { listener.acknowledged(1); });
 }
 
-// The switch: multicasts a store to every GPU, and reduces loads from every GPU to one answer.
+// Operations of the switch, which multicasts a store to every GPU, and reduces loads from every GPU to
+// one answer.
 
 void DetailedFabric::load_sum(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first,
                               std::uint32_t lines, Listener& listener) {
@@ -293,7 +294,8 @@ void DetailedFabric::control(Place from, std::int32_t gpu, Arrival& arrival) {
     links_.send(request);
 }
 
-// Copy engines and NICs are not on the chip; they are servers, as in the fast fabric.
+// Transfer data by a proxy. Copy engines and NICs are not part of the on-chip network, and are modelled
+// as servers, as in the fast fabric.
 void DetailedFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) {
     const bool away = from / machine_.gpus != to / machine_.gpus;
     const auto lines = static_cast<std::uint32_t>((bytes + kLineBytes - 1) / kLineBytes);

@@ -1,5 +1,4 @@
-// The slow fabric: each request travels from router to router on its own, as buffers and credits
-// allow.
+// The slow fabric, which simulates each request from router to router, with buffers and credits.
 #pragma once
 
 #include <map>
@@ -36,11 +35,11 @@ class DetailedFabric final : public Fabric {
   private:
     using Way = std::vector<std::int32_t>;
     struct Gpu {
-        Way out, in;                   // links of units
+        Way out, in;                   // links of compute units
         Way mesh;                      // links
-        Way up, down;                  // links by port; down from the switch
-        Way into_memory, from_memory;  // by channel
-        std::vector<Server> memory;    // by channel
+        Way up, down;                  // links by port; `down` comes from the switch
+        Way into_memory, from_memory;  // by memory channel
+        std::vector<Server> memory;    // by memory channel
         Server sum, copy_out, nic_out, nic_in;
         double memory_taken = 0;
     };
@@ -52,16 +51,17 @@ class DetailedFabric final : public Fabric {
     std::int32_t channel(std::uint64_t line) const;
     std::int32_t port(std::int32_t from, std::int32_t to, std::uint64_t line) const;
     std::int32_t end_port(std::int32_t from, std::int32_t to, std::int32_t port) const;
-    // The segments of paths: to a port and over its link, and from a port inwards.
+    // Append the segment of a path to a port and over the link of the port (`leave`), or from a port
+    // into a GPU (`enter`).
     void leave(Way& way, std::int32_t gpu, std::int32_t router, std::int32_t port) const;
     void enter(Way& way, std::int32_t gpu, std::int32_t port, std::int32_t router) const;
     Parcel& parcel(ParcelKind kind, bool data, Way way, std::uint32_t entered);
-    // A parcel from a unit to the memory that holds a line, or back.
+    // Create a parcel from a compute unit to the memory channel of a line, or back.
     Parcel& to_memory(ParcelKind kind, bool data, Place from, std::int32_t gpu, std::uint64_t line);
     Parcel& to_unit(ParcelKind kind, std::int32_t gpu, Place to, std::uint64_t line);
     Parcel& to_switch(ParcelKind kind, bool data, Place from, std::uint64_t line);
     Parcel& from_switch(ParcelKind kind, bool data, std::int32_t gpu, std::uint64_t line);
-    // Serve a line at a memory, and continue after that time.
+    // Serve a line at a memory channel, and call `then` after the service.
     void serve(std::int32_t gpu, std::uint64_t line, Fs after, std::function<void()> then);
     void acknowledge(Place from, std::int32_t gpu, std::uint64_t line, Listener& listener);
     void read_for_sum(std::int32_t gpu, std::uint64_t line, std::function<void()> came);

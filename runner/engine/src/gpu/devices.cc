@@ -39,7 +39,7 @@ Devices::Devices(const Machine& machine, std::int32_t gpus, const Settings& sett
 
 Devices::~Devices() = default;
 
-// Kernels.
+// Kernels: launch, queue, and placement of workgroups on compute units.
 
 void Devices::launch(std::shared_ptr<Run> run, std::int32_t member, Fs time, std::uint64_t id) {
     auto& kernel = kernels_[id] = std::make_unique<Kernel>();
@@ -80,8 +80,8 @@ void Devices::enqueue_computation(ComputeKernel* kernel) {
     place(kernel->gpu);
 }
 
-// Workgroups of communication first, each on the next unit with free slots; then those of
-// computation, as many as fit.
+// Place workgroups on compute units. Workgroups of communication are placed first, each on the next
+// unit with free slots. Then as many workgroups of computation as fit are placed.
 void Devices::place(std::int32_t number) {
     Gpu& gpu = at(number);
     while (gpu.slots > 0 && !gpu.kernels.empty()) {
@@ -124,7 +124,7 @@ void Devices::done(Worker& worker) {
     place(place_of.gpu);
 }
 
-// Computation.
+// Computation, in rounds of workgroups.
 
 void Devices::begin_round(Gpu& gpu, ComputeKernel& kernel) {
     Round& round = take(rounds_, free_rounds_);
@@ -140,8 +140,9 @@ void Devices::begin_round(Gpu& gpu, ComputeKernel& kernel) {
     clock_.post<&Devices::end_round>(time, this, &round);
 }
 
-// A round takes its share of the kernel's time. If the memory demand of computation and of the
-// requests since the last round exceeds the bandwidth, it takes longer by that factor.
+// Return the duration of a round, which is its share of the kernel's time. If the memory demand of
+// computation and of requests since the last round exceeds the bandwidth, the duration is multiplied by
+// the ratio of demand to bandwidth.
 Fs Devices::round_time(Gpu& gpu, const ComputeKernel& kernel, std::uint32_t count) {
     const auto part = [&](std::uint64_t workgroups) {
         return static_cast<Fs>(static_cast<double>(kernel.duration) * static_cast<double>(workgroups) /
@@ -176,7 +177,7 @@ void Devices::end_round(Round* round) {
     place(gpu);
 }
 
-// Units.
+// Requests in flight and reductions of compute units.
 
 void Devices::ask(Batch& batch) {
     Unit& own = unit(batch.worker->place());
@@ -225,7 +226,7 @@ Posting& Devices::new_posting(Worker& worker, const Access& target) {
     return posting;
 }
 
-// Counters.
+// Counters of runs, and control requests that change counters.
 
 void Devices::add(Run& run, std::int32_t member, std::int32_t number, std::int64_t value) {
     Counter& counter = run.counter(member, number);
@@ -250,7 +251,7 @@ void Devices::Message::arrived() {
     devices->free_messages_.push_back(this);
 }
 
-// Proxies.
+// Transfers by proxies.
 
 void Devices::hand_to_proxy(Worker& worker, std::int32_t member, std::uint64_t bytes, std::int32_t counter) {
     Errand& errand = take(errands_, free_errands_);
@@ -303,9 +304,10 @@ void Devices::see(Errand& errand) {
     errand.worker->transferred();
 }
 
-// Time.
+// Completions of operations, and progress of time.
 
-// Events of the same instant also complete.
+// Record a completed operation. All operations that complete at the same instant are recorded before
+// the run stops.
 void Devices::complete(std::uint64_t id) {
     completions_.push_back({id, clock_.now()});
     if (!clock_.pending(settle_)) settle_ = clock_.after<&Devices::stop>(0, this);

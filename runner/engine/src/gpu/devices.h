@@ -1,5 +1,5 @@
-// The GPUs: compute units that run workgroups, kernels that wait for units, proxies, and the fabric
-// that connects them.
+// The simulated GPUs: compute units that run workgroups, kernels that wait for units, proxies, and the
+// fabric that connects the GPUs.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@
 
 namespace chakrascope::gpu {
 
-// When an operation of a workgroup began and ended.
+// The start and end time of an operation of a workgroup.
 struct Stamp {
     std::uint64_t kernel;
     std::int32_t member, workgroup, place;
@@ -25,12 +25,12 @@ struct Stamp {
 };
 
 struct Counts {
-    std::uint64_t asked_lines = 0, loaded_lines = 0;      // equal when everything has completed
-    std::uint64_t stored_lines = 0, delivered_lines = 0;  // to one destination each
+    std::uint64_t asked_lines = 0, loaded_lines = 0;      // equal when all requests have completed
+    std::uint64_t stored_lines = 0, delivered_lines = 0;  // one count per line and destination
     std::uint64_t controls = 0, transfers = 0;
 };
 
-// A workgroup that is blocked, or one that was never placed (workgroup -1).
+// A blocked workgroup, or workgroups that were never placed on a compute unit (workgroup -1).
 struct Stuck {
     std::uint64_t kernel;
     std::int32_t member, workgroup, place;
@@ -43,7 +43,7 @@ struct Completion {
 };
 
 struct Settings {
-    bool detailed = false;  // simulate every request through every router
+    bool detailed = false;  // whether every request is simulated through every router
     bool stamps = false;
 };
 
@@ -54,14 +54,14 @@ class Devices {
     Devices& operator=(const Devices&) = delete;
     ~Devices();
 
-    // Launch, at that time or now if it has passed: a member's part of a run; or computation that
-    // takes this long alone on the GPU, with a share of the memory bandwidth; or a transfer by
-    // proxies.
+    // Launch work at the given time, or now if this time has passed. `launch` starts the kernel of one
+    // member of a run. `compute` starts a computation with the duration that it takes alone on the GPU
+    // and its share of the memory bandwidth. `transfer` starts a transfer by proxies.
     void launch(std::shared_ptr<Run> run, std::int32_t member, Fs time, std::uint64_t id);
     void compute(std::int32_t gpu, Fs duration, double memory_share, Fs time, std::uint64_t id);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Fs time, std::uint64_t id);
-    // Continue until an operation completes, to the end of that instant, but not past the limit
-    // (-1: none).
+    // Simulate until the end of the instant at which an operation completes, but not past the limit
+    // (-1: no limit).
     const std::vector<Completion>& advance(Fs limit, const std::function<bool(Fs)>& keep_going);
 
     std::vector<Stuck> stuck() const;
@@ -71,16 +71,17 @@ class Devices {
     std::uint64_t events() const { return clock_.events(); }
     const Fabric& fabric() const { return *fabric_; }
 
-    // Called by workers.
+    // The following functions are called by workers.
     const Machine& machine() const { return machine_; }
     const Settings& settings() const { return settings_; }
     packet::Clock& clock() { return clock_; }
     Fabric& fabric() { return *fabric_; }
     Counts& counts() { return counts_; }
-    // Let the batch issue its requests: now, or when the unit can hold that many.
+    // Let a batch issue its requests, now or when the compute unit has space for the requests.
     void ask(Batch& batch);
     void release(Place place, std::uint32_t lines);
-    // When the unit will have reduced this many bytes, after the work that is already queued.
+    // Return the time at which the compute unit will have reduced these bytes, after the work that is
+    // already queued.
     Fs reduce(Place place, std::uint64_t bytes);
     void add(Run& run, std::int32_t member, std::int32_t counter, std::int64_t value);
     void send_control(Worker& worker, const CounterUse& use);
@@ -103,12 +104,12 @@ class Devices {
         std::vector<Unit> units;
         std::int32_t next_unit = 0;
         std::int32_t slots = 0;       // free slots of all units
-        std::deque<Kernel*> kernels;  // kernels with workgroups that are not placed yet
+        std::deque<Kernel*> kernels;  // kernels with workgroups that have not been placed yet
         std::deque<ComputeKernel*> computations;
-        Fs memory_seen = 0;  // the memory's work at the last round of computation
+        Fs memory_seen = 0;  // work of the memory at the last round of computation
         Fs looked = 0;
     };
-    // A control request in flight to a counter.
+    // A control request in flight, which will change a counter.
     struct Message final : Arrival {
         Devices* devices = nullptr;
         std::shared_ptr<Run> run;
@@ -116,10 +117,10 @@ class Devices {
         std::int64_t value = 1;
         void arrived() override;
     };
-    // A transfer of a proxy; transfers between two GPUs become visible in order.
+    // A transfer by a proxy. Transfers between the same two GPUs become visible in order.
     struct Errand final : Arrival {
         Devices* devices = nullptr;
-        std::shared_ptr<Run> run;  // null: a separate transfer, with an id
+        std::shared_ptr<Run> run;  // null for a transfer outside of runs, which has an id
         std::uint64_t id = 0;
         Worker* worker = nullptr;
         std::int32_t member = 0, counter = kNone;
@@ -128,7 +129,7 @@ class Devices {
         bool through = false;
         void arrived() override;
     };
-    // Workgroups of a computation that start together.
+    // The workgroups of a computation that start together.
     struct Round {
         Devices* devices = nullptr;
         ComputeKernel* kernel = nullptr;

@@ -1,5 +1,4 @@
-// The interface of the fabric between compute units and memories: it carries requests there and
-// answers back.
+// The interface of the fabric, which carries requests from compute units to memories, and answers back.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +13,28 @@ struct Place {
     std::int32_t unit;
 };
 
-// The issuer of requests, which is notified as lines arrive.
+// The issuer of requests, which is notified when lines arrive.
 class Listener {
   public:
     virtual ~Listener() = default;
-    // The answers to loads have arrived.
+    // Process the arrival of answers to loads.
     virtual void loaded(std::uint32_t) {}
-    // The stores have left the GPU, or are in its memory.
+    // Process stores that have left the GPU, or are in its memory.
     virtual void sent(std::uint32_t) {}
-    // The stores are visible in the memory of a GPU.
+    // Process stores that are visible in the memory of a GPU.
     virtual void delivered(std::int32_t, std::uint32_t) {}
-    // The unit has the acknowledgement.
+    // Process the acknowledgement of stores at the compute unit.
     virtual void acknowledged(std::uint32_t) {}
 };
 
-// A control request (a semaphore or a flag) or a transfer of a proxy has arrived.
+// Receives the arrival of a control request (semaphore or flag) or of a proxy's transfer.
 class Arrival {
   public:
     virtual ~Arrival() = default;
     virtual void arrived() = 0;
 };
 
-constexpr std::int32_t kSwitch = -1;   // of the node
+constexpr std::int32_t kSwitch = -1;   // the switch of a node
 constexpr std::int32_t kOutside = -2;  // the network between nodes
 
 // The traffic of a directed link outside the GPUs: from a GPU to a peer, the switch or the network
@@ -49,22 +48,26 @@ struct LinkReport {
 class Fabric {
   public:
     virtual ~Fabric() = default;
-    // Lines first, first + 1 ... are interleaved over the channels of a memory.
+    // Load or store lines. Lines `first`, `first` + 1, ... are interleaved over the memory channels of
+    // a GPU.
     virtual void load(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
                       Listener& listener) = 0;
     virtual void store(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
                        Listener& listener) = 0;
-    // The switch reads the memory of every GPU and returns the sum; or it writes to all of them.
+    // Let the switch read lines from the memory of every GPU and return the sum (`load_sum`), or write
+    // lines to every GPU (`multicast`).
     virtual void load_sum(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first,
                           std::uint32_t lines, Listener& listener) = 0;
     virtual void multicast(Place from, const std::vector<std::int32_t>& gpus, std::uint64_t first,
                            std::uint32_t lines, Listener& listener) = 0;
     virtual void control(Place from, std::int32_t gpu, Arrival& arrival) = 0;
-    // A proxy moves bytes between memories, over the NICs if these are in different nodes.
+    // Move bytes between the memories of two GPUs by a proxy, over the NICs if the GPUs are in
+    // different nodes.
     virtual void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) = 0;
-    // Computation takes a share of the memory's bandwidth from now on (below 0: gives it back).
+    // Reserve a share of the memory bandwidth for computation from now on. A negative share releases
+    // bandwidth.
     virtual void take_memory(std::int32_t gpu, double share) = 0;
-    // For how long the requests so far occupy the memory, at its full bandwidth.
+    // Return the time for which all requests so far occupy the memory, at full bandwidth.
     virtual Fs memory_work(std::int32_t gpu) const = 0;
     virtual std::vector<LinkReport> links() const = 0;
 };

@@ -1,4 +1,4 @@
-// Links with credit-based flow control and virtual channels, one request at a time.
+// Simulates links with credit-based flow control and virtual channels, one request at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,33 +15,36 @@ namespace chakrascope::gpu {
 struct Parcel {
     std::vector<std::int32_t> way;  // links
     std::uint32_t at = 0;           // index of the next link
-    std::uint32_t entered = 0;      // from this index of the path on, it is inside the destination GPU
+    std::uint32_t entered = 0;      // index of the first link inside the destination GPU
     std::uint8_t kind = 0;          // index of its class of virtual channels
-    // The channel within its class, on the way out of a GPU and on the way into one.
+    // The virtual channel within the class of the parcel, on the path out of a GPU and on the path into
+    // a GPU.
     std::int32_t lane_out = 0, lane_in = 0;
     bool data = false;
-    Fs came = 0;  // where it is now
+    Fs came = 0;  // arrival time at its current queue
     std::uint64_t number = 0;
-    std::uint32_t leaves = ~0u;  // the link of the path that leaves its GPU
-    // Called when the parcel has passed that link, and at the end of the path.
+    std::uint32_t leaves = ~0u;  // index of the link that leaves its GPU
+    // `left` is called when the parcel has passed the link that leaves its GPU, `arrived` at the end of
+    // the path.
     std::function<void()> left, arrived;
 };
 
-// The classes of parcels that may not wait for each other; each has channels for outgoing and for
-// incoming parcels. Outgoing parcels never wait for incoming ones, the mesh is crossed in dimension
-// order, and memories and units accept every parcel. No cycle of waits is therefore possible.
+// The classes of parcels, which must not wait for each other. Each class has separate virtual channels
+// for outgoing and incoming parcels. Outgoing parcels never wait for incoming parcels, parcels cross
+// the mesh in dimension order, and memories and units accept every parcel. Therefore, a deadlock of
+// parcels is impossible.
 enum ParcelKind : std::uint8_t { kRequest, kWrite, kAnswer };
 constexpr std::int32_t kParcelKinds = 3;
 
 enum class Arbitration : std::uint8_t { InTurn, RequestsFirst, FirstCome };
 
 struct LinkSettings {
-    double bytes_per_ns = 0;  // 0: takes no time
+    double bytes_per_ns = 0;  // 0: transmission takes no time
     Fs latency = 0;
     std::int32_t buffer_flits = 0;  // buffer per virtual channel; 0: unlimited
     std::uint32_t header_bytes = 0;
     Arbitration arbitration = Arbitration::InTurn;
-    // Leads to a switch, which accepts every parcel and has a queue per output.
+    // Whether the link leads to a switch, which accepts every parcel and has a queue per output.
     bool to_switch = false;
 };
 
@@ -53,9 +56,9 @@ class Links {
 
     std::int32_t add(const LinkSettings& settings);
     Parcel& parcel();
-    // Send the parcel: it waits for its first link with all others that start there.
+    // Send a parcel, which queues for its first link with all other parcels that start at this link.
     void send(Parcel& parcel);
-    // Cancel a parcel that was created but not sent.
+    // Free a parcel that was created but not sent.
     void drop(Parcel& parcel) { free_.push_back(&parcel); }
 
     struct Use {
@@ -63,30 +66,30 @@ class Links {
         Fs busy = 0, queued = 0;
     };
     const Use& use(std::int32_t link) const { return link_at(link).use; }
-    // The minimum and maximum credits of any channel of a buffered link, as shares of its buffer:
-    // between 0 and 1.
+    // Return the minimum (`least_credit`) or maximum (`most_credit`) credits of the virtual channels of
+    // all buffered links, as a share (0 to 1) of the buffer.
     double least_credit() const { return least_credit_; }
     double most_credit() const { return most_credit_; }
-    // The number of parcels in flight.
+    // Return the number of parcels in flight.
     std::uint64_t under_way() const { return under_way_; }
 
   private:
     struct Queue {
-        std::int32_t link = -1;  // the link that ends there; -1: parcels start here
+        std::int32_t link = -1;  // the link that ends at this queue; -1 if parcels start here
         std::int32_t channel = 0;
         std::deque<Parcel*> parcels;
     };
     struct Link {
         LinkSettings settings;
-        std::vector<std::int32_t> credits;  // by channel
-        std::vector<Queue*> waiting;        // queues whose first parcel continues on this link
-        std::vector<Queue> ends;            // by channel
+        std::vector<std::int32_t> credits;  // by virtual channel
+        std::vector<Queue*> waiting;        // queues with a first parcel that continues on this link
+        std::vector<Queue> ends;            // by virtual channel
         std::deque<Queue> sources;          // parcels that start here, by class
         Queue* last = nullptr;
         Parcel* moving = nullptr;
         Use use;
     };
-    struct Return {  // of credits
+    struct Return {  // a return of credits
         std::int32_t link = 0, channel = 0, flits = 0;
     };
 

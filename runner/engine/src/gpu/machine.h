@@ -1,4 +1,5 @@
-// The machine that runs collectives as programs: GPUs of compute units, and the networks in and between them.
+// The machine that runs collectives as GPU programs: GPUs with compute units, and the networks in and
+// between GPUs.
 #pragma once
 
 #include <cmath>
@@ -6,7 +7,8 @@
 
 namespace chakrascope::gpu {
 
-// Femtoseconds: fine enough that rounding a line's time on the widest link does not matter.
+// Times in femtoseconds. With this resolution, the rounding error of a line's time is negligible even
+// on the fastest link.
 using Fs = std::int64_t;
 constexpr Fs kFsPerNs = 1'000'000;
 constexpr std::uint32_t kLineBytes = 128;
@@ -22,8 +24,8 @@ struct Machine {
     std::int32_t router_of_unit(std::int32_t unit) const {
         return static_cast<std::int32_t>(std::int64_t{unit} * routers() / units);
     }
-    // Channels are spread over the routers of the top and bottom rows, ports over those of both
-    // sides.
+    // Return the router of a memory channel. Channels are spread over the routers of the top and bottom
+    // rows, ports over the routers of the left and right columns.
     std::int32_t router_of_channel(std::int32_t channel) const {
         const std::int32_t place = channel % (rows > 1 ? 2 * columns : columns);
         return place < columns ? place : (rows - 1) * columns + place - columns;
@@ -32,11 +34,12 @@ struct Machine {
         const std::int32_t place = port % (columns > 1 ? 2 * rows : rows);
         return place < rows ? place * columns : (place - rows) * columns + columns - 1;
     }
-    // The ports to a peer: the first, and their number; peers are counted within the node.
+    // Return the number of peers of a GPU in its node. `first_port` and `ports_to` are the first port
+    // to a peer and the number of these ports.
     std::int32_t peers() const { return direct ? gpus - 1 : 1; }
     std::int32_t first_port(std::int32_t peer) const { return ports * peer / peers(); }
     std::int32_t ports_to(std::int32_t peer) const { return first_port(peer + 1) - first_port(peer); }
-    // The index of a GPU among the peers of another GPU of the same node.
+    // Return the index of the GPU `to` among the peers of the GPU `from` in the same node.
     std::int32_t peer_of(std::int32_t from, std::int32_t to) const {
         const std::int32_t own = from % gpus, other = to % gpus;
         return direct ? (other > own ? other - 1 : other) : 0;

@@ -1,5 +1,5 @@
-// The links of the on-chip network, and the routes over them: along the row first, then along the
-// column.
+// The links of the on-chip network, and the routes over these links. A route goes along a row first,
+// then along a column.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ class Mesh {
             places_.push_back({router % columns_, router / columns_});
     }
 
-    // Four directed links leave each router, whether or not it has a neighbour there.
+    // Return the number of directed links. Four links are counted for each router, even if a router has
+    // fewer neighbours.
     std::int32_t links() const { return 4 * columns_ * rows_; }
-    // The next link on the route between two different routers.
+    // Return the next link on the route between two different routers.
     std::int32_t next_link(std::int32_t from, std::int32_t to) const {
         const std::int32_t column = from % columns_, aim = to % columns_;
         if (column != aim) return 4 * from + (column < aim ? kEast : kWest);
@@ -38,8 +39,8 @@ class Mesh {
                 return router - columns_;
         }
     }
-    // Call `function` for each link on the route between two routers, in order, like `next_link`
-    // repeatedly.
+    // Call `function` for each link on the route between two routers, in the same order as repeated
+    // calls of `next_link`.
     template <class Function>
     void for_each_link(std::int32_t from, std::int32_t to, Function function) const {
         const Place begin = places_[static_cast<std::size_t>(from)];
@@ -66,7 +67,7 @@ class Mesh {
     };
 
     std::int32_t columns_, rows_;
-    std::vector<Place> places_;  // by router
+    std::vector<Place> places_;  // column and row of each router
 };
 
 }  // namespace chakrascope::gpu

@@ -1,4 +1,5 @@
-// The code of kernels: operations of workgroups, the same for every run of a program of one size.
+// GPU programs: the operations of the workgroups of a kernel. Every run of a program has the same
+// operations.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +9,27 @@
 namespace chakrascope::gpu {
 
 enum class OpKind : std::uint8_t {
-    Data,     // load from all sources, reduce, store to all destinations
-    Signal,   // add to counters, usually of other ranks
-    Take,     // wait until the counters reach the values, and subtract these
-    Await,    // wait until the counters reach the values
+    Data,     // load from all sources, reduce, and store to all destinations
+    Signal,   // add to counters, usually counters of other ranks
+    Take,     // wait until counters reach given values, and subtract the values
+    Await,    // wait until counters reach given values
     Sync,     // barrier of the threads of the workgroup
-    Barrier,  // barrier of workgroups of the rank: its counter, and their number
-    Fence,    // wait until everything stored is acknowledged
+    Barrier,  // barrier of the workgroups of a rank: counter, and number of workgroups
+    Fence,    // wait until all stores are acknowledged
     Proxy,    // a proxy moves the data; the workgroup continues
-    Flush,    // wait until the proxies have moved everything
-    Pause,    // sleep
+    Flush,    // wait until the proxies have moved all data
+    Pause,    // sleep for a time
 };
 
 constexpr std::int32_t kNone = -1;
 
-// A place that an operation reads or writes: the memory of a rank, or through the switch that of
-// all ranks of a group.
+// A location that an operation reads or writes: the memory of a rank, or the memories of all ranks of a
+// group through the switch.
 struct Access {
     std::int32_t rank = kNone;     // index of the rank in the run; kNone for the switch
-    std::int32_t group = kNone;    // of the switch
-    double wire = 1;               // bytes moved per byte of data: above 1 with flags in the data
-    std::int32_t counter = kNone;  // counter of each rank written to, incremented when all data is visible
+    std::int32_t group = kNone;    // number of the switch group
+    double wire = 1;               // bytes moved per byte of data; above 1 if the data contains flags
+    std::int32_t counter = kNone;  // counter of each target rank, incremented when all data is visible
 };
 
 struct CounterUse {
@@ -39,8 +40,8 @@ struct CounterUse {
 
 struct Op {
     OpKind kind = OpKind::Sync;
-    std::int32_t place = kNone;  // its name in the stamps
-    std::uint64_t bytes = 0;     // of data
+    std::int32_t place = kNone;  // number of the operation in time stamps
+    std::uint64_t bytes = 0;     // bytes of data
     double ns = 0;               // Pause
     std::uint32_t sources = 0, first_source = 0;
     std::uint32_t targets = 0, first_target = 0;
@@ -48,17 +49,17 @@ struct Op {
 };
 
 struct Workgroup {
-    std::uint32_t first_op = 0, last_op = 0;  // up to last_op, exclusive
+    std::uint32_t first_op = 0, last_op = 0;  // first_op up to last_op, exclusive
     std::int32_t wavefronts = 1;
 };
 
-// The workgroups of each rank.
+// A GPU program, with the workgroups of each rank.
 struct Program {
     std::string name;
     std::vector<Op> ops;
     std::vector<Access> accesses;
     std::vector<CounterUse> uses;
-    std::vector<std::vector<std::int32_t>> groups;  // groups of the switch: ranks, as members of the run
+    std::vector<std::vector<std::int32_t>> groups;  // ranks of each switch group, as indices of members
     std::vector<std::vector<Workgroup>> ranks;
     std::vector<std::vector<std::int64_t>> counters;  // initial values of the counters of each rank
 };

@@ -1,4 +1,4 @@
-// Runs a program once on otherwise idle GPUs.
+// Runs a GPU program once on otherwise idle GPUs.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,11 @@
 
 namespace chakrascope::gpu {
 
-// Rounded up to whole ns.
+// Convert a time in fs to ns, rounded up.
 inline std::int64_t to_ns(Fs time) { return (time + kFsPerNs - 1) / kFsPerNs; }
 
 struct Replay {
-    std::vector<Fs> rank_end;  // -1 if a rank never ends
+    std::vector<Fs> rank_end;  // end time of each rank; -1 if a rank never ends
     std::vector<Stamp> stamps;
     std::vector<LinkReport> links;
     std::vector<Stuck> stuck;
@@ -21,9 +21,9 @@ struct Replay {
     double least_credit = 1, most_credit = 1;
 };
 
-// Run the program with its ranks on GPUs 0, 1 .... `progress` is called regularly with the time
-// (ns) and the number of ranks that have ended. Raises Cancelled when it returns false, and
-// ConfigError for an impossible machine.
+// Run a program with its ranks on GPUs 0, 1, .... `progress` is called regularly with the time (ns) and
+// the number of ranks that have ended. Raises Cancelled if `progress` returns false, and ConfigError
+// for an impossible machine.
 Replay replay(const Machine& machine, const Program& program, const Settings& settings,
               const std::function<bool(std::int64_t, std::int32_t)>& progress);
 

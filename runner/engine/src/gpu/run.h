@@ -1,4 +1,4 @@
-// Runs of programs on some GPUs, and the kernels of these runs and of computation.
+// Runs of programs on GPUs, and the kernels of runs and of computations.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace chakrascope::gpu {
 
 class Worker;
 
-// A semaphore, a flag, or a barrier; workers that wait for a larger value are notified when it
-// changes.
+// The counter of a semaphore, a flag, or a barrier. Workers that wait for a larger value are notified
+// when the value changes.
 struct Counter {
     std::int64_t value = 0;
     std::vector<Worker*> waiting;
@@ -38,28 +38,28 @@ struct Run {
     }
 
     const std::shared_ptr<const Program> program;
-    const std::vector<std::int32_t> members;  // their GPUs
+    const std::vector<std::int32_t> members;  // GPU of each member
     std::vector<std::vector<Counter>> counters;
-    std::vector<std::vector<std::int32_t>> groups;  // of the switch: GPUs
+    std::vector<std::vector<std::int32_t>> groups;  // GPUs of each switch group
 };
 
-// The part of a run that one member executes.
+// A kernel: the part of a run that one member executes.
 struct Kernel {
     std::uint64_t id = 0;
     std::shared_ptr<Run> run;
     std::int32_t member = 0;
-    std::uint32_t placed = 0, left = 0;  // workgroups
+    std::uint32_t placed = 0, left = 0;  // number of workgroups
 
     const std::vector<Workgroup>& workgroups() const {
         return run->program->ranks[static_cast<std::size_t>(member)];
     }
 };
 
-// Computation: rounds of identical workgroups.
+// The kernel of a computation, which consists of rounds of identical workgroups.
 struct ComputeKernel {
     std::uint64_t id = 0;
     std::int32_t gpu = 0;
-    Fs duration = 0;          // alone on the GPU
+    Fs duration = 0;          // duration alone on the GPU
     double memory_share = 0;  // share of the memory bandwidth with all units active
     std::uint32_t begun = 0, left = 0, all = 0;
 };

@@ -1,4 +1,4 @@
-// Links and memories as servers of trains of lines.
+// Servers that model links and memories. A server serves trains of lines.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace chakrascope::gpu {
 
-// Lines in flight together, from number `first` on: when the first and the last of them have
-// arrived.
+// A train of lines that travel together, numbered from `first`. `head` and `tail` are the arrival times
+// of the first and the last line.
 struct Train {
     Fs head = 0;
     Fs tail = 0;
@@ -19,7 +19,7 @@ struct Train {
     std::uint64_t first = 0;
 };
 
-// Statistics of served lines: their service time, and their time in the queue.
+// Statistics of served lines: the total service time and the total queueing time.
 class Served {
   public:
     Fs busy() const { return busy_; }
@@ -41,18 +41,18 @@ class Served {
     std::uint64_t bytes_ = 0, lines_ = 0;
 };
 
-// Identical channels with one queue, which lines take in turn; first come, first served.
+// A server of identical channels with a single queue: first come, first served.
 class Server : public Served {
   public:
     Server() = default;
     Server(double bytes_per_ns, std::int32_t ways)
         : fs_per_byte_(static_cast<double>(kFsPerNs) / bytes_per_ns), ways_(ways) {}
 
-    // How long a line of this many bytes occupies its channel.
+    // Return the time for which a line of `bytes` bytes occupies a channel.
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(ways_) * bytes + 0.5);
     }
-    // Serve a train; with `ahead`, it waits for at most one line of data.
+    // Serve a train. With `ahead`, the train waits for at most one line of data.
     void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
         const Fs line = line_time(bytes);
         const Fs work = work_of(train.lines, bytes);
@@ -65,7 +65,7 @@ class Server : public Served {
         train.head = start + line;
     }
     void slow_down(double factor) { slower_ = factor; }
-    // How long the queued work takes.
+    // Return the time that the queued work takes.
     Fs backlog(Fs now) const { return std::max<Fs>(0, free_ - now); }
 
   private:
@@ -73,13 +73,14 @@ class Server : public Served {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(lines) * bytes + 0.5);
     }
 
-    double fs_per_byte_ = 0;  // of all channels together
+    double fs_per_byte_ = 0;  // with all channels together
     double slower_ = 1;
     std::int32_t ways_ = 1;
     Fs free_ = 0;
 };
 
-// Identical channels with a queue each: line n takes channel n, modulo their number.
+// A server of identical channels with separate queues. Line n takes channel n modulo the number of
+// channels.
 class Bank : public Served {
   public:
     Bank() = default;
@@ -87,8 +88,8 @@ class Bank : public Served {
         : fs_per_byte_(static_cast<double>(kFsPerNs) / bytes_per_ns),
           free_(static_cast<std::size_t>(ways), 0) {}
 
-    // Serve a train, whose lines arrive evenly spaced; with `ahead`, each waits for at most one
-    // line of data.
+    // Serve a train of lines that arrive evenly spaced. With `ahead`, a line waits for at most one line
+    // of data.
     void serve(Train& train, std::uint32_t bytes, bool ahead = false) {
         const auto ways = static_cast<std::uint32_t>(free_.size());
         const std::uint32_t used = std::min(train.lines, ways);
@@ -102,8 +103,8 @@ class Bank : public Served {
             const std::uint32_t lines = each + (place < more ? 1 : 0);
             const Fs comes = train.head + static_cast<Fs>(gap * place);
             const Fs begin = std::max(free_[way], comes);
-            // A line that has yet to arrive does not block its channel: its work counts from the
-            // arrival of the train.
+            // A line that has not arrived yet does not block its channel. The work of the line counts
+            // from the arrival of the train.
             free_[way] = std::max(free_[way], train.head) + line * lines;
             const Fs start = ahead ? std::min(begin, comes + data) : begin;
             const Fs last = comes + static_cast<Fs>(gap * ways * (lines - 1));
@@ -119,14 +120,14 @@ class Bank : public Served {
     void slow_down(double factor) { slower_ = factor; }
 
   private:
-    // How long a line of this many bytes occupies its channel.
+    // Return the time for which a line of `bytes` bytes occupies a channel.
     Fs line_time(std::uint32_t bytes) const {
         return static_cast<Fs>(fs_per_byte_ * slower_ * static_cast<double>(free_.size()) * bytes + 0.5);
     }
 
-    double fs_per_byte_ = 0;  // of all channels together
+    double fs_per_byte_ = 0;  // with all channels together
     double slower_ = 1;
-    std::vector<Fs> free_;  // by channel
+    std::vector<Fs> free_;  // time at which each channel is free
 };
 
 }  // namespace chakrascope::gpu

@@ -5,7 +5,7 @@
 namespace chakrascope::gpu {
 namespace {
 
-constexpr std::uint32_t kPieceLines = 128;   // of a proxy's transfer
+constexpr std::uint32_t kPieceLines = 128;   // lines per piece of a proxy's transfer
 constexpr std::uint32_t kLinesToCross = 64;  // maximum number of lines of a train
 
 Server make_server(double bytes_per_ns, std::int32_t ways = 1) { return {bytes_per_ns, ways}; }
@@ -55,8 +55,8 @@ void TrainFabric::after(Fs time, Trip* trip, Step step) {
     clock_.post<&TrainFabric::take_step>(time - clock_.now(), this, trip);
 }
 
-// Each line takes the links of its route, from the router where it starts to the one where it ends.
-// In long trains, some lines represent all.
+// Move a train over the on-chip network. Each line takes the links of its route, from its first router
+// to its last router. In long trains, only some lines are simulated and represent all lines.
 void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Train& train,
                         std::uint32_t bytes) {
     auto& free = at(gpu).mesh;
@@ -75,7 +75,7 @@ void TrainFabric::cross(std::int32_t gpu, const Ends& from, const Ends& to, Trai
         mesh_.for_each_link(start, end, [&](std::int32_t link) {
             Fs& is_free = free[static_cast<std::size_t>(link)];
             const Fs begin = std::max(is_free, time);
-            // A line that has yet to arrive, or waits elsewhere, does not block this link.
+            // A line that has not arrived yet, or waits at another link, does not block this link.
             is_free = std::max(is_free, soonest) + work;
             soonest += line + hop;
             time = begin + line + hop;
@@ -92,7 +92,7 @@ void TrainFabric::leave_unit(Place from, Train& train, std::uint32_t bytes) {
     at(from.gpu).out[static_cast<std::size_t>(from.unit)].serve(train, bytes, ahead(bytes));
 }
 
-// From the unit's router to a port, and out of it.
+// Move a trip from the router of its compute unit to a port, and over the link of the port.
 void TrainFabric::leave_gpu(Trip* trip, std::uint32_t bytes, std::uint32_t wire_bytes) {
     const auto peer = static_cast<std::size_t>(machine_.peer_of(trip->from.gpu, trip->gpu));
     cross(trip->from.gpu, unit_router(trip->from), ways_.ports[peer], trip->train, bytes);
@@ -103,8 +103,7 @@ void TrainFabric::enter_gpu(std::int32_t gpu, Train& train, std::uint32_t bytes)
     if (!machine_.direct) at(gpu).down.serve(train, bytes, ahead(bytes));
 }
 
-// Trains reach a server when it is their turn: while a train waits, others may reach the next
-// server before it.
+// Continue a trip when its train arrives. Until then, other trains may reach the next server first.
 void TrainFabric::when_there(Trip* trip, Step step) {
     if (trip->train.head <= clock_.now()) return (this->*step)(trip);
     after(trip->train.head, trip, step);
@@ -115,7 +114,7 @@ void TrainFabric::over_link(Trip* trip, Step step) {
     after(trip->train.head + to_fs(machine_.link_ns), trip, step);
 }
 
-// Loads.
+// Loads from the local memory and from peers.
 
 void TrainFabric::load(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
                        Listener& listener) {
@@ -184,7 +183,7 @@ void TrainFabric::loaded(Trip* trip) {
     listener.loaded(lines);
 }
 
-// Stores.
+// Stores to the local memory and to peers.
 
 void TrainFabric::store(Place from, std::int32_t gpu, std::uint64_t first, std::uint32_t lines,
                         Listener& listener) {
@@ -215,7 +214,8 @@ void TrainFabric::sent(Trip* trip) {
     listener.sent(lines);
 }
 
-// The GPU's own memory: when stores are visible there, the unit has their acknowledgement.
+// Complete stores to the local memory of the GPU. When the stores are visible, the compute unit already
+// has the acknowledgement.
 void TrainFabric::stored(Trip* trip) {
     Listener& listener = *trip->listener;
     const std::uint32_t lines = trip->train.lines;
@@ -261,7 +261,7 @@ void TrainFabric::delivered(Trip* trip) {
     Gather& gather = whole->gather;
     gather.train.tail = std::max(gather.train.tail, clock_.now() + back);
     end(trip);
-    // The unit knows when the last acknowledgement has returned.
+    // The compute unit is notified when the last acknowledgement has returned.
     if (--gather.left == 0) after(gather.train.tail, whole, &TrainFabric::acknowledged);
 }
 
@@ -272,7 +272,7 @@ void TrainFabric::acknowledged(Trip* trip) {
     listener.acknowledged(lines);
 }
 
-// The switch.
+// Operations of the switch: legs of a trip to each GPU.
 
 TrainFabric::Trip& TrainFabric::leg(Trip& whole, std::int32_t gpu) {
     Trip& leg = begin(whole.kind, whole.from, gpu, whole.train.lines);
@@ -301,7 +301,8 @@ void TrainFabric::ask_all(Trip* trip) {
     for (const std::int32_t gpu : *trip->gpus) arrive_to_read(&leg(*trip, gpu));
 }
 
-// All stores are at the switch when the last one is; the others create no event there.
+// Combine the legs of a reduction at the switch. Only the last leg that arrives at the switch creates
+// an event.
 void TrainFabric::sum(Trip* leg) {
     Trip* trip = leg->whole;
     Gather& gather = trip->gather;
@@ -335,7 +336,7 @@ void TrainFabric::write_all(Trip* trip) {
     for (const std::int32_t gpu : *trip->gpus) arrive_to_write(&leg(*trip, gpu));
 }
 
-// Requests without data.
+// Control requests, which carry no data.
 
 void TrainFabric::control(Place from, std::int32_t gpu, Arrival& arrival) {
     Trip& trip = begin(Kind::Control, from, gpu, 1);
@@ -372,7 +373,7 @@ void TrainFabric::arrived(Trip* trip) {
     arrival.arrived();
 }
 
-// Proxies.
+// Transfers by proxies.
 
 void TrainFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Arrival& arrival) {
     Trip& trip = begin(Kind::Transfer, {from, 0}, to, 1);
@@ -381,7 +382,7 @@ void TrainFabric::transfer(std::int32_t from, std::int32_t to, std::uint64_t byt
     send_piece(&trip);
 }
 
-// Pieces leave one after the other; each arrives separately.
+// Send the next piece of a transfer. Pieces leave one after another, and arrive separately.
 void TrainFabric::send_piece(Trip* trip) {
     const std::int32_t from = trip->from.gpu, to = trip->gpu;
     const bool away = from / machine_.gpus != to / machine_.gpus;
@@ -428,7 +429,7 @@ void TrainFabric::piece_sent(Trip* piece) {
     if (--trip->gather.left == 0 && trip->bytes_left == 0) arrived(trip);
 }
 
-// Statistics at the end of the run.
+// Memory bandwidth for computation, and statistics of the fabric.
 
 void TrainFabric::take_memory(std::int32_t gpu, double share) {
     constexpr double kMost = 0.95;

@@ -1,4 +1,5 @@
-// The fast fabric: the requests of a batch travel together, spread over their links and channels.
+// The fast fabric, in which the requests of a batch travel together, spread over their links and memory
+// channels.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +17,17 @@
 
 namespace chakrascope::gpu {
 
-// Routers as source or destination of lines: line n takes router n, modulo their number.
+// Routers that are sources or destinations of lines. Line n uses router n modulo the number of routers.
 using Ends = std::vector<std::int32_t>;
 
-// The routers of a GPU's mesh at which lines start and end, the same for all GPUs.
+// The routers of the on-chip network at which lines start and end. All GPUs have the same routers.
 struct Ways {
-    std::vector<Ends> units;        // identity: router n at index n
-    std::vector<Ends> ports;        // by peer
-    Ends memory;                    // by channel
-    bool reads_everywhere = false;  // the lines of a wavefront come from every router with channels
-    // Mean hops from the memory to a peer's ports, and from a peer's ports to a router.
+    std::vector<Ends> units;        // index n contains router n
+    std::vector<Ends> ports;        // routers of the ports to each peer
+    Ends memory;                    // router of each memory channel
+    bool reads_everywhere = false;  // whether a wavefront reads from every router with memory channels
+    // The mean number of hops from the memory to the ports of a peer, and from the ports of a peer to a
+    // router.
     std::vector<double> memory_to_port;
     std::vector<std::vector<double>> port_to_unit;  // by router and peer
 
@@ -33,7 +35,7 @@ struct Ways {
         for (std::int32_t channel = 0; channel < machine.channels; ++channel)
             memory.push_back(machine.router_of_channel(channel));
         const auto routers = static_cast<std::int32_t>(std::set(memory.begin(), memory.end()).size());
-        // With up to four routers, their answers arrive over separate sides, and in order.
+        // The answers of up to four routers arrive over different sides of the mesh, and in order.
         reads_everywhere = routers > 4 && machine.unroll >= routers;
         for (std::int32_t peer = 0; peer < machine.peers(); ++peer) {
             Ends& own = ports.emplace_back();
@@ -59,14 +61,14 @@ struct Ways {
     }
 };
 
-// The link into a compute unit, which answers to many batches share.
+// The link into a compute unit, which is shared by answers to many batches.
 //
-// Answers of the GPU's own memory come from all sides of the mesh, whose routers arbitrate
-// round-robin between the sides. If a wavefront reads from every router of the memory, it is
-// complete only when the answers from the furthest router are there: all waiting answers are then
-// served together, line by line in turn (`join`). Other answers, and those of peers, which the
-// ports have serialised, are served train by train, and before the waiting ones (`pass_by`).
-// `Through` is called for an item, which has a train, when its last line has passed.
+// Answers from the local memory of a GPU come from all sides of the mesh, and routers arbitrate
+// round-robin between the sides. If a wavefront reads from every router of the memory, it completes
+// only when the answers from the furthest router arrive. In this case, all waiting answers are served
+// together, line by line in turn (`join`). All other answers, including answers from peers, which are
+// serialised by the ports, are served train by train and before the waiting answers (`pass_by`).
+// `Through` is called for an item when the last line of its train has passed.
 template <class Owner, class Item, void (Owner::*Through)(Item*, Fs)>
 class Inlet {
   public:
@@ -90,14 +92,15 @@ class Inlet {
   private:
     Fs work(const Item* item) const { return server_.line_time(kLineBytes) * item->train.lines; }
 
-    // Share the time since the last call among the waiting items.
+    // Distribute the time since the last call equally among the waiting items.
     void share() {
         const Fs now = clock_->now();
         if (!items_.empty()) turn_ += (now - looked_) / static_cast<Fs>(items_.size());
         looked_ = now;
     }
 
-    // Wake up when the first item could be complete; items that arrive until then only delay it.
+    // Schedule a wake-up at the earliest time at which the first item can be complete. Items that
+    // arrive until then only delay the completion.
     void wait() {
         const Fs left = std::max<Fs>(0, std::get<0>(items_.front()) - turn_);
         const Fs next = clock_->now() + left * static_cast<Fs>(items_.size());
@@ -107,10 +110,10 @@ class Inlet {
     }
 
     void look() {
-        if (clock_->now() != due_) return;  // superseded by an earlier wake-up
+        if (clock_->now() != due_) return;  // an earlier wake-up has replaced this wake-up
         due_ = -1;
         share();
-        // The rounding error of a division is below a femtosecond.
+        // The tolerance of 1 fs covers the rounding error of the division.
         while (!items_.empty() && std::get<0>(items_.front()) <= turn_ + 1) {
             Item* item = std::get<2>(items_.front());
             std::pop_heap(items_.begin(), items_.end(), std::greater<>());
@@ -124,17 +127,18 @@ class Inlet {
     Owner* owner_;
     packet::Clock* clock_;
     Server server_;
-    Fs turn_ = 0;    // how long an item would have been served if it had waited from the start
-    Fs looked_ = 0;  // when `turn_` was computed
-    Fs due_ = -1;    // the next wake-up; -1: none
+    Fs turn_ = 0;    // service time of an item that had waited from the start
+    Fs looked_ = 0;  // time at which `turn_` was computed
+    Fs due_ = -1;    // time of the next wake-up; -1: none
     std::uint64_t joined_ = 0;
     std::vector<std::tuple<Fs, std::uint64_t, Item*>>
-        items_;  // a heap, by the `turn_` at which they are complete
+        items_;  // a heap, ordered by the value of `turn_` at completion
 };
 
-// A batch is one train from server to server: links of the mesh, ports, memory. If its lines spread
-// over several servers, each gets its share. There is an event wherever a train meets others from
-// other sources: after a link out of the GPU, and after the memory.
+// A batch travels as one train from server to server: links of the mesh, ports, memory. If the lines of
+// a train are spread over several servers, each server gets a share of the lines. There is an event at
+// each point at which trains from different sources meet: after a link out of the GPU, and after the
+// memory.
 class TrainFabric final : public Fabric {
   public:
     TrainFabric(const Machine& machine, std::int32_t gpus, packet::Clock& clock);
@@ -157,7 +161,7 @@ class TrainFabric final : public Fabric {
     enum class Kind : std::uint8_t { Load, Store, Sum, Multicast, Control, Transfer };
     struct Trip;
     using Step = void (TrainFabric::*)(Trip*);
-    // Parallel legs of one trip, which continues when the last leg has ended.
+    // State of a trip with parallel legs, which continues when the last leg has ended.
     struct Gather {
         Train train;
         std::int32_t left = 0;
@@ -165,12 +169,12 @@ class TrainFabric final : public Fabric {
     struct Trip {
         Kind kind;
         Place from;
-        std::int32_t gpu;  // the GPU whose memory it reads or writes
+        std::int32_t gpu;  // GPU of the memory that the trip reads or writes
         Train train;
         Listener* listener = nullptr;
         Arrival* arrival = nullptr;
         Step step = nullptr;
-        Trip* whole = nullptr;  // the trip to which this leg belongs
+        Trip* whole = nullptr;  // trip to which this leg belongs
         Gather gather;
         const std::vector<std::int32_t>* gpus = nullptr;
         std::uint64_t bytes_left = 0;
@@ -178,12 +182,12 @@ class TrainFabric final : public Fabric {
     void leave_inlet(Trip* trip, Fs time) { after(time, trip, &TrainFabric::loaded); }
     using UnitInlet = Inlet<TrainFabric, Trip, &TrainFabric::leave_inlet>;
     struct Gpu {
-        std::vector<Server> out;  // of units
+        std::vector<Server> out;  // links out of compute units
         std::vector<UnitInlet> in;
-        std::vector<Fs> mesh;  // the time until which each link is busy
+        std::vector<Fs> mesh;  // time until which each link is busy
         std::vector<Bank> up;  // links to each peer, or a single one to the switch
-        Bank down;             // from the switch
-        Server sum;            // the switch's reduction for this GPU
+        Bank down;             // link from the switch
+        Server sum;            // reduction in the switch for this GPU
         Bank memory;
         Server nic_out, nic_in;
         double memory_taken = 0;

@@ -10,12 +10,13 @@ namespace {
 // The number of concurrent batches into which the fast fabric splits the requests of a workgroup.
 constexpr std::uint32_t kBatches = 16;
 
-// The number of lines to move for this many lines of data, from the first on.
+// Return the number of lines to move for `lines` lines of data. `wire` is the ratio of bytes moved to
+// bytes of data.
 std::uint64_t wire_lines(double wire, std::uint64_t lines) {
     return static_cast<std::uint64_t>(std::ceil(wire * static_cast<double>(lines) - 1e-9));
 }
 
-// A hash, so that neighbouring numbers give unrelated results.
+// Return a hash of a number; hashes of neighbouring numbers are unrelated.
 std::uint64_t scatter(std::uint64_t number) {
     number = (number ^ (number >> 33)) * 0xff51afd7ed558ccdull;
     number = (number ^ (number >> 33)) * 0xc4ceb9fe1a85ec53ull;
@@ -132,7 +133,7 @@ void Worker::begin_op() {
     }
 }
 
-// The stores of a worker must be visible before its kernel ends.
+// Finish the worker. All its stores must be visible before its kernel ends.
 void Worker::finish() {
     waits_ = Waits::End;
     go_on_if_idle();
@@ -160,7 +161,7 @@ void Worker::transferred() {
     go_on_if_idle();
 }
 
-// Counters.
+// Counters that the operation waits for.
 
 void Worker::check() {
     for (; use_ < op().uses; ++use_) {
@@ -207,15 +208,15 @@ void Worker::hand_to_proxy() {
     next_op();
 }
 
-// Data.
+// Data operations, which run in batches of lines.
 
 std::uint32_t Worker::wavefronts_together() const {
     if (devices_.settings().detailed) return 1;
     return (wavefronts_ + kBatches - 1) / kBatches;
 }
 
-// As many lines as the concurrent wavefronts may have in flight, as fit into the unit, and as leave
-// work for all of them.
+// Return the number of lines per batch. The limits are the lines in flight of concurrent wavefronts,
+// the requests of the compute unit, and a share of the work for each wavefront.
 std::uint32_t Worker::batch_lines() const {
     const Machine& machine = devices_.machine();
     double sources = 0, targets = 0;
@@ -233,7 +234,8 @@ std::uint32_t Worker::batch_lines() const {
 void Worker::move_data() {
     lines_ = (op().bytes + kLineBytes - 1) / kLineBytes;
     next_line_ = 0;
-    // The addresses of the data are unknown: every operation starts at a pseudo-random channel.
+    // The addresses of the data are unknown, so every operation starts at a pseudo-random memory
+    // channel.
     first_line_ = scatter(std::uint64_t{op_} << 20 | static_cast<std::uint64_t>(place_.gpu));
     for_each(program_, op().first_target, op().targets, [&](const Access& target) {
         Posting& posting = *postings_.emplace_back(&devices_.new_posting(*this, target));
@@ -248,7 +250,7 @@ void Worker::move_data() {
     const std::uint32_t together = wavefronts_together();
     const std::uint64_t batches = (lines_ + batch_lines_ - 1) / batch_lines_;
     const std::uint64_t parts = (wavefronts_ + together - 1) / together;
-    // At least one wavefront, even if there is nothing to move.
+    // At least one batch runs, even if the operation has no data to move.
     batches_ = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, std::min(parts, batches)));
     const std::uint32_t count = batches_;
     for (std::uint32_t batch = 0; batch < count; ++batch) next_batch(devices_.new_batch(*this));
@@ -269,7 +271,8 @@ void Worker::next_batch(Batch& batch) {
     next_op();
 }
 
-// Rounded up once per operation, not once per batch.
+// Return the number of lines that a batch moves for an access. Numbers are rounded up once per
+// operation, not once per batch.
 std::uint32_t Worker::lines_of(const Access& access, const Batch& batch) const {
     const std::uint64_t begin = batch.first - first_line_;
     const std::uint64_t end = wire_lines(access.wire, begin + batch.lines);
@@ -312,7 +315,7 @@ void Worker::batch_reduced(Batch* batch) {
     devices_.ask(*batch);
 }
 
-// Stores are posted: the wavefronts continue.
+// Post the stores of a batch. Wavefronts continue without waiting for posted stores.
 void Worker::store(Batch& batch) {
     for (std::uint32_t number = 0; number < op().targets; ++number) {
         const Access& target = program_.accesses[op().first_target + number];

@@ -1,4 +1,4 @@
-// A running workgroup on a compute unit.
+// A worker is a running workgroup on a compute unit.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace chakrascope::gpu {
 
 class Devices;
 
-// A wavefront, or a group of them: loads a batch, waits for it, reduces, stores, and takes the next
-// one.
+// A wavefront or a group of wavefronts, which loads a batch of lines, waits, reduces, stores, and takes
+// the next batch.
 struct Batch final : Listener {
     Worker* worker = nullptr;
     std::uint64_t first = 0;
@@ -24,19 +24,19 @@ struct Batch final : Listener {
     void loaded(std::uint32_t count) override;
 };
 
-// The stores of one operation to one destination.
+// A posting contains the stores of one operation to one destination.
 struct Posting final : Listener {
     Worker* worker = nullptr;
     const Access* target = nullptr;
-    bool complete = false;             // no more stores will follow
+    bool complete = false;             // whether no more stores will follow
     std::uint64_t unacknowledged = 0;  // lines
     std::vector<std::pair<std::int32_t, std::uint64_t>>
-        to_come;  // members, and the lines that they will receive
+        to_come;  // members, and the number of lines that each will receive
 
     void sent(std::uint32_t count) override;
     void delivered(std::int32_t gpu, std::uint32_t count) override;
     void acknowledged(std::uint32_t count) override;
-    // No more stores will follow: notify the destinations that have received all of them.
+    // Mark the posting as complete, and notify the destinations that have received all stores.
     void close();
 
   private:
@@ -52,15 +52,15 @@ class Worker {
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
 
-    // Begin with the first operation.
+    // Start the first operation.
     void start();
-    // A counter on which it waits has changed.
+    // Continue after a change of a counter that the worker waits for.
     void woken();
-    // The unit has space for the requests of the batch.
+    // Issue the requests of a batch, after the unit has space for these requests.
     void ask(Batch& batch);
     void batch_loaded(Batch& batch);
     void batch_reduced(Batch* batch);
-    // Its stores are acknowledged, or a proxy has finished.
+    // Process the acknowledgement of stores. `transferred` processes a finished transfer by a proxy.
     void stored(std::uint64_t lines);
     void transferred();
 
@@ -70,7 +70,7 @@ class Worker {
     Place place() const { return place_; }
     std::int32_t number() const { return number_; }
     Waits waits() const { return waits_; }
-    // The index of the current operation.
+    // Return the number of the current operation in time stamps.
     std::int32_t op_place() const { return op_ < last_op_ ? op().place : kNone; }
     std::uint32_t lines_of(const Batch& batch) const;
 
@@ -103,13 +103,13 @@ class Worker {
     void (Worker::*step_)() = nullptr;
     Fs began_ = 0;
     Waits waits_ = Waits::Nothing;
-    std::uint32_t use_ = 0;             // counters that the operation waits for
+    std::uint32_t use_ = 0;             // index of the counter that the operation waits for
     std::uint64_t unacknowledged_ = 0;  // lines
-    std::uint32_t transfers_ = 0;       // of proxies
+    std::uint32_t transfers_ = 0;       // number of unfinished transfers by proxies
     std::uint64_t first_line_ = 0, next_line_ = 0, lines_ = 0;
     std::uint32_t batch_lines_ = 1;
-    std::uint32_t batches_ = 0;       // running wavefronts
-    std::vector<Posting*> postings_;  // the stores of the operation, by destination
+    std::uint32_t batches_ = 0;       // number of running wavefronts
+    std::vector<Posting*> postings_;  // stores of the operation, by destination
 };
 
 }  // namespace chakrascope::gpu

@@ -1,5 +1,5 @@
-// The congestion-aware network: messages are stored and forwarded as a whole over links that carry
-// one message at a time, first come first served.
+// The congestion-aware network: each device stores and forwards whole messages. A link carries one
+// message at a time, first come first served.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -10,13 +10,13 @@
 namespace chakrascope::engine {
 namespace {
 
-// The traffic of lines, each with one message at a time, in equal intervals from time 0 on.
-// Intervals are equally long for all lines; their length doubles when there are too many.
+// Records the traffic of lines, which carry one message at a time, in equal intervals from time 0.
+// Intervals are equally long for all lines. Their length doubles when there are too many intervals.
 class LineHistory {
   public:
     explicit LineHistory(std::size_t lines) : bytes_(lines) {}
 
-    // A message that occupies the line from `start` on; its bytes pass evenly.
+    // Add a message that occupies the line for `busy` ns from `start`, at a constant rate.
     void add(std::size_t line, Time start, Time busy, std::uint64_t bytes) {
         const Time end = start + std::max<Time>(busy, 1);
         while (end > kStretches * width_) widen();
@@ -33,7 +33,7 @@ class LineHistory {
         }
     }
 
-    // The traffic of the line from `source` to `destination`, if there was any.
+    // Append the intervals with traffic on the line from `source` to `destination`.
     void tell(std::size_t line, std::int32_t source, std::int32_t destination,
               std::vector<LinkInterval>& intervals) const {
         for (std::size_t place = 0; place < bytes_[line].size(); ++place) {
@@ -57,7 +57,7 @@ class LineHistory {
     }
 
     Time width_ = 1000;                              // ns
-    std::vector<std::vector<std::uint64_t>> bytes_;  // intervals by line; empty until there is traffic
+    std::vector<std::vector<std::uint64_t>> bytes_;  // bytes per interval of each line, if any
 };
 
 class AwareNetwork final : public Network {
@@ -71,8 +71,8 @@ class AwareNetwork final : public Network {
           recording_(config.record_links),
           changes_(config.fabric.changes) {
         for (const Link& link : topology_->links()) uses_.push_back({link.source, link.destination});
-        // A switch returns a message to its sender; on other networks there is no path from a rank
-        // to itself.
+        // A switch can return a message to its sender. Other networks have no path from a rank to
+        // itself.
         loops_ = config.fabric.nodes == 0 && config.topology.size() == 1 &&
                  shape_of(config.topology[0]) == Shape::Switch;
         for (const LinkChange& change : changes_) {
@@ -104,7 +104,7 @@ class AwareNetwork final : public Network {
 
   private:
     static constexpr std::uint32_t kNone = 0xFFFFFFFF;
-    // Each message waits for one link at a time.
+    // The wait of a message for a link. A message waits for one link at a time.
     struct Waiting {
         Time since = 0;
         Origin origin;
@@ -125,7 +125,7 @@ class AwareNetwork final : public Network {
     void offer(std::uint32_t message, std::int32_t device) {
         const auto [source, destination] = mailbox_.route(message);
         if (!changes_.empty() && !topology_->reaches(device, destination)) {
-            device = source;  // a switch that is cut off loses its messages, which are then sent again
+            device = source;  // a disconnected switch loses its messages, which the source sends again
             if (next_change_ < changes_.size() && !topology_->reaches(device, destination)) {
                 stranded_.push_back({message, device, events_.origin()});
                 return;
@@ -179,8 +179,8 @@ class AwareNetwork final : public Network {
         transmit(message, link);
     }
 
-    // Apply the changes that are due. A message on a link that goes down still arrives; messages
-    // that wait for the link, or for any path, are rerouted.
+    // Apply the link changes that are due. A message already on a link that goes down still arrives.
+    // Messages that wait for the link, or for any path, are rerouted.
     void change_links(std::uint64_t) {
         std::vector<Stranded> moved;
         while (next_change_ < changes_.size() &&
@@ -216,7 +216,7 @@ class AwareNetwork final : public Network {
     LineHistory history_;
     mutable FabricReport report_;
     const bool recording_;
-    std::vector<Waiting> waiting_;  // by message
+    std::vector<Waiting> waiting_;  // waits by message
     const std::vector<LinkChange>& changes_;
     std::size_t next_change_ = 0;
     std::vector<Stranded> stranded_;

@@ -1,6 +1,7 @@
-// The congestion-unaware network: every message takes its latency and serialization time, and never
-// queues. ASTRA-sim charges a message only for the lowest dimension in which its two ranks differ. With
-// trace semantics, a message pays the latency of every such dimension and the bandwidth of the slowest.
+// The congestion-unaware network: the time of a message is its latency and serialization time, and
+// messages never queue. ASTRA-sim charges a message only for the lowest dimension in which its two
+// ranks differ. With trace semantics, a message is charged for the latency of every dimension in which
+// the ranks differ, and for the bandwidth of the slowest of these dimensions.
 #include <algorithm>
 
 #include "../errors.h"
@@ -71,7 +72,7 @@ class UnawareNetwork final : public Network {
 
     EventQueue& events_;
     Mailbox& mailbox_;
-    const bool lowest_alone_;  // as in ASTRA-sim
+    const bool lowest_alone_;  // whether only the lowest dimension is charged, as in ASTRA-sim
     mutable Undercharged undercharged_;
     std::vector<Dimension> dimensions_;
     std::vector<LinkUse> links_;

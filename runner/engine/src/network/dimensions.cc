@@ -28,7 +28,7 @@ class Dimensions final : public Topology {
             const std::int32_t from = dimension.coordinate(device), to = dimension.coordinate(destination);
             if (from != to) return from_rank(dimension, device, from, to);
         }
-        return from_rank(dimensions_.front(), device, 0, 0);  // a message to itself, through a switch
+        return from_rank(dimensions_.front(), device, 0, 0);  // from a rank to itself, through a switch
     }
 
   private:
@@ -40,7 +40,7 @@ class Dimensions final : public Topology {
         std::int32_t first_switch;
 
         std::int32_t coordinate(std::int32_t rank) const { return rank / stride % count; }
-        // The number of the group of ranks that differ from this one only in this dimension.
+        // Return the number of the group of ranks that differ from `rank` only in this dimension.
         std::int32_t group(std::int32_t rank) const {
             return rank / (stride * count) * stride + rank % stride;
         }
@@ -49,8 +49,8 @@ class Dimensions final : public Topology {
         }
     };
 
-    // Links per rank: clockwise and then counter-clockwise; up and then down; or one to each
-    // coordinate.
+    // Add the links of a dimension. Each rank has a clockwise and a counter-clockwise link (ring), an
+    // up link and a down link (switch), or a link to each coordinate (fully connected).
     void add_links(const Dimension& dimension, double bandwidth, double latency) {
         const auto add = [&](std::int32_t from, std::int32_t to) {
             links_.push_back({from, to, bandwidth, latency});
@@ -83,8 +83,8 @@ class Dimensions final : public Topology {
         if (dimension.shape == Shape::FullyConnected)
             return base + place * count + static_cast<std::size_t>(to);
         const std::int32_t clockwise = (to - from + dimension.count) % dimension.count;
-        // Halfway around, both directions are equally long; clockwise is taken, and from the next
-        // ranks as well.
+        // If the destination is halfway around the ring, both directions are equally long, and the
+        // message goes clockwise.
         const bool onwards = clockwise <= dimension.count - clockwise;
         return base + place + (onwards ? 0 : static_cast<std::size_t>(ranks_));
     }

@@ -1,5 +1,5 @@
-// A network outside the engine, such as a packet-level simulator, which has its own clock and runs
-// in step.
+// The interface to a network outside the engine, such as a packet-level simulator, which has its own
+// clock and runs in lockstep with the ranks.
 #include <algorithm>
 
 #include "network.h"
@@ -14,8 +14,8 @@ class ExternalNetwork final : public Network {
         events_.set_source<&ExternalNetwork::advance>(this);
     }
 
-    // Slots in the mailbox are reused before the network has forgotten them, so messages get
-    // separate numbers.
+    // Post a message to the external network. Messages get unique numbers, because mailbox slots are
+    // reused while the external network may still refer to them.
     void carry(std::uint32_t message) override {
         const Route route = mailbox_.route(message);
         posted_.emplace_back(next_, route.source, route.destination, mailbox_.size(message),
@@ -23,7 +23,7 @@ class ExternalNetwork final : public Network {
         under_way_.emplace(next_++, Carried{message, events_.origin()});
     }
 
-    // The external network records the use of links.
+    // Return no links, because the external network records the traffic of links.
     const std::vector<LinkUse>& links() const override { return links_; }
 
   private:
@@ -32,7 +32,7 @@ class ExternalNetwork final : public Network {
         Origin origin;
     };
 
-    // Let the network simulate up to the limit; returns whether any message arrived.
+    // Let the external network simulate up to the limit, and return whether any message arrived.
     bool advance(std::int64_t limit) {
         if (under_way_.empty()) return false;
         const std::vector<ExternalArrival> arrivals = advance_(posted_, limit);

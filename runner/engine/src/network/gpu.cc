@@ -1,4 +1,5 @@
-// Messages between GPUs, which proxies carry over the same networks as collectives.
+// The network of the GPU model: proxies carry messages between GPUs over the same networks as
+// collectives.
 #include "../system/gpus.h"
 #include "network.h"
 
@@ -19,8 +20,8 @@ class GpuNetwork final : public Network {
                        bind<&Mailbox::arrived>(&mailbox_, message));
     }
 
-    // The switches of the nodes are numbered after the ranks, and the network between nodes after
-    // these.
+    // Return the traffic of links. The switches of nodes are numbered after the ranks, and the network
+    // between nodes is numbered after the switches.
     const std::vector<LinkUse>& links() const override {
         links_.clear();
         for (const gpu::LinkReport& link : gpus_.links()) {

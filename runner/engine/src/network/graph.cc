@@ -53,7 +53,7 @@ class Graph final : public Topology {
   private:
     std::int32_t device(std::int32_t node) const { return devices_[static_cast<std::size_t>(node)]; }
 
-    // In bytes per ns.
+    // Return the bandwidth of a link in bytes per ns.
     double bandwidth(std::uint64_t rate_bps) const { return static_cast<double>(rate_bps) * share_ / 8e9; }
 
     std::size_t way(std::int32_t device, std::int32_t destination) {
@@ -63,8 +63,8 @@ class Graph final : public Topology {
         return ways[static_cast<std::size_t>(device)];
     }
 
-    // The link from every device on its shortest path to the destination, of several the one to the
-    // lowest number.
+    // Return for every device the outgoing link on a shortest path to the destination. On a tie, the
+    // link leads to the device with the lowest number.
     std::vector<std::size_t> find_ways(std::int32_t destination) {
         std::vector<std::size_t> ways(nodes_.size(), kNone);
         for (std::size_t from = 0; from < nodes_.size(); ++from) {
@@ -79,8 +79,8 @@ class Graph final : public Topology {
 
     const double share_;
     Routes routes_;
-    const std::vector<std::int32_t> devices_;  // by node
-    std::vector<std::int32_t> nodes_;          // by device
+    const std::vector<std::int32_t> devices_;  // device of each node
+    std::vector<std::int32_t> nodes_;          // node of each device
     std::unordered_map<std::int32_t, std::vector<std::size_t>> ways_;
     bool changed_ = false;
 };

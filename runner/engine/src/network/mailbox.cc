@@ -1,4 +1,4 @@
-// Matches sends with receives, and implements the rendezvous protocol on top.
+// Matches sends with receives, and implements the rendezvous protocol.
 #include <algorithm>
 #include <array>
 
@@ -10,8 +10,9 @@ constexpr std::uint64_t kControlBytes = 8192;
 constexpr std::uint64_t kRequestBytes = 64;
 constexpr std::int64_t kControlTags = 1'000'000'000;
 
-// ASTRA-sim keeps the size of a rendezvous message in a signed 32-bit integer, and aborts if it is
-// not positive; in that case the size is unchanged here.
+// Return the size of a rendezvous message as in ASTRA-sim, which stores the size in a signed 32-bit
+// integer. ASTRA-sim aborts if this integer is not positive; in that case, the size is returned
+// unchanged.
 std::uint64_t cut(std::uint64_t size) {
     const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(size));
     return left > 0 ? static_cast<std::uint64_t>(left) : size;
@@ -52,8 +53,8 @@ void ArrivedBytes::add(const MessageKey& key) {
     const MessageKey pair = without_size(key);
     std::size_t place = accounts_.find_or_add(pair).first;
     accounts_[place].bytes += key.size;
-    // A receive may post the next one, which may complete immediately, so look up the account each
-    // time.
+    // A completed receive may post another receive, which may complete immediately. The account is
+    // therefore looked up in each iteration.
     for (; place != MessageMap<Account>::kNone; place = accounts_.find(pair)) {
         Account& account = accounts_[place];
         if (account.first == kNone || account.bytes < awaited_[account.first].size) return;
@@ -120,7 +121,7 @@ void Mailbox::send_on_request(const MessageKey& key, Route route, Callback deliv
     const std::uint64_t meeting = keep(key, delivered);
     meetings_[meeting].in_line = in_line;
     const Callback leave = bind<&Mailbox::requested>(this, meeting);
-    // The request is sent before the rank's other requests of the same tick.
+    // If a request has already arrived, the message leaves before other messages of the same tick.
     if (take_arrived(request, leave)) leave();
 }
 
@@ -149,11 +150,12 @@ void Mailbox::requested(std::uint64_t meeting) {
     const Route route{waiting.key.source, waiting.key.destination};
     post_send(waiting.key, route, bind<&Mailbox::passed>(this, arrives),
               waiting.in_line ? line_up(route, waiting.key.size) : 0);
-    // A message that the mailbox has passed to the network no longer belongs to the sender.
+    // Once the mailbox has passed a message to the network, the send is complete for the sender.
     if (waiting.callback) events_.at(events_.now(), waiting.callback);
 }
 
-// Return when a message of this size, queued behind the in-line messages, leaves.
+// Return the time at which a message of this size leaves, if it queues behind the in-line messages of
+// the same path.
 Time Mailbox::line_up(Route route, std::uint64_t size) {
     const auto whole = network_->delay(route, size);
     if (!whole) return 0;  // the network has queues
@@ -163,7 +165,7 @@ Time Mailbox::line_up(Route route, std::uint64_t size) {
     return leaves;
 }
 
-// The message has arrived, and with it the requests that followed it directly.
+// Process the arrival of a message and of the requests that directly followed the message.
 void Mailbox::passed(std::uint64_t meeting) {
     const Meeting waiting = take(meeting);
     Stream& own = stream(waiting.key.source, waiting.key.destination);
@@ -207,7 +209,7 @@ std::uint32_t Mailbox::create(const MessageKey& key) {
     return place;
 }
 
-// Return the oldest unmatched message of the key from the other side, or queue a new one for the
+// Return the oldest unmatched message with this key from the other side, or queue a new message for the
 // other side.
 std::uint32_t Mailbox::match(const MessageKey& key, bool sending) {
     const auto [entry, created] = unmatched_.find_or_add(key);
@@ -258,7 +260,8 @@ void Mailbox::post_receive(const MessageKey& key, Callback received) {
     events_.at(events_.now(), received);
 }
 
-// Return whether the message has arrived; if not, `received` runs at its arrival.
+// Return whether the message has arrived. If the message has not arrived, `received` runs at its
+// arrival.
 bool Mailbox::take_arrived(const MessageKey& key, Callback received) {
     if (matches_by_arrival_) return arrived_bytes_.take(key, received);
     const std::uint32_t place = match(key, false);
@@ -291,8 +294,8 @@ void Mailbox::arrived(std::uint64_t place) {
 }
 
 void Mailbox::hand_over(std::uint32_t place, Callback received) {
-    // A receive of a message that arrives in the same tick has not waited, whichever event is
-    // first.
+    // A receive in the same tick as the arrival of its message has not waited, regardless of the order
+    // of the two events.
     const Origin sender = events_.origin();
     if (messages_[place].awaited == events_.now()) events_.set_origin(messages_[place].receiver);
     received();

@@ -1,5 +1,5 @@
-// A hash map from message keys in one array (open addressing); simulations of many messages spend
-// much of their time on lookups.
+// A hash map of message keys with open addressing. Simulations with many messages spend much of their
+// time on lookups in this map.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ struct MessageKey {
     std::int32_t source;
     std::int32_t destination;
     std::uint64_t size;
-    std::uint32_t range = 0;  // additional bits of tags that do not fit into 64 bits
+    std::uint32_t range = 0;  // additional bits of a tag that does not fit into 64 bits
     bool operator==(const MessageKey&) const = default;
 };
 
-// Values by key. Slots change with every insertion and removal.
+// A map from message keys to values. Insertions and removals invalidate slots.
 template <class Value>
 class MessageMap {
   public:
     static constexpr std::size_t kNone = ~std::size_t{0};
 
-    // The slot of the key, or kNone.
+    // Return the slot of the key, or kNone.
     std::size_t find(const MessageKey& key) const {
         if (slots_.empty()) return kNone;
         for (std::size_t place = home(key);; place = next(place)) {
@@ -32,7 +32,7 @@ class MessageMap {
             if (slots_[place].key == key) return place;
         }
     }
-    // The slot of the key, with a new value if the key is new, and whether it is new.
+    // Return the slot of the key, and whether the key is new. A new key has a default value.
     std::pair<std::size_t, bool> find_or_add(const MessageKey& key) {
         if (2 * (count_ + 1) > slots_.size()) grow();
         std::size_t place = home(key);
@@ -44,7 +44,8 @@ class MessageMap {
     }
     Value& operator[](std::size_t place) { return slots_[place].value; }
 
-    // Move up the following entries that could otherwise not be found any more.
+    // Erase the entry in a slot, and move up the following entries that lookups could otherwise no
+    // longer find.
     void erase(std::size_t gap) {
         --count_;
         for (std::size_t place = next(gap); slots_[place].used; place = next(place)) {

@@ -1,4 +1,4 @@
-// The packet network, which has its own clock and runs in step with the ranks.
+// The packet network, which has its own clock and runs in lockstep with the ranks.
 #include <algorithm>
 
 #include "../packet/simulation.h"
@@ -24,7 +24,7 @@ class PacketNetwork final : public Network {
         const Route route = mailbox_.route(message);
         const std::uint64_t size = mailbox_.size(message);
         const auto now = static_cast<std::int64_t>(events_.now());
-        // Slots in the mailbox are reused, but only after the message has arrived.
+        // Mailbox slots are reused only after the message in the slot has arrived.
         if (carried_.size() <= message) carried_.resize(message + 1);
         carried_[message] = {{route.source, route.destination, size, now, 0}, events_.origin()};
         simulation_.send(message, hosts_[static_cast<std::size_t>(route.source)],
@@ -64,7 +64,7 @@ class PacketNetwork final : public Network {
         Origin origin;
     };
 
-    // Simulate packets up to the limit; returns whether any message arrived.
+    // Simulate packets up to the limit, and return whether any message arrived.
     bool advance(std::int64_t limit) {
         if (under_way_ == 0) return false;
         bool cancelled = false;

@@ -12,11 +12,11 @@
 
 namespace chakrascope::engine {
 
-// The topology of one dimension, and its name in configurations.
+// The topology of one network dimension. kTopologies are the names in configurations.
 enum class Shape : std::uint8_t { Ring, FullyConnected, Switch };
 inline constexpr std::array<const char*, 3> kTopologies = {"Ring", "FullyConnected", "Switch"};
 
-// Return the shape of that name, which has to be one of the topologies.
+// Return the shape of a topology name, which must be one of kTopologies.
 inline Shape shape_of(const std::string& name) {
     return static_cast<Shape>(std::find(kTopologies.begin(), kTopologies.end(), name) - kTopologies.begin());
 }
@@ -28,16 +28,16 @@ struct Link {
     double latency;    // ns
 };
 
-// Devices are numbered: the ranks first, then the switches.
+// A topology of devices and links. Ranks are numbered first, then switches.
 class Topology {
   public:
     virtual ~Topology() = default;
-    // The outgoing link of a message at a device on its way to its destination.
+    // Return the next link on the path of a message from a device to its destination.
     virtual std::size_t next(std::int32_t device, std::int32_t destination) = 0;
-    // Whether the link exists.
+    // Whether the device has a path to the destination.
     virtual bool reaches(std::int32_t, std::int32_t) { return true; }
-    // Both directions of a link of the fabric change to another rate, in bit/s (0: it is down).
-    // Dimensions have no such links.
+    // Change the rate of both directions of a fabric link, in bit/s (0: the link is down). Networks of
+    // dimensions have no link changes.
     virtual void change(std::uint32_t, std::uint64_t) {}
     const std::vector<Link>& links() const { return links_; }
 
@@ -45,10 +45,12 @@ class Topology {
     std::vector<Link> links_;
 };
 
-// The dimensions of the configuration; a message corrects its coordinates in ascending dimensions.
+// Create the topology of the configured dimensions. Messages are routed in ascending order of
+// dimensions.
 std::unique_ptr<Topology> make_dimensions(const Config& config);
-// The links of the fabric; a message takes the fewest hops, and on a tie the path through the device
-// with the lowest number. Raises ConfigError for ranks without a path to each other.
+// Create the topology of the configured fabric. A message takes a path with the fewest hops, and on a
+// tie the path through the device with the lowest number. Raises ConfigError if two ranks are not
+// connected.
 std::unique_ptr<Topology> make_graph(const Config& config);
 
 }  // namespace chakrascope::engine

@@ -1,4 +1,4 @@
-// The clock of one packet simulation: events, timers that can be cancelled, and random numbers.
+// The clock of a packet simulation, with events, timers that can be cancelled, and random numbers.
 #pragma once
 
 #include <functional>
@@ -23,17 +23,17 @@ class Clock {
     Clock(const Clock&) = delete;
     Clock& operator=(const Clock&) = delete;
 
-    // The time of the current event.
+    // Return the time of the current event.
     Ticks now() const { return now_; }
     std::uint64_t events() const { return executed_; }
 
-    // Call the method of the object after that time.
+    // Call a method of an object after `delay`.
     template <auto Method, class Object>
     void post(Ticks delay, Object* object) {
         add(delay, without_argument<Method>(object));
     }
 
-    // The same with an argument.
+    // Call a method of an object with an argument after `delay`.
     template <auto Method, class Object, class Argument>
     void post(Ticks delay, Object* object, Argument* argument) {
         const auto call = [](void* target, void* value) {
@@ -42,13 +42,13 @@ class Clock {
         add(delay, {call, object, argument});
     }
 
-    // The same for an event that can be cancelled.
+    // Call a method of an object after `delay`; the returned timer can cancel the event.
     template <auto Method, class Object>
     Timer after(Ticks delay, Object* object) {
         return keep(delay, without_argument<Method>(object));
     }
 
-    // Whether the event has neither run nor been cancelled.
+    // Whether the event of the timer has neither run nor been cancelled.
     bool pending(const Timer& timer) const {
         if (timer.number == 0) return false;
         const Slot& slot = slots_[timer.slot];
@@ -58,19 +58,19 @@ class Clock {
         if (pending(timer)) slots_[timer.slot].cancelled = true;
     }
 
-    // Run due events until stopped, or until none are left. `keep_going` is called regularly with
-    // the time, and ends the run when it returns false. Returns false only then.
+    // Run events until `stop` is called or no events are left. `keep_going` is called regularly with
+    // the current time. If `keep_going` returns false, the run ends and returns false.
     bool run(const std::function<bool(Ticks)>& keep_going);
     void stop() { stopped_ = true; }
 
     void seed(std::uint32_t number) { random_.seed(number); }
-    // A random number in [0, 1).
+    // Return a pseudo-random number in [0, 1).
     double chance() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
 
   private:
     struct Slot {
         Event event;
-        std::uint64_t number = 0;  // 0: free
+        std::uint64_t number = 0;  // 0: the slot is free
         bool cancelled = false;
     };
 

@@ -8,8 +8,8 @@
 namespace chakrascope::packet {
 namespace {
 
-// DCQCN (SIGCOMM 2015): a mark cuts the rate by the fraction alpha / 2, where alpha is a moving
-// average of the frequency of marks; three timers.
+// DCQCN (SIGCOMM 2015) with three timers. A congestion mark reduces the rate by the fraction alpha / 2;
+// alpha is a moving average of the frequency of marks.
 class Dcqcn final : public CongestionControl {
   public:
     explicit Dcqcn(Flow& flow)
@@ -25,7 +25,7 @@ class Dcqcn final : public CongestionControl {
         marked_for_alpha_ = false;
         target_ = flow_.rate_bps;
         alpha_timer_ = clock_.after<&Dcqcn::update_alpha>(settings_.alpha_interval, this);
-        // A cut follows the update of alpha of the same instant.
+        // At the same instant, alpha is updated before the rate is cut.
         cut_timer_ = clock_.after<&Dcqcn::cut>(settings_.decrease_interval + settings_.round(1000), this);
     }
 
@@ -119,7 +119,7 @@ class Dctcp final : public CongestionControl {
     bool recovering_ = false;
 };
 
-// TIMELY (SIGCOMM 2015): the gradient of the round-trip time decides, once per round trip.
+// TIMELY (SIGCOMM 2015) changes the rate once per round trip, by the gradient of the round-trip time.
 class Timely final : public CongestionControl {
   public:
     explicit Timely(const Flow& flow) : rate_(flow.rate_bps) {}
@@ -154,7 +154,7 @@ class Timely final : public CongestionControl {
             calm_ = 0;
         }
         rate_ = std::floor(std::clamp(rate_, settings.minimum_bps, flow.line_bps));
-        // The gap before the waiting packet does not change; only HPCC shortens or stretches it.
+        // The gap before the waiting packet does not change; only HPCC changes this gap.
         flow.rate_bps = rate_;
     }
 

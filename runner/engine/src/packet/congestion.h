@@ -1,4 +1,5 @@
-// DCQCN, DCTCP, TIMELY, HPCC and HPCC with probabilistic telemetry, after their papers.
+// Congestion control by DCQCN, DCTCP, TIMELY, HPCC and HPCC with probabilistic telemetry (PINT), as
+// described in their papers.
 #pragma once
 
 #include <memory>
@@ -7,7 +8,7 @@
 
 namespace chakrascope::packet {
 
-// The congestion control of the sender for a new flow, or null for none.
+// Create the congestion control of a new flow; null if the settings have no congestion control.
 std::unique_ptr<CongestionControl> make_control(Flow& flow);
 
 }  // namespace chakrascope::packet

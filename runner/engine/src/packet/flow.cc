@@ -32,9 +32,9 @@ void Flow::answered_until(std::uint64_t sequence) {
     hold_back(world.clock.now() - timed_since);
 }
 
-// A train is acknowledged as a whole. The window of an unhindered message is enlarged by the
-// packets that this delays. A message that waits for others has on average as much in flight
-// without this.
+// Compute the enlargement of the window for trains. A train is acknowledged as a whole, which delays
+// acknowledgements. The window of a message without queueing is enlarged by the delayed packets. A
+// message that queues behind others needs no larger window.
 void Flow::hold_back(Ticks round_trip) {
     const auto followers = static_cast<Ticks>(train - 1);
     const Ticks unhindered = base_rtt + 2 * followers * full_time;

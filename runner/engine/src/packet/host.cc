@@ -20,7 +20,8 @@ void Host::start(Flow& flow) {
     flow.out().kick();
 }
 
-// Acknowledgements go first; then messages that may send take turns.
+// Return the next packet of a port. Acknowledgements have priority, and messages that may send take
+// turns.
 Packet* Host::next(Port& port) {
     Interface& interface = interfaces_[port.index()];
     if (!interface.acknowledgements.empty() && (settings_.ack_high_priority || !port.paused())) {
@@ -37,8 +38,8 @@ Packet* Host::next(Port& port) {
     return packet;
 }
 
-// The next message that may send, if the port may; finished messages are removed from the list in
-// any case.
+// Return the next message that may send, unless the port is paused. Finished messages are removed from
+// the list.
 Flow* Host::choose(const Port& port, Interface& interface) {
     std::vector<Flow*>& flows = interface.flows;
     const std::size_t count = flows.size();
@@ -77,9 +78,8 @@ bool Host::may_send(const Port& port, const Flow& flow) const {
     return !port.paused() && flow.left() > 0 && flow.next_send <= world_.clock.now() && !flow.window_full();
 }
 
-// Nothing can be sent now: wake up when the first message may send its next packet. ASTRA-sim's
-// interfaces include every message here, and therefore wait for the next arrival once one of them
-// has used up its window.
+// Set an alarm for the earliest time at which a message may send its next packet. ASTRA-sim's
+// interfaces also consider messages that have used up their window, and then wait for the next arrival.
 void Host::set_alarm(Port& port, Interface& interface) {
     if (world_.clock.pending(interface.alarm)) return;
     Ticks earliest = std::numeric_limits<Ticks>::max();
@@ -126,14 +126,15 @@ Packet* Host::make_data(Flow& flow, std::uint32_t most) {
     return packet;
 }
 
-// Send as many packets as may form a train; returns their payload.
+// Fill a packet or train with as many packets as a train may have, and return their payload bytes.
 std::uint32_t Host::fill(const Flow& flow, Packet& packet, std::uint32_t turn) {
     const std::uint64_t left = flow.left();
     const std::uint32_t most = std::min(flow.train_now(), turn);
     if (most <= 1) return static_cast<std::uint32_t>(std::min<std::uint64_t>(settings_.payload_bytes, left));
     const std::uint64_t full = settings_.payload_bytes;
     std::uint64_t payload = std::min(most * full, left);
-    // A short last packet on its own could overtake the train before it.
+    // The train leaves its last packet for the next train, because a short last packet sent alone could
+    // overtake this train.
     if (payload < left && left - payload < full) payload -= full;
     packet.followers = static_cast<std::uint8_t>((payload - 1) / full);
     world_.pool.data_packets += packet.followers;
@@ -149,7 +150,8 @@ void Host::receive(Port&, Packet* packet) {
     }
 }
 
-// Accept the next byte in order, request a missing one again, and acknowledge duplicates.
+// Receive a data packet: accept bytes in order, request missing bytes again, and acknowledge
+// duplicates.
 void Host::take_data(Packet* packet) {
     Flow& flow = *packet->flow;
     if (packet->sequence == flow.expected) {
@@ -179,7 +181,7 @@ void Host::take_data(Packet* packet) {
     drop(packet);
 }
 
-// Turn the data packet into its acknowledgement, which returns its marks and telemetry.
+// Turn a data packet into its acknowledgement, which returns the marks and telemetry to the sender.
 void Host::answer(Packet* packet, Kind kind) {
     Flow& flow = *packet->flow;
     packet->kind = kind;

@@ -1,4 +1,5 @@
-// HPCC (SIGCOMM 2019): switches report what each hop carried, the sender aims at a target utilisation.
+// HPCC (SIGCOMM 2019): switches report the traffic of each hop, and the sender aims at a target
+// utilisation.
 #pragma once
 
 #include <array>
@@ -7,14 +8,15 @@
 
 namespace chakrascope::packet {
 
-// Write the telemetry of a port into a packet; fields are as narrow as on the wire and wrap around.
+// Add the telemetry of a port to a packet. Fields are as narrow as on the wire, and wrap around.
 void add_report(Packet& packet, const Settings& settings, const HopReport& report);
 
 class Hpcc final : public CongestionControl {
   public:
     explicit Hpcc(const Flow& flow);
     void acknowledged(Flow& flow, const Packet& packet) override;
-    // Counters of other ports cannot be compared: restart with the next report.
+    // Restart with the next report after a change of path, because counters of different ports cannot
+    // be compared.
     void moved() override { window_end_ = 0; }
 
   private:
@@ -28,7 +30,8 @@ class Hpcc final : public CongestionControl {
     void react(Flow& flow, const Packet& packet, bool fast);
     double react_to_path(Flow& flow, const Packet& packet, bool fast, bool& heard);
     double react_per_hop(Flow& flow, const Packet& packet, bool fast, bool& heard);
-    // The utilisation of a hop since the last report, and the time it covers.
+    // Return the utilisation of a hop since the last report. `covered` is the time since the last
+    // report.
     double hop_utilisation(const Flow& flow, const HopReport& report, const HopReport& last,
                            Ticks& covered) const;
 
@@ -40,10 +43,11 @@ class Hpcc final : public CongestionControl {
     std::array<Hop, Telemetry::kHops> hops_;
 };
 
-// How busy a port is, averaged over a round trip, for HPCC-PINT.
+// The load of a port, averaged over a round-trip time, for HPCC-PINT.
 class PortLoad {
   public:
-    // The load when a data packet leaves: its traffic is the previous packet.
+    // Update the load when a data packet leaves, and return it. The traffic since the last update is
+    // the previous packet.
     double update(Ticks now, std::uint64_t rate_bps, std::uint64_t queued_bytes, Ticks rtt);
     void sent(Ticks now, std::uint32_t bytes) {
         last_sent_ = now;
@@ -56,10 +60,11 @@ class PortLoad {
     std::uint32_t last_bytes_ = 0;
 };
 
-// A load as a power of the telemetry's base, rounded randomly to one of the two nearest powers.
+// Encode a load as a power of the telemetry's base, rounded randomly to one of the two nearest powers.
 std::uint16_t encode_load(World& world, double load);
 
-// HPCC-PINT: HPCC with the largest load of the path in one small field (SIGCOMM 2020).
+// HPCC-PINT (SIGCOMM 2020): HPCC with a single small telemetry field, which contains the largest load
+// on the path.
 class HpccPint final : public CongestionControl {
   public:
     explicit HpccPint(const Flow& flow);

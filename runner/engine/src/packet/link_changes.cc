@@ -1,9 +1,10 @@
-// Links that go down, come up or change their rate during a simulation.
+// Applies link changes during a packet simulation: links go down, come up or change their rate.
 #include "simulation.h"
 
 namespace chakrascope::packet {
 
-// Changes of time 0 and before are in force when the first message is sent.
+// Schedule the next link changes. Changes at time 0 or before are applied before the first message is
+// sent.
 void Simulation::wait_for_change() {
     if (next_change_ == changes_.size()) return;
     const Ticks delay = changes_[next_change_].time - world_.clock.now();
@@ -11,8 +12,8 @@ void Simulation::wait_for_change() {
     world_.clock.post<&Simulation::change_links>(delay, this);
 }
 
-// Apply all changes of this time at once: packets on links that are down are lost, then everything
-// takes the remaining paths.
+// Apply all link changes of this time together. Packets on links that go down are lost, and then all
+// messages take the remaining paths.
 void Simulation::change_links() {
     engine::ChangeRecord record;
     record.time_ns = world_.clock.now() / 1000;
@@ -33,7 +34,7 @@ void Simulation::change_links() {
     wait_for_change();
 }
 
-// Returns whether the link went down or came back.
+// Apply one link change. Returns whether the link went down or came up.
 bool Simulation::change_link(const engine::LinkChange& change, engine::ChangeRecord& record) {
     routes_.set_rate(change.link, change.rate_bps);
     bool other_ways = false;
@@ -49,7 +50,7 @@ bool Simulation::change_link(const engine::LinkChange& change, engine::ChangeRec
     return other_ways;
 }
 
-// Messages without a path wait if a link may come back.
+// Reroute messages. A message without a path waits if a link may still come up.
 void Simulation::reroute(engine::ChangeRecord& record) {
     if (!flows_.empty()) world_.router = this;
     for (const auto& owner : flows_) {
@@ -62,8 +63,8 @@ void Simulation::reroute(engine::ChangeRecord& record) {
             if (awaited(flow) && next_change_ == changes_.size()) throw no_way(flow);
             if (awaited(flow)) ++record.waiting;
             if (!flow.started) continue;
-            // It keeps sending packets that are lost, as a host does that does not know of the
-            // failure.
+            // A message without a path keeps its old path, and sends packets that are lost, like a host
+            // that is not aware of the failure.
             flow.forth = before;
             flow.back = before_back;
         } else if (flow.forth != before || flow.back != before_back) {
@@ -81,7 +82,7 @@ void Simulation::take_other_path(Flow& flow, const std::vector<Port*>& before) {
     if (flow.listed && before.front() != flow.forth.front()) flow.source.move(flow, *before.front());
 }
 
-// Whether the job still waits for the message.
+// Return whether the job still waits for the message.
 bool Simulation::awaited(const Flow& flow) const {
     return !flow.done && (!flow.delivered || world_.settings.astra_sim_clock);
 }

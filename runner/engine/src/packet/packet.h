@@ -1,4 +1,4 @@
-// A packet on the wire, queues of packets, and a pool of them.
+// A packet on the wire, a queue of packets, and a pool of packets.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ struct Flow;
 
 enum class Kind : std::uint8_t { Data, Ack, Nack, Pause, Resume };
 
-// Telemetry of HPCC: the state of the port by which a packet left a switch. Narrow fields wrap
-// around, as in a header.
+// Telemetry of HPCC: the state of the port by which a packet left a switch. Narrow fields wrap around,
+// as in a packet header.
 struct HopReport {
     std::uint64_t rate_bps = 0;
     Ticks time = 0;
@@ -23,16 +23,16 @@ struct HopReport {
     std::uint64_t queue_bytes = 0;
 };
 
-// Feedback to senders in addition to marks.
+// Feedback to senders in addition to congestion marks.
 struct Telemetry {
     static constexpr std::size_t kHops = 5;
 
-    Ticks sent = 0;  // for TIMELY
+    Ticks sent = 0;  // send time, for TIMELY
     std::array<HopReport, kHops> reports;
 };
 
-// The ports by which a packet leaves each node on its path, from the source on. Ports that do not
-// fit are looked up in its flow.
+// The outgoing ports of a packet at each node of its path, starting at the source. Ports that do not
+// fit into the array are looked up in the flow.
 struct Path {
     static constexpr std::size_t kSteps = 8;
     static constexpr std::uint8_t kLookUp = 255;
@@ -40,30 +40,30 @@ struct Path {
     std::array<std::uint8_t, kSteps> ports{};
 };
 
-// As large as a cache line: on large fabrics, fetching packets takes most of the time. One object
-// may represent a train: consecutive packets of a message, all full except the last, or their
-// acknowledgements.
+// A packet, or a train of packets. A train consists of consecutive packets of a message, all full
+// except the last packet, or of their acknowledgements. The object has the size of a cache line,
+// because fetching packets from memory takes most of the time on large fabrics.
 struct alignas(64) Packet {
     Packet* next = nullptr;
     Flow* flow = nullptr;
     Ticks queued_since = 0;
-    std::uint64_t sequence = 0;  // data: its first byte; ack, nack: the next byte expected
+    std::uint64_t sequence = 0;  // data: offset of its first byte; ack, nack: next expected byte
     std::uint32_t bytes = 0;     // on the wire
-    std::uint32_t spread = 0;    // ticks from the arrival of a train's first packet to that of its last
+    std::uint32_t spread = 0;    // ticks from the arrival of the first packet of a train to the last
     Path path;
-    std::uint16_t step = 0;      // on its path
-    std::uint16_t ingress = 0;   // the port by which it entered the current switch
-    std::uint16_t load = 0;      // the largest load on its path so far, for HPCC-PINT
-    std::uint8_t followers = 0;  // further packets of a train
+    std::uint16_t step = 0;      // index of the current node on its path
+    std::uint16_t ingress = 0;   // port by which the packet entered the current switch
+    std::uint16_t load = 0;      // largest load on its path so far, for HPCC-PINT
+    std::uint8_t followers = 0;  // number of further packets of a train
     Kind kind : 4 = Kind::Data;
-    bool marked : 1 = false;    // congestion mark of a switch; in an acknowledgement: the data was marked
-    std::uint8_t hops : 3 = 0;  // number of hops that have reported
-    std::unique_ptr<Telemetry> telemetry;  // reused with the packet once TIMELY or HPCC allocated it
+    bool marked : 1 = false;               // congestion mark of a switch; in an ack: mark of the data packet
+    std::uint8_t hops : 3 = 0;             // number of hops that have reported
+    std::unique_ptr<Telemetry> telemetry;  // allocated by TIMELY or HPCC, and reused with the packet
 };
 static_assert(sizeof(Packet) == 64);
 static_assert(Telemetry::kHops < 8);
 
-// First in, first out, without allocations.
+// A FIFO queue of packets that does not allocate memory.
 class PacketQueue {
   public:
     bool empty() const { return first_ == nullptr; }
@@ -84,7 +84,7 @@ class PacketQueue {
         return packet;
     }
 
-    // This many bytes of the first packet are removed separately.
+    // Remove bytes of the first packet from the queue.
     void shorten_first(std::uint32_t bytes) {
         first_->bytes -= bytes;
         bytes_ -= bytes;
@@ -98,7 +98,7 @@ class PacketQueue {
 
 class PacketPool {
   public:
-    std::uint64_t data_packets = 0;  // data packets sent by hosts so far
+    std::uint64_t data_packets = 0;  // number of data packets sent by hosts so far
 
     Packet* take() {
         if (!free_) {

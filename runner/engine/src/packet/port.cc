@@ -54,8 +54,8 @@ void Port::send_data(Packet* packet) {
     kick();
 }
 
-// The queue is longest when the last packet of a train arrives; packets that have left by then do
-// not count.
+// Update the largest queue. The queue is longest when the last packet of a train arrives. Packets that
+// have left before this time do not count.
 void Port::count_queue(const Packet& train) {
     const Ticks now = world_.clock.now();
     const Ticks sending = std::max<Ticks>(now + train.spread - std::max(now, free_at_ + owed_), 0);
@@ -66,7 +66,8 @@ void Port::count_queue(const Packet& train) {
     use_.largest_queue_bytes = std::max({use_.largest_queue_bytes, queued, std::uint64_t{world_.full_bytes}});
 }
 
-// The queueing delays of the packets of a train increase or decrease linearly.
+// Return the total queueing delay of the further packets of a train. The delays of successive packets
+// increase or decrease linearly.
 Ticks Port::followers_waited(const Packet& train, Ticks first) {
     if (train.kind != Kind::Data) return train.followers * first;
     const Ticks last = first + train.followers * sending_time(true, world_.full_bytes) - train.spread;
@@ -85,7 +86,8 @@ Packet* Port::pop() {
     return packet;
 }
 
-// The rest of the train remains in the queue, as a train that arrived later.
+// Split the first packet from a queued train. The rest of the train remains in the queue, as a train
+// that arrived later.
 Packet* Port::pop_first_of_train() {
     Packet& train = *data_.first();
     Packet* packet = world_.pool.take();
@@ -122,20 +124,21 @@ void Port::transmit(Packet* packet) {
     use_.busy += duration;
     ++use_.packets;
     history_.add(world_.clock.now(), packet->bytes);
-    // The rest of a split train may still be arriving.
+    // A packet of a split train may not have arrived yet.
     const Ticks wait = std::max<Ticks>(packet->queued_since - world_.clock.now(), 0);
     world_.clock.post<&Port::transmitted>(wait + duration, this);
     world_.clock.post<&Port::arrive>(wait + duration + delay_, peer_, packet);
 }
 
-// Only data packets and acknowledgements have different sizes, so the last time of each is cached.
+// Return the transmission time of a packet. The last computed transmission time is cached, separately
+// for data packets and acknowledgements.
 Ticks Port::sending_time(bool data, std::uint32_t bytes) {
     SendingTime& last = sending_times_[data ? 0 : 1];
     if (last.bytes != bytes) last = {bytes, world_.settings.transmission(bytes, rate_bps_)};
     return last.time;
 }
 
-// The sum of the times of its packets, each in whole ticks.
+// Return the sum of the transmission times of a train's packets, each rounded to whole ticks.
 Ticks Port::sending_time_of_all(const Packet& packet) {
     const std::uint32_t count = packet.followers + 1u;
     if (packet.kind != Kind::Data) return count * sending_time(false, packet.bytes / count);
@@ -145,9 +148,10 @@ Ticks Port::sending_time_of_all(const Packet& packet) {
            world_.settings.transmission(last, rate_bps_);
 }
 
-// A switch handles a train when its first packet arrives, a host when its last one does. If the
-// outgoing link is faster than the incoming one, the last packet leaves when it has arrived.
-// Acknowledgements really arrive one by one, so the last of them is as early as if it were alone.
+// Send a train. A switch processes a train when the first packet arrives, a host when the last packet
+// arrives. If the outgoing link is faster than the incoming link, the last packet leaves when it has
+// arrived. Acknowledgements actually arrive one by one, so the last acknowledgement is as early as a
+// single acknowledgement.
 void Port::transmit_train(Packet* packet) {
     const Ticks now = world_.clock.now();
     const Ticks duration = sending_time_of_all(*packet);
@@ -183,8 +187,8 @@ bool Port::pass(Packet* packet, bool at_once) {
     const Ticks duration = sending_time_of_all(*packet);
     const Ticks each = duration / (packet->followers + 1);
     const Ticks boundary = now + (free_at_ - now) % step_;
-    // Packets that overtake take turns; all acknowledgements of a train but the last overtook
-    // earlier.
+    // Packets that overtake a train are sent one after another. All acknowledgements of a train except
+    // the last have overtaken earlier.
     passing_until_ = std::max(passing_until_, boundary - (duration - each)) + duration;
     const Ticks start = std::max(boundary, passing_until_ - duration);
     owed_ += duration;
@@ -201,7 +205,8 @@ void Port::transmitted() {
     kick();
 }
 
-// The train has left, but the time of the packets that overtook it is still due.
+// Keep the port busy after a train has left, for the transmission time of the packets that overtook the
+// train.
 void Port::pay() {
     const Ticks owed = owed_;
     owed_ = 0;

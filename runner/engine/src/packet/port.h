@@ -1,5 +1,5 @@
-// One end of a link: it sends one packet at a time, and stops sending data while its peer pauses
-// it.
+// A port is one end of a link. A port sends one packet at a time, and stops sending data while its peer
+// pauses the port.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace chakrascope::packet {
 
 class Port;
 
-// A host or a switch: chooses the next packet of a port, and handles received packets.
+// A host or a switch, which chooses the next packet of a port and processes received packets.
 class Node {
   public:
     Node(std::int32_t id, bool host) : id_(id), host_(host) {}
@@ -23,12 +23,12 @@ class Node {
 
     std::int32_t id() const { return id_; }
     bool is_host() const { return host_; }
-    // The next packet to send through the port, or null if there is none now.
+    // Return the next packet to send through the port; null if there is no packet now.
     virtual Packet* next(Port& port) = 0;
     virtual void receive(Port& port, Packet* packet) = 0;
-    // Whether packets from that port may soon be paused, so that trains have to be split.
+    // Whether this node may soon pause the peer of the port, so that the peer has to split trains.
     virtual bool near_pause(const Port&) const { return false; }
-    // The link of the port is down: drop queued packets; returns their number.
+    // Drop the packets queued for a port with a link that is down, and return their number.
     virtual std::uint64_t discard(Port& port) = 0;
 
   private:
@@ -36,14 +36,15 @@ class Node {
     const bool host_;
 };
 
-// Bytes sent in equal intervals from time 0 on; their length doubles when there are too many.
+// Records the bytes sent in equal intervals from time 0. The length of the intervals doubles when there
+// are too many intervals.
 struct SendHistory {
     static constexpr std::size_t kStretches = 64;
 
     Ticks width = 1'000'000;
     std::array<std::uint64_t, kStretches> bytes{};
 
-    // Times never decrease.
+    // Add bytes sent at a time; times must not decrease.
     void add(Ticks time, std::uint64_t count) {
         if (time >= end_) move_to(time);
         bytes[current_] += count;
@@ -84,30 +85,31 @@ class Port {
     const SendHistory& history() const { return history_; }
     std::uint64_t queued_bytes() const { return control_.bytes() + data_.bytes(); }
     std::uint64_t sent_bytes() const { return use_.bytes; }
-    // Send the next packets at that rate; the link is up from now on.
+    // Set the rate for the next packets. The link is up from now on.
     void set_rate(std::uint64_t rate_bps);
-    // The link is down, in both directions once its peer is notified: packets on the way to this
-    // port, and packets that wait here, are lost. Returns their number.
+    // Take the link down in the direction to this port. Packets in flight to this port and packets
+    // queued at this port are lost. Returns the number of lost packets.
     std::uint64_t take_down();
-    // A packet that left by this port, or would have, is lost.
+    // Lose a packet that left by this port or was queued for it.
     void lose(Packet* packet);
 
-    // Queue a packet and send it as soon as possible; control packets overtake data and ignore
+    // Queue a packet, and send it as soon as possible. Control packets overtake data packets and ignore
     // pauses.
     void send_control(Packet* packet);
     void send_data(Packet* packet);
-    // Send an acknowledgement or control packet between the packets of a train that is being sent:
-    // at once, or if it arrived before the last of them and nothing else waits. Returns false if it
-    // has to queue.
+    // Send an acknowledgement or control packet between the packets of a train that is being sent. The
+    // packet is sent if `at_once` is set, or if the packet arrived before the last packet of the train
+    // and no other packet waits. Returns false if the packet has to queue.
     bool pass(Packet* packet, bool at_once);
-    // Whether the packets of a train have to leave one by one.
+    // Whether the packets of a train have to be sent one by one.
     bool splits_trains() const { return world_.train == 1 || peer_->owner_.near_pause(*peer_); }
-    // The time from the first bit of a train to its last.
+    // Return the time from the first bit of a train to the last bit.
     Ticks sending_time_of_all(const Packet& packet);
-    // Send the owner's next packet unless a packet is being sent.
+    // Send the next packet of the owner, unless a packet is being sent.
     void kick();
 
-    // The head of the control queue, else of the data queue unless paused; null if there is none.
+    // Remove and return the first packet of the control queue or, unless the port is paused, of the
+    // data queue. Returns null if there is no packet.
     Packet* pop();
 
   private:
@@ -139,13 +141,13 @@ class Port {
     bool up_ = true;
     bool paused_ = false;
     Ticks paused_since_ = 0;
-    std::uint64_t arrived_ = 0;     // packets, from the peer
-    std::uint64_t lost_until_ = 0;  // this many of them were on the link when it went down
-    // The train that is being sent:
-    Ticks step_ = 0;         // time of each packet of the train; 0: there is none
+    std::uint64_t arrived_ = 0;     // number of packets from the peer
+    std::uint64_t lost_until_ = 0;  // number of the last packet that was on the link when it went down
+    // State of the train that is being sent.
+    Ticks step_ = 0;         // transmission time of each packet of the train; 0: no train
     Ticks free_at_ = 0;      // time at which the train has left
     Ticks complete_at_ = 0;  // time at which the train's last packet arrives here
-    Ticks owed_ = 0;         // time of the packets that overtook the train
+    Ticks owed_ = 0;         // transmission time of the packets that overtook the train
     Ticks passing_until_ = 0;
     PacketQueue control_;
     PacketQueue data_;

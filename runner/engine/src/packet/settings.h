@@ -1,4 +1,4 @@
-// The configuration of a packet network.
+// The settings of a packet network.
 #pragma once
 
 #include <array>
@@ -11,18 +11,20 @@ namespace chakrascope::packet {
 
 using engine::Ticks;
 
-// Congestion control by its number in CC_MODE; every other number is none.
+// Congestion control algorithms by their numbers in CC_MODE. Every other number means no congestion
+// control.
 enum class Control { None = 12, Dcqcn = 1, Hpcc = 3, Timely = 7, Dctcp = 8, HpccPint = 10 };
 inline constexpr std::array kControls{Control::Dcqcn, Control::Hpcc, Control::Timely, Control::Dctcp,
                                       Control::HpccPint};
 
-// How config.txt counts a setting: flags, numbers, bytes and rates in words such as "50Mb/s".
+// The unit of a setting in config.txt. Flags and plain numbers have the unit One. Rates may be written
+// with a unit, such as "50Mb/s".
 enum class Unit { One, Microseconds, Mebibytes, MegabitsPerSecond };
 
 constexpr double scale_of(Unit unit) {
     switch (unit) {
         case Unit::Microseconds:
-            return 1e6;  // to ps
+            return 1e6;  // microseconds to ps
         case Unit::Mebibytes:
             return 1 << 20;
         case Unit::MegabitsPerSecond:
@@ -38,7 +40,7 @@ constexpr T default_of(double value, Unit unit) {
     return static_cast<T>(scaled);
 }
 
-constexpr Ticks kAstraSimStep = 1000;  // ASTRA-sim's clock of 1 ns
+constexpr Ticks kAstraSimStep = 1000;  // 1 ns, the resolution of ASTRA-sim's clock
 
 // The buffer that a switch reserves for each port, in addition to the headroom of its link.
 constexpr std::uint64_t kReserveBytes = 4096;
@@ -53,18 +55,18 @@ struct Settings {
 #undef PACKET_TABLE
     static constexpr Ticks nack_interval = 500'000'000;
 
-    // Whether senders adapt their rates.
+    // Return whether senders adapt their rates to congestion.
     bool controlled() const;
-    // Durations are rounded to multiples of this.
+    // Return the step of the clock; durations are rounded to multiples of this step.
     Ticks time_step() const { return astra_sim_clock ? kAstraSimStep : 1; }
 
-    // The header bytes of a data packet, and the size of an acknowledgement.
+    // Return the header bytes of a data packet. `ack_bytes` is the size of an acknowledgement.
     std::uint32_t header_bytes() const { return 36 + telemetry_bytes(); }
     std::uint32_t ack_bytes() const { return control == Control::Hpcc ? 76 : 48; }
     std::uint32_t telemetry_bytes() const;
 
     Ticks round(Ticks time) const { return (time + time_step() / 2) / time_step() * time_step(); }
-    // The time of these bytes on a link of that rate.
+    // Return the time to transmit these bytes on a link of this rate.
     Ticks transmission(std::uint64_t bytes, std::uint64_t bits_per_second) const;
 };
 

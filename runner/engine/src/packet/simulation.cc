@@ -10,19 +10,19 @@ namespace chakrascope::packet {
 namespace {
 
 constexpr int kStartSteps = 2;
-// About ten million are simulated per second.
+// The maximum number of packets of a simulation. About ten million packets are simulated per second.
 constexpr std::uint64_t kMostPackets = 1ull << 40;
 constexpr std::uint64_t kSizeParts = 16;
 constexpr std::uint64_t kWindowParts = 32;
-// For short trains on links that hold many packets.
+// Limits for short trains on links that hold many packets in flight.
 constexpr std::uint64_t kShort = 8;
 constexpr std::uint64_t kShortWindowParts = 16;
 constexpr std::uint64_t kLongLink = 16;
 constexpr std::uint64_t kShareParts = 16;
 constexpr Ticks kLongestSpread = 1ll << 31;
 
-// Trains are marked, lost and acknowledged as a whole; packets travel alone where that would
-// matter.
+// Return settings that disable trains if trains would distort results. Trains are marked, lost and
+// acknowledged as a whole.
 Settings with_sound_trains(const engine::Fabric& fabric, Settings settings) {
     const auto lossy = [](const engine::FabricLink& link) { return link.loss > 0; };
     const bool heeds_marks_alone = settings.control == Control::Dcqcn || settings.control == Control::Dctcp;
@@ -63,7 +63,8 @@ Simulation::Simulation(const engine::Fabric& fabric, const Settings& settings)
     wait_for_change();
 }
 
-// Windows of new messages, buffers and thresholds of switches, all sized for the links that are up.
+// Size the windows of new messages, and the buffers and thresholds of switches, for the links that are
+// up.
 void Simulation::size_for_links() {
     const Settings& settings = world_.settings;
     std::uint64_t interface_rate = 0;
@@ -173,8 +174,8 @@ void Simulation::send(std::uint64_t message, std::int32_t source, std::int32_t d
     }
 }
 
-// ASTRA-sim starts a message with further events of the same instant, which run after all events
-// that are due by then.
+// Start a message after several events of the same instant, as ASTRA-sim does. The message starts after
+// all events that are already due.
 void Simulation::begin_late(Flow* flow) {
     if (flow->start_steps-- == 0) return begin(flow);
     world_.clock.post<&Simulation::begin_late>(0, this, flow);
@@ -196,8 +197,8 @@ void Simulation::begin(Flow* flow) {
     flow->source.start(*flow);
 }
 
-// A switch counts a train when its first packet arrives, so one train alone must not reach the
-// pause threshold.
+// Limit the length of trains. A switch counts a whole train when the first packet arrives, so a single
+// train must not reach the pause threshold.
 void Simulation::limit_trains() {
     std::uint64_t most = world_.settings.train;
     for (const auto& node : switches_) {
@@ -206,7 +207,7 @@ void Simulation::limit_trains() {
     world_.train = static_cast<std::uint32_t>(std::max<std::uint64_t>(most, 1));
 }
 
-// The capacity, in packets, of the link of its path that holds most.
+// Return the largest number of packets in flight that a link on the path of a flow can hold.
 std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     Ticks most = 0;
     for (const Port* port : flow.forth)
@@ -215,8 +216,9 @@ std::uint64_t Simulation::on_longest_link(const Flow& flow) const {
     return static_cast<std::uint64_t>(most);
 }
 
-// The packets of a train arrive and leave as one, so it has to be short compared with the message
-// and the window. By a clock of whole nanoseconds a packet takes no time on a fast link: no train.
+// Return the maximum length of a flow's trains. The packets of a train arrive and leave together, so a
+// train must be short compared with the message and the window. With a clock of whole nanoseconds, a
+// packet may take no time on a fast link; there are no trains in this case.
 std::uint32_t Simulation::longest_train(const Flow& flow) const {
     if (world_.train <= 1) return 1;
     Ticks slowest = 0;
@@ -241,7 +243,8 @@ void Simulation::complete(const Flow& flow) {
     begin_settling();
 }
 
-// Stop once all events of this instant have run, that is, when no event ran between two checks.
+// Stop when all events of this instant have run. An instant has ended when no event ran between two
+// checks.
 void Simulation::end_instant() {
     const std::uint64_t events = world_.clock.events();
     if (events == events_before_ + 1) return world_.clock.stop();
@@ -266,7 +269,7 @@ const std::vector<Completion>& Simulation::run(Ticks limit, const std::function<
     return completions_;
 }
 
-// Free messages to which no packet, timer or list refers any more.
+// Free messages that are no longer referenced by a packet, timer or list.
 void Simulation::forget_done() {
     const auto forgotten = [this](const Flow* flow) {
         if (flow->packets > 0 || flow->timer_armed || flow->listed) return false;
@@ -277,8 +280,8 @@ void Simulation::forget_done() {
     done_.erase(std::remove_if(done_.begin(), done_.end(), forgotten), done_.end());
 }
 
-// Interval lengths are powers of two times each other, so the shorter intervals of a port fit into
-// the longest.
+// Add the intervals of a port to the report. Interval lengths of ports differ by powers of two, so the
+// shorter intervals of a port fit into the longest intervals.
 void Simulation::add_intervals(engine::FabricReport& report, const Port& port, Ticks width) const {
     const SendHistory& history = port.history();
     const auto parts = static_cast<std::size_t>(width / history.width);

@@ -1,4 +1,4 @@
-// The packet simulation: every packet of every message on a fabric.
+// Simulates every packet of every message on a fabric.
 #pragma once
 
 #include <functional>
@@ -26,22 +26,22 @@ class Simulation final : public Router {
     Simulation(const Simulation&) = delete;
     Simulation& operator=(const Simulation&) = delete;
 
-    // Send a message from node to node at that time, which may not be in the past. Raises
-    // ConfigError if there is no path and BackendError for an invalid message.
+    // Send a message between two nodes at a time that is not in the past. Raises ConfigError if there
+    // is no path, and BackendError for an invalid message.
     void send(std::uint64_t message, std::int32_t source, std::int32_t destination, std::uint64_t bytes,
               Ticks time);
-    // Advance to the next completion, and to the end of its time step, but not past the limit.
-    // `keep_going` is called regularly, and ends it early.
+    // Advance to the end of the time step of the next completion, but not past the limit. `keep_going`
+    // is called regularly, and ends the run if it returns false.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
-    // Whether marks came near while there were trains, so that other packets would be marked
-    // without them. The caller then repeats the simulation without trains.
+    // Whether queues with trains came near the marking threshold, so that different packets might be
+    // marked without trains. If so, the caller repeats the simulation without trains.
     bool trains_misled() const { return world_.trains_misled; }
 
-    // The outgoing port of a packet at a node, by the links that are up now.
+    // Return the outgoing port of a packet at a node, with the links that are up now.
     Port* way_out(std::int32_t node, const Packet& packet) override;
 
-    // The traffic of links so far; nodes have the numbers of the description.
+    // Return the traffic of links so far. Nodes have the same numbers as in the fabric's description.
     engine::FabricReport report() const;
 
   private:
@@ -76,17 +76,17 @@ class Simulation final : public Router {
     Host::Reports reports_;
     std::vector<std::unique_ptr<Host>> hosts_;       // hosts by node, null for switches
     std::vector<std::unique_ptr<Switch>> switches_;  // switches by node, null for hosts
-    std::vector<Port*> ports_;                       // by direction
+    std::vector<Port*> ports_;                       // ports by link direction
     std::unordered_map<std::uint64_t, engine::PathMeasure> measured_;
     engine::PathMeasure largest_;
     const std::vector<std::int32_t> ranks_;  // by node
     const std::vector<engine::LinkChange> changes_;
     std::size_t next_change_ = 0;
-    std::uint64_t packets_ = 0;  // packets of all messages so far
+    std::uint64_t packets_ = 0;  // number of packets of all messages so far
     std::vector<engine::ChangeRecord> changed_;
     std::vector<std::unique_ptr<Flow>> flows_;
     std::vector<std::size_t> free_;
-    std::vector<Flow*> done_;  // acknowledged messages to which there may still be references
+    std::vector<Flow*> done_;  // acknowledged messages that may still be referenced
     Timer limit_;
     Timer look_;
     std::uint64_t events_before_ = 0;

@@ -80,7 +80,7 @@ void Switch::receive(Port& port, Packet* packet) {
     out.send_data(packet);
 }
 
-// A train is lost as a whole, so trains are split where packets are lost.
+// Stop using trains, because a train would be lost as a whole.
 void Switch::end_trains() {
     world_.split_trains = world_.split_trains || world_.train > 1;
     world_.train = 1;
@@ -108,7 +108,8 @@ Packet* Switch::next(Port& port) {
     return packet;
 }
 
-// The peer forgets that it was paused.
+// Drop the packets that are queued for a port with a link that is down. The peer of the port is no
+// longer paused.
 std::uint64_t Switch::discard(Port& port) {
     std::uint64_t lost = 0;
     ingress_[port.index()].pausing = false;
@@ -124,8 +125,8 @@ std::uint64_t Switch::discard(Port& port) {
     return lost;
 }
 
-// Account for a packet that leaves, mark it if the queue behind it is long enough, and write
-// telemetry for its sender.
+// Account for a packet that leaves, mark the packet if the queue behind it is long enough, and add
+// telemetry for the sender.
 void Switch::leave(Port& port, Packet* packet) {
     if (settings_.control == Control::HpccPint) report_load(port, *packet);
     if (packet->kind == Kind::Pause || packet->kind == Kind::Resume) return;
@@ -142,7 +143,8 @@ void Switch::leave(Port& port, Packet* packet) {
     }
 }
 
-// HPCC-PINT: a packet carries the largest load on its path, coarsely quantised.
+// Update the load that a packet carries for HPCC-PINT: the largest load on its path, coarsely
+// quantised.
 void Switch::report_load(Port& port, Packet& packet) {
     PortLoad& load = loads_[port.index()];
     if (packet.kind == Kind::Data) {
@@ -161,8 +163,8 @@ std::uint64_t Switch::threshold(const Ingress& ingress) const {
     return (pool_bytes_ > shared_bytes_ ? pool_bytes_ - shared_bytes_ : 0) >> ingress.shift;
 }
 
-// Put the packet into the reserve and the shared pool, else into the headroom; false if that is
-// full too.
+// Admit a packet to the reserve and the shared pool, or else to the headroom. Returns false if the
+// headroom is also full.
 bool Switch::admit(std::size_t port, std::uint32_t bytes) {
     Ingress& ingress = ingress_[port];
     const std::uint64_t limit = threshold(ingress);
@@ -195,7 +197,8 @@ void Switch::pause_if_needed(std::size_t port) {
     send_pause(port, Kind::Pause);
 }
 
-// A train is counted and paused as a whole, unlike real packets near a pause.
+// Return whether the peer of a port may soon be paused. Near a pause, trains are not accurate, because
+// a train is counted and paused as a whole.
 bool Switch::near_pause(const Port& port) const {
     const Ingress& ingress = ingress_[port.index()];
     return ingress.pausing || ingress.headroom_bytes > 0 || 8 * shared(ingress) >= 7 * threshold(ingress);

@@ -1,4 +1,4 @@
-// A switch with one buffer shared by all ports, priority flow control and ECN marking.
+// A switch with a buffer shared by all ports, priority flow control and ECN marking.
 #pragma once
 
 #include <deque>
@@ -16,10 +16,10 @@ class Switch final : public Node {
     Port& add_port();
     std::deque<Port>& ports() { return ports_; }
 
-    // Size the buffer for the links that are up. `interface_rate_bps` is the hosts' rate,
-    // `longest_rtt` the averaging time of HPCC-PINT. Repeated when links change.
+    // Size the buffer for the links that are up; called again when links change. `interface_rate_bps`
+    // is the rate of the hosts' interfaces, `longest_rtt` the averaging time of HPCC-PINT.
     void build(std::uint64_t interface_rate_bps, Ticks longest_rtt);
-    // The bytes that data of one port may occupy in an empty buffer before a pause.
+    // Return the bytes that data from one port may occupy in an empty buffer before the port is paused.
     std::uint64_t smallest_share() const;
     Packet* next(Port& port) override;
     void receive(Port& port, Packet* packet) override;
@@ -27,7 +27,7 @@ class Switch final : public Node {
     bool near_pause(const Port& port) const override;
 
   private:
-    // The buffer use of data from one port.
+    // The buffer space used by data from one port.
     struct Ingress {
         std::uint64_t bytes = 0;           // bytes in the reserve and the shared pool
         std::uint64_t headroom_bytes = 0;  // headroom: data that arrived before the pause took effect
@@ -61,10 +61,10 @@ class Switch final : public Node {
     std::vector<Port*> by_number_;
     std::vector<Ingress> ingress_;
     std::vector<Marking> marking_;
-    std::vector<std::uint64_t> waiting_bytes_;  // data for each port
+    std::vector<std::uint64_t> waiting_bytes_;  // bytes of queued data for each port
     std::vector<PortLoad> loads_;               // load of each port, for HPCC-PINT
     Ticks longest_rtt_ = 0;
-    std::uint64_t pool_bytes_ = 0;  // neither reserve nor headroom
+    std::uint64_t pool_bytes_ = 0;  // shared buffer, without reserve and headroom
     std::uint64_t shared_bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Events in the order in which they come due.
+// A queue of events in the order of their times.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@ struct Event {
     void* argument = nullptr;
 };
 
-// Most events have one of a few delays: the time of a packet of some size on a link. Events of one
-// delay are due in the order in which they were scheduled, so each such delay has a queue, and only
-// the heads of the queues are kept in a heap. All other events go into another heap. Events of one
-// time run in the order of scheduling.
+// Most events have one of a few delays, such as the transmission time of a full packet on a link.
+// Events with the same delay are due in the order in which they were scheduled. Therefore, each common
+// delay has a FIFO queue, and a heap contains only the heads of these queues. All other events are in a
+// second heap. Events of the same time run in the order of scheduling.
 class Timeline {
   public:
     struct Entry {
         std::uint64_t time;
-        std::uint64_t number;  // of events scheduled before
+        std::uint64_t number;  // number of events scheduled before this event
         Event event;
 
         bool operator<(const Entry& other) const {
@@ -37,7 +37,7 @@ class Timeline {
   private:
     static constexpr std::size_t kQueues = 256;
 
-    // First in, first out, in an array that grows.
+    // A FIFO queue in a growing ring buffer.
     class Ring {
       public:
         bool empty() const { return count_ == 0; }

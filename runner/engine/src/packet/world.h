@@ -1,4 +1,4 @@
-// The state that everything in one packet simulation shares.
+// The shared state of a packet simulation: settings, clock, packet pool and router.
 #pragma once
 
 #include "clock.h"
@@ -9,11 +9,11 @@ namespace chakrascope::packet {
 
 class Port;
 
-// Chooses outgoing ports once links have changed since the senders chose a path.
+// Chooses outgoing ports of packets, if links have changed since the sender chose the path.
 class Router {
   public:
     virtual ~Router() = default;
-    // Null if there is no path.
+    // Return the outgoing port of a packet at a node; null if there is no path.
     virtual Port* way_out(std::int32_t node, const Packet& packet) = 0;
 };
 
@@ -27,11 +27,11 @@ struct World {
     const std::uint32_t full_bytes;  // payload of a data packet that is not the last of its message
     Clock clock;
     PacketPool pool;
-    Router* router = nullptr;  // null as long as packets keep their paths
-    // The most packets of a train: 1 where trains would not be accurate.
+    Router* router = nullptr;  // null as long as no path has changed
+    // The maximum number of packets in a train; 1 if trains would not be accurate.
     std::uint32_t train = 1;
-    std::uint32_t largest_train = 1;  // sent so far
-    bool trains_misled = false;       // senders may soon react to marks that depend on trains
+    std::uint32_t largest_train = 1;  // number of packets in the largest train so far
+    bool trains_misled = false;       // senders may react to congestion marks that depend on trains
     bool split_trains = false;        // some trains were split, or not formed, near pauses
 };
 

@@ -1,4 +1,4 @@
-// The state that all ranks of one simulation share.
+// The shared state of all ranks of a simulation.
 #pragma once
 
 #include <deque>
@@ -35,7 +35,7 @@ struct Cluster {
           attendance(settings.num_ranks()) {}
 
     const Config& config;
-    const Fold* fold;  // null when every rank is simulated
+    const Fold* fold;  // null if every rank is simulated
     const UnevenCollectives& uneven;
     EventQueue events;
     Implementations implementations;
@@ -45,10 +45,10 @@ struct Cluster {
     RemoteMemory memory;
     SyncPoints sync_points;
     CustomAlgorithms customs;
-    Attendance attendance;        // only filled where chunks may overtake
-    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
-    std::uint64_t replayed = 0;   // collectives without messages, which took their recorded times
-    // Set when two events of one tick could have happened in another order without the fold or the
+    Attendance attendance;        // only filled if chunks may overtake
+    std::uint64_t overtaken = 0;  // number of chunks and nodes that overtook others
+    std::uint64_t replayed = 0;   // number of collectives replayed with recorded times, without messages
+    // Whether two events of one tick could have run in a different order without the fold or the
     // meetings.
     bool tied = false;
     std::int32_t ranks_finished = 0;

@@ -1,5 +1,5 @@
-// Records of simulated nodes in columns, of some ranks at a time, as all of them may be a hundred
-// million rows.
+// Returns the records of simulated nodes in columns, for some ranks at a time, because all ranks may
+// have a hundred million nodes.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace chakrascope::engine {
 
-// A row per executed node.
+// Columns with one row per executed node.
 struct NodeColumns {
     std::vector<std::int32_t> rank;
     std::vector<std::int64_t> node_id, start_ns, end_ns, cause;
@@ -19,7 +19,8 @@ struct NodeColumns {
     std::vector<std::int64_t> origin_node;
 };
 
-// A row per executed node that is part of a collective; values that its file lacks are -1.
+// Columns with one row per executed node that is part of a collective. Values that the file lacks are
+// -1.
 struct CollectiveColumns {
     std::vector<std::int32_t> rank;
     std::vector<std::int64_t> node_id, start_ns, end_ns, origin_start_ns;
@@ -27,11 +28,11 @@ struct CollectiveColumns {
     std::vector<std::int64_t> group, size_bytes;
 };
 
-// Return the nodes of the simulated ranks from index `first` up to, but not including, `last`.
+// Return the nodes of the simulated ranks with indices from `first` to `last`, exclusive.
 NodeColumns node_columns(const Output& output, std::size_t first, std::size_t last);
 
-// Return the collectives of the simulated ranks; with `of_all`, of every rank, copied from its
-// representative.
+// Return the collectives of the simulated ranks. With `of_all`, return the collectives of every rank,
+// copied from its representative.
 CollectiveColumns collective_columns(const Output& output, bool of_all);
 
 }  // namespace chakrascope::engine

@@ -1,4 +1,4 @@
-// Finds the cycle of operations that wait for each other in a deadlock.
+// Finds a cycle of operations that wait for each other in a deadlock.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,14 +9,14 @@
 namespace chakrascope::engine {
 namespace {
 
-// A node of a rank, which has begun or cannot begin yet.
+// A node of a rank that has begun or cannot begin yet.
 struct Place {
     std::int32_t rank;
     std::uint32_t node;
     auto operator<=>(const Place&) const = default;
 };
 
-// The graph of waits between nodes, built as the search follows it.
+// The graph of waits between nodes, which is built during the search.
 class WaitGraph {
   public:
     WaitGraph(const Cluster& cluster, const std::deque<Rank>& ranks) : cluster_(cluster), ranks_(ranks) {}
@@ -39,7 +39,8 @@ class WaitGraph {
     bool begun(Place place) const { return ranks_[place.rank].records().started(place.node); }
 
   private:
-    // Its unfinished dependencies; if there are none, the nodes that occupy its lane.
+    // Return the unfinished dependencies of a node or, if there are none, the nodes that occupy its
+    // lane.
     std::vector<Place> waits_to_begin(Place place) {
         std::vector<Place> found;
         for (const std::uint32_t parent : parents(place)) {
@@ -56,7 +57,8 @@ class WaitGraph {
         return found;
     }
 
-    // The k-th collective of its group, at each member that has not begun it.
+    // Return the nodes of the k-th collective of a group, on each member that has not begun this
+    // collective.
     std::vector<Place> absent_members(std::pair<std::int64_t, std::uint64_t> turn) {
         const auto [group, reached] = turn;
         std::vector<Place> found;
@@ -70,7 +72,7 @@ class WaitGraph {
         return found;
     }
 
-    // The other half of a message, if it has not begun.
+    // Return the send or receive of the peer that matches a node, if it has not begun.
     std::vector<Place> counterparts(const Facts& node, NodeType type, std::int64_t peer, std::int32_t self) {
         std::vector<Place> found;
         add_first_waiting(found, ranks_[static_cast<std::size_t>(peer)], [&](const Facts& theirs) {
@@ -81,7 +83,8 @@ class WaitGraph {
         return found;
     }
 
-    // The first node that would begin, among those that have not; ids say nothing about that.
+    // Add the first node that would begin, among the nodes of a rank that have not begun. The order of
+    // node ids does not determine which node would begin first.
     template <class Fits>
     void add_first_waiting(std::vector<Place>& found, const Rank& rank, Fits fits) {
         for (const std::uint32_t i : waiting(rank)) {
@@ -91,7 +94,7 @@ class WaitGraph {
         }
     }
 
-    // The nodes of a rank that have not begun, each after its dependencies.
+    // Return the nodes of a rank that have not begun. Nodes follow their dependencies.
     const std::vector<std::uint32_t>& waiting(const Rank& rank) {
         const auto [entry, created] = waiting_.try_emplace(rank.id());
         std::vector<std::uint32_t>& order = entry->second;
@@ -121,7 +124,7 @@ class WaitGraph {
     std::map<std::int32_t, std::vector<std::uint32_t>> waiting_;
 };
 
-// Depth-first search; a node that is already on the current path closes a cycle.
+// Searches depth-first for a cycle. A node that is already on the current path closes a cycle.
 class Search {
   public:
     Search(const Cluster& cluster, const std::deque<Rank>& ranks) : graph_(cluster, ranks) {}

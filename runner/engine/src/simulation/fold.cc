@@ -14,7 +14,7 @@ namespace {
 constexpr int kMaxRounds = 64;
 constexpr std::uint8_t kRooted = 1U << kConfigured;
 
-// Two independent 64-bit hashes: equal pairs count as equal contents.
+// Computes two independent 64-bit hashes. Contents with equal pairs of hashes count as equal.
 class Mixer {
   public:
     void add(std::uint64_t value) {
@@ -41,7 +41,7 @@ std::size_t index_or_add(std::vector<T>& list, T item) {
     return index;
 }
 
-// The collectives with an Implementation that a node may run, as a bit mask.
+// Return a bit mask of the configurable collectives that a node may run.
 std::uint8_t kind_bit(const Facts& node) {
     switch (node.comm_type) {
         case CommType::AllReduce:
@@ -115,7 +115,7 @@ void Fold::rename(MessageKey& key, const Stream& stream, std::int32_t displaceme
     const Phase& phase = stream.phase();
     const std::int32_t count = phase.ring.count;
     std::int32_t port = (displacement + count) % count;
-    // The partners of halving and doubling are at the same distance on either side.
+    // In halving and doubling, partners at the same distance in either direction have the same port.
     if (phase.blocks == nullptr &&
         phase.implementation.algorithm == Implementation::Algorithm::HalvingDoubling)
         port = std::min(port, count - port);
@@ -132,7 +132,7 @@ void Fold::rename(MessageKey& key) const {
     key.destination = representative_[key.destination];
 }
 
-// Colours the ranks of one experiment.
+// Colours the ranks of an experiment, and chooses a representative per colour.
 class FoldFinder {
   public:
     FoldFinder(const Config& config, Fold& fold, const UnevenCollectives& uneven)
@@ -143,7 +143,7 @@ class FoldFinder {
           implementations_(config),
           colours_(fold.shape_.size()) {}
 
-    // Distinguish ranks by their amounts for the members of their uneven collectives.
+    // Distinguish ranks by the amounts that they have for the members of their uneven collectives.
     void view(const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank) {
         if (uneven_.empty()) return;
         for (std::size_t rank = 0; rank < program_of_rank.size(); ++rank) {
@@ -152,13 +152,13 @@ class FoldFinder {
         }
     }
 
-    // Refine until stable; false if too many ranks differ.
+    // Refine the colours until they are stable. Returns false if too many ranks differ.
     bool run() {
         std::size_t classes = 0;
         for (int round = 0; round < kMaxRounds; ++round) {
             const std::size_t now = recolour(round == 0);
             if (now * 2 > colours_.size()) return false;
-            // In a replay no rank waits for another.
+            // In a replay, no rank waits for another rank, so no refinement is needed.
             if (now == classes || config_.replay_only) return choose_representatives(now);
             classes = now;
         }
@@ -168,7 +168,7 @@ class FoldFinder {
   private:
     using Key = std::array<std::uint64_t, 2>;
 
-    // A rank's part in uneven collectives: their blocks from its position, and their groups.
+    // A rank's view of its uneven collectives: the blocks, seen from its position, and the groups.
     struct View {
         Key blocks;
         std::vector<std::int64_t> groups;
@@ -228,7 +228,7 @@ class FoldFinder {
             const std::int64_t group = shape.groups[i];
             if (!groups_.contains(group)) continue;
             mixer.add(groups_.is_everyone(group) ? 0 : static_cast<std::uint64_t>(groups_.size(group)));
-            // Every position has its own role in a tree from the root.
+            // Every position has a different role in a tree from the root.
             if (config_.native_collectives && (shape.kinds[i] & kRooted) != 0)
                 mixer.add(static_cast<std::uint64_t>(rank));
             for (std::size_t kind = 0; kind < kConfigured; ++kind) {
@@ -243,7 +243,7 @@ class FoldFinder {
         return mixer.value();
     }
 
-    // Add the members that an uneven collective reaches, in the order of its ports.
+    // Add the members to which a rank sends in an uneven collective, in the order of ports.
     void add_members(Mixer& mixer, std::int32_t rank, std::int64_t group) {
         const Ring ring = ring_of_all(group, rank);
         for (std::int32_t step = 1; step < ring.count; ++step) {
@@ -266,7 +266,7 @@ class FoldFinder {
         }
     }
 
-    // Add the peers an algorithm reaches on a ring, in the order of its ports.
+    // Add the peers that an algorithm reaches on a ring, in the order of ports.
     void add_ring(Mixer& mixer, std::int32_t rank, std::int64_t group, const Ring& ring,
                   const Implementation& implementation) {
         using Algorithm = Implementation::Algorithm;
@@ -292,7 +292,7 @@ class FoldFinder {
                     return;
                 }
                 [[fallthrough]];
-            case Algorithm::DoubleBinaryTree:  // every position has its own role
+            case Algorithm::DoubleBinaryTree:  // every position has a different role
                 mixer.add(static_cast<std::uint64_t>(ring.position));
                 for (std::int32_t place = 0; place < ring.count; ++place) add(place);
                 return;
@@ -306,8 +306,9 @@ class FoldFinder {
         add_distance(mixer, rank, peer);
     }
 
-    // The properties that determine the delay between two ranks: the dimensions in which they differ, and
-    // their distance in each. ASTRA-sim's semantics only charge the lowest one.
+    // Add the properties that determine the delay between two ranks: the dimensions in which the ranks
+    // differ, and their distance in each of these dimensions. ASTRA-sim's semantics charge only the
+    // lowest dimension.
     void add_distance(Mixer& mixer, std::int32_t from, std::int32_t to) {
         for (std::size_t d = 0; d < config_.npus_count.size() && from != to; ++d) {
             const std::int32_t count = config_.npus_count[d],
@@ -341,7 +342,7 @@ class FoldFinder {
     const UnevenCollectives& uneven_;
     const Groups groups_;
     const Implementations implementations_;
-    std::vector<View> views_;  // per rank; empty if no collective is uneven
+    std::vector<View> views_;  // view of each rank; empty if no collective is uneven
     std::vector<std::uint32_t> colours_;
 };
 

@@ -16,14 +16,14 @@
 namespace chakrascope::engine {
 namespace {
 
-// Whether a stalled simulation is repeated with more overtaking. A captured job ran, so its
-// simulation must not stall; a network outside the engine cannot restart.
+// Return whether a stalled simulation is repeated with more overtaking. A captured job did not stall,
+// so its simulation must not stall either. A network outside the engine cannot restart.
 bool may_ease(const Config& config) {
     return config.semantics == Semantics::Trace && !config.external_network &&
            config.overtaking < kMostOvertaking;
 }
 
-// Whether there are enough ranks for computing phases as a whole to be worth it.
+// Return whether phases are computed as a whole, which requires enough ranks to be worthwhile.
 bool may_meet(const Config& config) {
     return config.meeting_ranks > 0 && config.num_ranks() >= config.meeting_ranks &&
            Meetings::are_exact(config);
@@ -48,7 +48,7 @@ void check_network(const Config& config) {
             throw ConfigError("The topology '" + name + "'" + where + " is unknown; known are " + known +
                               ".");
         }
-        // A single rank has one dimension of size 1, without links.
+        // The network of a single rank has one dimension of size 1, without links.
         if (config.npus_count[d] < (dimensions == 1 ? 1 : 2))
             throw ConfigError("The npus_count" + where + " must be at least 2.");
         if (!(config.bandwidth[d] > 0)) throw ConfigError("The bandwidth" + where + " must be above 0.");
@@ -89,7 +89,7 @@ void check_ranks(const Config& config, std::size_t programs,
     }
 }
 
-// The simulated ranks, and the lookup of a rank's representative.
+// Looks up the simulated ranks, and the representative of each rank.
 class Simulated {
   public:
     Simulated(Cluster& cluster, const Fold::Programs& programs,
@@ -116,7 +116,7 @@ class Simulated {
     std::int32_t representative(std::int32_t rank) const {
         return fold_ != nullptr ? fold_->representative(rank) : rank;
     }
-    // The representative of a rank.
+    // Return the simulated representative of a rank.
     const Rank& of(std::int32_t rank) const { return *by_id_[representative(rank)]; }
 
     const std::shared_ptr<const Program>& program(std::int32_t rank) const {
@@ -131,7 +131,8 @@ class Simulated {
     std::vector<const Rank*> by_id_;
 };
 
-// Equal ranks finish in the order of their numbers, as no other order is defined.
+// Return the finish order of all ranks. Identical ranks finish in the order of their numbers, because
+// no other order is defined.
 std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, const Simulated& simulated) {
     std::vector<std::vector<std::int32_t>> alike(static_cast<std::size_t>(simulated.count()));
     for (std::int32_t rank = 0; rank < simulated.count(); ++rank)
@@ -142,8 +143,8 @@ std::vector<std::int32_t> expand_order(const std::vector<std::int32_t>& order, c
     return expanded;
 }
 
-// If phases are computed as a whole, ranks that finish at the same time do so in the order of their
-// numbers.
+// Return the finish order of the simulated ranks. If phases are computed as a whole, ranks that finish
+// at the same time are sorted by number.
 std::vector<std::int32_t> finish_order(const Cluster& cluster, const Simulated& simulated) {
     std::vector<std::int32_t> order = cluster.finish_order;
     if (!cluster.meetings.active()) return order;
@@ -198,15 +199,14 @@ Output collect(Cluster& cluster, Simulated& simulated) {
     return output;
 }
 
-// The result of one simulation; without output if a fold or meetings turned out not to be exact, or
-// if it stalled.
+// The result of one attempt to simulate. There is no output if the fold or the meetings were not exact,
+// or if the simulation stalled.
 struct Attempt {
     std::optional<Output> output;
     bool stalled = false;
 };
 
-// Simulate every rank, or the representatives of a fold; with `meet`, phases are computed as a
-// whole.
+// Simulate every rank, or the representatives of a fold. With `meet`, phases are computed as a whole.
 Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& uneven,
             const Fold::Programs& programs, const std::vector<std::int32_t>& program_of_rank,
             const Progress& progress, bool meet = false) {
@@ -234,10 +234,10 @@ Attempt run(const Config& config, const Fold* fold, const UnevenCollectives& une
         return {std::move(output)};
     }
     const bool stalled = cluster.ranks_finished < static_cast<std::int32_t>(simulated.ranks().size());
-    // A fold cannot show which of several equal ranks is stuck, so simulate every rank.
+    // A fold cannot show which of several identical ranks is stuck, so every rank is simulated instead.
     if (fold != nullptr && !fold->is_given() && (cluster.tied || stalled))
         return {std::nullopt, stalled && !cluster.tied};
-    // Stalls are reported by the simulation of all messages.
+    // Only the simulation of all messages reports stalls.
     if (meet && (cluster.tied || stalled)) return {std::nullopt, false};
     return {collect(cluster, simulated), stalled};
 }
@@ -257,7 +257,7 @@ Output simulate_as_asked(const Config& config, const Fold::Programs& programs,
     if (const auto fold = Fold::find(config, programs, program_of_rank, uneven)) {
         Attempt folded = run(config, fold.get(), uneven, programs, program_of_rank, progress);
         if (folded.output) return std::move(*folded.output);
-        // All ranks would stall like their representatives.
+        // Without a fold, all ranks would stall like their representatives.
         if (folded.stalled && may_ease(eased)) ++eased.overtaking;
     }
     if (may_meet(eased)) {

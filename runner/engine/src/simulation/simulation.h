@@ -1,4 +1,4 @@
-// One simulation, from its programs to its results.
+// Runs a simulation, from programs to results.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace chakrascope::engine {
 
-// An operation that never ended, described in words.
+// An operation that began but never ended, with a description.
 struct Stall {
     std::int32_t rank;
     std::int64_t node_id;
@@ -24,7 +24,7 @@ struct Stall {
     std::string waits_for;
 };
 
-// An operation in a deadlock: one that has begun, or that cannot begin.
+// An operation in a deadlock, which has begun or cannot begin.
 struct Blocked {
     std::int32_t rank;
     std::int64_t node_id;
@@ -45,36 +45,37 @@ struct Output {
     std::vector<std::int64_t> rank_finish_ns;  // -1 for a rank that never finishes
     std::vector<Statistics> rank_statistics;
     std::vector<std::int32_t> finish_order;
-    // The rank that was simulated for each rank: itself, unless ranks that behave alike were folded.
+    // The representative of each rank: the rank itself, unless identical ranks were folded.
     std::vector<std::int32_t> rank_representative;
-    std::vector<RankNodes> nodes;  // records of the simulated ranks, in their order
-    // The program of each rank, if some ranks were not simulated.
+    std::vector<RankNodes> nodes;  // records of the simulated ranks, in order of rank
+    // The program of each rank, if only representatives were simulated.
     std::vector<std::shared_ptr<const Program>> rank_program;
     std::vector<LinkUse> links;
     FabricReport fabric;
-    bool misled_by_trains = false;  // all other fields are invalid: repeat without trains
+    bool misled_by_trains = false;  // all other fields are invalid; repeat the simulation without trains
     std::vector<GpuUse> gpu_use;    // compute times by rank; empty without GPUs
     std::vector<Stall> unfinished;
-    std::vector<Blocked> deadlock;  // each operation waits for the next, the last for the first
+    std::vector<Blocked> deadlock;  // each operation waits for the next operation, the last for the first
     std::int64_t makespan_ns = 0;
     std::uint64_t nodes_total = 0, nodes_executed = 0, events = 0;
     bool folded = false;
     int overtaking = 0;           // final value of Config::overtaking
-    std::uint64_t overtaken = 0;  // chunks and nodes that overtook others
-    std::uint64_t replayed = 0;   // collectives without messages, which took their recorded times
-    // Upper bound for the collectives of a program whose unequal amounts were ignored.
+    std::uint64_t overtaken = 0;  // number of chunks and nodes that overtook others
+    std::uint64_t replayed = 0;   // number of collectives replayed with recorded times, without messages
+    // Upper bound for the number of collectives in which unequal amounts were ignored.
     std::uint64_t evened = 0;
     Undercharged undercharged;
 };
 
-// Called regularly with the simulated time and the number of finished ranks; false cancels.
+// A callback that is called regularly with the simulated time and the number of finished ranks. The
+// simulation is cancelled if the callback returns false.
 using Progress = std::function<bool(std::int64_t, std::int32_t)>;
 
-// Raise ConfigError for a network or a system on which no workload can be simulated.
+// Raise ConfigError for a network or system on which no workload can be simulated.
 void check_config(const Config& config);
 
-// Simulate; program_of_rank names the program of each rank. Raises ConfigError, WorkloadFormatError,
-// DependencyError or Cancelled.
+// Simulate a workload. `program_of_rank` contains the index of each rank's program. Raises ConfigError,
+// WorkloadFormatError, DependencyError or Cancelled.
 Output simulate(const Config& config, const std::vector<std::shared_ptr<const Program>>& programs,
                 const std::vector<std::int32_t>& program_of_rank, const Progress& progress);
 

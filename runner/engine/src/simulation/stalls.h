@@ -1,4 +1,4 @@
-// Describes which operations wait for which when a simulation stalls, and finds deadlocks.
+// Describes the operations that wait for each other in a stalled simulation, and finds deadlocks.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace chakrascope::engine {
 
-// Return the operations that began and never ended, with the ranks and operations they wait for.
+// Return the operations that began but never ended, with the ranks and operations for which they wait.
 std::vector<Stall> find_stalls(Cluster& cluster, const std::deque<Rank>& ranks);
 
-// Return the operations of one cycle, each of which waits for the next and the last for the first.
-// It is empty without a cycle, for example if a message is never sent. The same stall always gives
-// the same cycle.
+// Return the operations of a cycle of waits. Each operation waits for the next operation, and the last
+// operation waits for the first. The result is empty if there is no cycle, for example if a message is
+// never sent. The same stall always has the same cycle as its result.
 std::vector<Blocked> find_deadlock(const Cluster& cluster, const std::deque<Rank>& ranks);
 
-// The activity of a node in one word.
+// Return the activity of a node in one word.
 std::string operation_of(const Facts& node);
-// The number of collectives of a group that the rank has begun.
+// Return the number of collectives of a group that the rank has begun.
 std::uint64_t count_collectives(const Rank& rank, std::int64_t group);
 
 }  // namespace chakrascope::engine

@@ -1,4 +1,4 @@
-// Totals over the nodes of a rank: ASTRA-sim's figures, if the nodes have no kinds.
+// Totals over the nodes of a rank. If nodes have no kinds, the totals are equal to ASTRA-sim's.
 #pragma once
 
 #include "../config.h"
@@ -8,12 +8,12 @@ namespace chakrascope::engine {
 
 struct Statistics {
     std::int64_t compute = 0;       // union of the intervals in which the rank computes, ns
-    std::int64_t comm = 0;          // union of the intervals in which it communicates, ns
-    std::int64_t overlap = 0;       // time in which it computes and communicates, ns
+    std::int64_t comm = 0;          // union of the intervals in which the rank communicates, ns
+    std::int64_t overlap = 0;       // time in which the rank both computes and communicates, ns
     std::int64_t exposed = 0;       // exposed communication, ns
     std::int64_t copy = 0;          // union of the intervals in which the rank copies, ns
-    std::int64_t exposed_copy = 0;  // the part of `copy` without computation or communication, ns
-    double compute_bound = 0;       // the four roofline figures; shares of the time of the compute nodes
+    std::int64_t exposed_copy = 0;  // time in which the rank copies without computing or communicating, ns
+    double compute_bound = 0;       // four roofline values, as shares of the time of compute nodes
     double compute_utilization = 0;
     double memory_utilization = 0;
     double operation_intensity = 0;

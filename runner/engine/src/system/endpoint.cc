@@ -36,7 +36,7 @@ void Endpoint::processed(std::uint64_t held) {
     events_.after(rank_, reduction(data.size), data.done);
 }
 
-// The reduction reads twice the message's bytes and writes them once.
+// Return the time of a reduction, which reads twice the bytes of the message and writes them once.
 Time Endpoint::reduction(std::uint64_t size) const {
     if (memory_bandwidth_ == 0) return 0;
     return 3 * truncate(static_cast<double>(size) / memory_bandwidth_ * kGiga);

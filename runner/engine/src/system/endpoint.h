@@ -1,4 +1,4 @@
-// The cost of moving data between a rank's network interface and its memory.
+// The endpoint of a rank, which simulates the time to move data between network interface and memory.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace chakrascope::engine {
 
 class SharedBus;
 
-// A piece of data on its way through the endpoint.
+// A piece of data that moves through the endpoint.
 struct Bundle {
     std::uint64_t size = 0;
     Side side = Side::ToMemory;
-    bool processed = false;  // whether it is reduced with data in memory
+    bool processed = false;  // whether the data is reduced with data in memory
     bool send_back = false;
-    bool bypass = false;  // rings of communicator groups take a fixed delay
+    bool bypass = false;  // whether the delay is fixed, as for rings of communicator groups
 };
 
 class Endpoint {
@@ -30,7 +30,8 @@ class Endpoint {
 
     void pass(const Bundle& bundle, Callback done);
 
-    // The delay of a bundle without a bus, and the additional time of its reduction.
+    // Return the delay of a bundle without a shared bus. `reduction` is the additional time to reduce
+    // the data.
     Time delay(bool bypass) const;
     Time reduction(std::uint64_t size) const;
 
@@ -46,7 +47,7 @@ class Endpoint {
     EventQueue& events_;
     std::int32_t rank_;
     Time delay_;
-    double memory_bandwidth_;  // bytes per second
+    double memory_bandwidth_;  // in bytes per second
     std::vector<Held> held_;
     std::vector<std::uint32_t> free_;
     std::unique_ptr<SharedBus> bus_;

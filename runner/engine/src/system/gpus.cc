@@ -76,7 +76,7 @@ void Gpus::transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Cal
     devices_.transfer(from, to, bytes, now(), id);
 }
 
-// Advance the GPUs up to the limit; returns whether any operation has ended.
+// Advance the GPUs up to the limit, and return whether any operation has ended.
 bool Gpus::advance(std::int64_t limit) {
     if (pending_.empty()) return false;
     bool cancelled = false;
@@ -90,7 +90,7 @@ bool Gpus::advance(std::int64_t limit) {
     if (completions.empty() && until < 0 && !cancelled) {
         for (const gpu::Stuck& stuck : devices_.stuck()) {
             const Pending& pending = pending_.at(stuck.kernel);
-            // Waits for a rank that has not arrived are part of the workload.
+            // A wait for a rank that has not arrived is not a deadlock of the GPU program.
             if (pending.meeting != nullptr && pending.meeting->missing == 0) refuse_deadlock(stuck);
         }
     }

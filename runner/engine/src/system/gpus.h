@@ -1,5 +1,5 @@
-// The GPUs of a simulation: collectives and computation run on their compute units, and messages go
-// through proxies.
+// The GPUs of a simulation. Collectives and computation run on compute units, and proxies carry
+// messages.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,22 @@ class Gpus {
   public:
     Gpus(const GpuConfig& config, std::int32_t ranks, EventQueue& events);
 
-    // Run a rank's part of a collective; the k-th of a kind, group and size is the same on all
-    // ranks. Returns false if there is nothing to do; raises ConfigError if there is no program.
+    // Run a rank's part of a collective. The k-th collectives of the same kind, group and size on all
+    // ranks belong together. Returns false if the collective needs no work. Raises ConfigError if there
+    // is no program.
     bool collective(const Node& node, std::int32_t rank, Callback done);
-    // Compute for this long alone on the GPU; `bytes` moved are 0 if unknown.
+    // Run a computation that takes `duration` alone on the GPU. `bytes` is the memory traffic; 0 if
+    // unknown.
     void compute(std::int32_t rank, Time duration, std::uint64_t bytes, Callback done);
     void transfer(std::int32_t from, std::int32_t to, std::uint64_t bytes, Callback done);
 
     std::vector<gpu::LinkReport> links() const { return devices_.links(); }
-    // How long the computations of a rank took, and would have taken alone on the GPU.
+    // Return the time of each rank's computations, as simulated and alone on the GPU.
     const std::vector<GpuUse>& use() const { return use_; }
     std::uint64_t events() const { return devices_.events(); }
 
   private:
-    using Key = std::tuple<int, std::int64_t, std::uint64_t>;  // kind, group, bytes
+    using Key = std::tuple<int, std::int64_t, std::uint64_t>;  // collective kind, group, bytes
     struct Meeting {                                           // state of the ranks of one collective
         std::shared_ptr<gpu::Run> run;
         std::size_t missing = 0;
@@ -45,7 +47,7 @@ class Gpus {
         Callback done;
         Origin origin;
         std::shared_ptr<Meeting> meeting;
-        std::int32_t rank = -1;  // of a computation
+        std::int32_t rank = -1;  // rank of a computation
         Time started = 0, alone = 0;
     };
 

@@ -1,4 +1,5 @@
-// Memory outside a rank: its own expansion, that of a node, or one pool for the whole cluster.
+// Remote memory: a memory expansion per rank, a memory expansion per node, or one pool for the whole
+// cluster.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,11 @@ namespace chakrascope::engine {
 
 class RemoteMemory {
   public:
-    // Raises ConfigError for an unknown memory type or a node layout that does not cover the ranks.
+    // Create the remote memory. Raises ConfigError for an unknown memory type, or for a node layout
+    // that does not cover all ranks.
     RemoteMemory(const Config& config, EventQueue& events);
 
-    // Access `size` bytes for a rank; raises ConfigError when there is no remote memory.
+    // Access `size` bytes of remote memory for a rank. Raises ConfigError if there is no remote memory.
     void access(std::int32_t rank, std::uint64_t size, Callback done);
 
   private:

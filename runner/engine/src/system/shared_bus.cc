@@ -10,8 +10,8 @@ namespace {
 constexpr int kLongestStreak = 8;
 constexpr double kInnerGap = 0.0038;  // ns per byte on the inner bus
 
-// ASTRA-sim keeps sizes on the bus in a signed 32-bit integer, and stalls if they turn negative; in
-// that case the size is unchanged here.
+// Return a size on the bus as in ASTRA-sim, which stores the size in a signed 32-bit integer. ASTRA-sim
+// stalls if this integer is negative; in that case, the size is returned unchanged.
 std::int64_t size_on_bus(std::uint64_t size) {
     const auto left = static_cast<std::int32_t>(static_cast<std::uint32_t>(size));
     return left < 0 ? static_cast<std::int64_t>(size) : left;
@@ -60,7 +60,7 @@ void BusPort::kick() {
     if (current_ == State::Free && !out_.empty() && !arbitrate()) begin();
 }
 
-// Yield to a partner that has waited during a long streak of this port.
+// Yield to the partner port if the partner has waited during a long streak of this port.
 bool BusPort::arbitrate() {
     if (streak_ <= kLongestStreak || partner_->out_.empty() || partner_->streak_ > kLongestStreak)
         return false;
@@ -146,7 +146,8 @@ void BusPort::to_output(Item item) {
         {size, false, true, [this, item = std::move(item)]() mutable { push_out(std::move(item)); }});
 }
 
-// Without an inner bus, the item leaves its queue only after its owner has been notified.
+// Pass the first item of a queue to its owner. Without an inner bus, the item leaves its queue only
+// after the owner has been notified.
 void BusPort::to_owner(std::deque<Item>& from) {
     if (inner_near_ == nullptr) {
         const auto done = from.front().done;

@@ -1,8 +1,8 @@
-// A bus between a rank's network interface and its memory, shared by everything that passes (LogGP model).
+// A shared bus between the network interface and the memory of a rank (LogGP model).
 //
-// Two partnered ports, NPU and MEM, hand data to each other; the NPU port has an inner bus of its own towards
-// the accelerator. Source of the model: Alexandrov et al., LogGP: Incorporating Long Messages into the LogP
-// Model (1995).
+// The bus has two partner ports, NPU and MEM, which pass data to each other. The NPU port has a
+// separate inner bus to the accelerator. Source of the model: Alexandrov et al., LogGP: Incorporating
+// Long Messages into the LogP Model (1995).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class BusPort {
 
     BusPort(const Parameters& parameters, EventQueue& events, std::int32_t rank);
     void partner_with(BusPort& partner) { partner_ = &partner; }
-    // Put an inner bus behind this port; `near` is the side that faces it.
+    // Attach an inner bus to this port. `near` is the side of the inner bus that faces this port.
     void attach(BusPort& near, BusPort& far);
 
     void request(Item item);
@@ -50,7 +50,8 @@ class BusPort {
     void receive_done(std::uint64_t);
     void start_processing();
     void processing_done(std::uint64_t);
-    // Pass an item that has arrived to its next stage.
+    // Pass an item to its next stage: to processing, to the output of the port, or to the owner of the
+    // port.
     void to_processing(Item item);
     void to_output(Item item);
     void to_owner(std::deque<Item>& from);

@@ -1,4 +1,4 @@
-// Decodes a Chakra .et file as ASTRA-sim does, on top of the codec.
+// Decodes a Chakra .et file with the semantics of ASTRA-sim, on top of the Chakra codec.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -19,14 +19,14 @@ using chakra::Reader;
 
 constexpr std::size_t kMaxNodes = 200'000'000;
 
-// Receives the fields of one node.
+// Receives the fields of one node from `read_node`.
 class NodeIntake {
   public:
-    // *ctrl_parents* is an empty buffer of the caller's, so that not every node allocates one.
+    // *ctrl_parents* is an empty buffer of the caller, which is reused to avoid an allocation per node.
     NodeIntake(RawNode& raw, std::vector<std::uint64_t>& ctrl_parents, std::size_t place)
         : raw_(raw), node_(raw.node), ctrl_parents_(ctrl_parents), place_(place) {}
 
-    // Callbacks of `read_node`.
+    // The following functions are callbacks of `read_node`.
     void id(std::uint64_t number, const Reader&) { node_.id = number; }
     void name(std::string_view text, const Reader&) { node_.name = text; }
     void type(std::int32_t number, const Reader&) {
@@ -41,7 +41,7 @@ class NodeIntake {
     void attribute(const Attribute& attribute, std::string_view, const Reader& reader);
     void other(std::uint32_t, std::string_view, const Reader&) {}
 
-    // Merge the dependencies, and check the node as a whole.
+    // Merge data and control dependencies, and validate the complete node.
     void finish();
 
   private:
@@ -55,7 +55,7 @@ class NodeIntake {
     const std::size_t place_;  // byte offset of the node in the file
 };
 
-// Kinds of nodes during which a device is not active (converter/chakra/_kinds.py), and those of
+// Kinds of nodes during which no device is active (converter/chakra/_kinds.py), including the kinds of
 // version 0.2.
 constexpr std::array<std::string_view, 7> kNotAtWork = {"host",   "sync",   "wait",     "idle",
                                                         "memory", "launch", "comm_call"};
@@ -67,7 +67,7 @@ Work work_of(std::string_view kind) {
     return at_work ? Work::Computes : Work::Neither;
 }
 
-// Fold the flags of a bool list into a bit mask.
+// Convert the flags of a bool list to a bit mask.
 std::uint8_t read_flags(const Attribute& attribute, const Reader& reader) {
     unsigned mask = 0, count = 0;
     chakra::read_list(reader.within(attribute.value.text), chakra::ValueKind::Bool,
@@ -175,8 +175,7 @@ void NodeIntake::attribute(const Attribute& attribute, std::string_view, const R
     }
 }
 
-// Raise `Refusal` for an id that two nodes have; *places* are ids with the byte offsets of their
-// nodes.
+// Raise `Refusal` if two nodes have the same id. *places* are the ids and byte offsets of nodes.
 void refuse_repeated(std::vector<std::pair<std::uint64_t, std::size_t>> places) {
     std::sort(places.begin(), places.end());
     const auto same = [](const auto& one, const auto& other) { return one.first == other.first; };
@@ -185,8 +184,8 @@ void refuse_repeated(std::vector<std::pair<std::uint64_t, std::size_t>> places) 
         chakra::refuse_node(found->first, std::next(found)->second, chakra::kIdRepeated);
 }
 
-// Call *take* with each node of an .et file, in file order, and its byte offset. *take* may move
-// the node away, and stops the loop by returning false. *count* is called before with the number of
+// Call *take* with each node of an .et file, in file order, and its byte offset. *take* may move the
+// node, and stops the loop if it returns false. Before the loop, *count* is called with the number of
 // nodes.
 template <class Count, class Take>
 void each_node(std::string_view bytes, Count count, Take take) {
@@ -196,7 +195,7 @@ void each_node(std::string_view bytes, Count count, Take take) {
     std::size_t nodes = 0;
     RawNode raw;
     std::vector<std::uint64_t> ctrl_parents;
-    // Moving nodes while a list grows would cost more than counting them first.
+    // Counting the nodes first takes less time than moving nodes while a list grows.
     count(std::min(chakra::count_messages(reader), kMaxNodes));
     while (!reader.done()) {
         if (nodes++ == kMaxNodes) reader.fail("it holds more nodes than can be simulated");
@@ -209,7 +208,7 @@ void each_node(std::string_view bytes, Count count, Take take) {
     }
 }
 
-// Call *read*, and add the file's *name* to its errors.
+// Call *read*, and add the name of the file to its errors.
 template <class Read>
 void in_file(const std::string& name, Read read) {
     try {

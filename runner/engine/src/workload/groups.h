@@ -12,19 +12,20 @@ namespace chakrascope::engine {
 
 class Groups {
   public:
-    // Raises ConfigError for a group id below 1, and for a member that is not a rank or is listed twice.
+    // Read the groups of the configuration. Raises ConfigError for a group id below 1, and for a member
+    // that is not a rank or is listed twice.
     explicit Groups(const Config& config);
 
     bool contains(std::int64_t group) const { return group == 0 || listed_.contains(group); }
-    // Whether the group contains every rank; it then behaves like the default group.
+    // Whether the group contains every rank. A group of all ranks behaves like the default group.
     bool is_everyone(std::int64_t group) const;
     std::int32_t size(std::int64_t group) const;
-    // The members in their listed order; empty for the default group.
+    // Return the members of a group in their listed order; empty for the default group.
     const std::vector<std::int32_t>& members(std::int64_t group) const;
-    // The ring through the members in listed order, from the view of the rank; position -1 if it is
+    // Return the ring of a rank through the members in listed order. The position is -1 if the rank is
     // not a member.
     Ring ring(std::int64_t group, std::int32_t rank) const;
-    // The index of the rank among the sorted members; -1 when it is not a member.
+    // Return the index of the rank among the sorted members; -1 if the rank is not a member.
     std::int32_t sorted_position(std::int64_t group, std::int32_t rank) const;
 
   private:

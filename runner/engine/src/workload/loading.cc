@@ -52,7 +52,8 @@ class Decoding {
         try {
             while (threads.size() < wanted) threads.emplace_back([this] { work(); });
         } catch (const std::system_error&) {
-            // No further thread can be created: those that started do the work, or else this one.
+            // If no further thread can be created, the started threads or the current thread do the
+            // work.
             const std::lock_guard lock(mutex_);
             working_ -= wanted - threads.size();
         }
@@ -117,7 +118,7 @@ class Decoding {
         }
     }
 
-    // The bytes of a source, read into `storage` if they are in a file.
+    // Return the bytes of a source. The bytes of a file are read into `storage`.
     std::string_view content(std::size_t i, std::string& storage) const {
         if (!sources_[i].is_file) return sources_[i].bytes;
         storage = read_file(sources_[i].name);
@@ -129,7 +130,7 @@ class Decoding {
     std::vector<std::exception_ptr> errors_;
     std::vector<std::int64_t> same_as_;
     std::map<std::pair<std::size_t, std::size_t>, std::size_t>
-        known_;  // size and hash: the first source with them
+        known_;  // the first source with each size and hash
     std::atomic<std::size_t> next_ = 0;
     std::size_t working_ = 0;
     std::mutex mutex_;

@@ -1,5 +1,5 @@
-// Decodes the programs of a workload in parallel: equal ones only once, without keeping encoded
-// bytes in memory.
+// Decodes the programs of a workload in parallel. Equal programs are decoded only once, and encoded
+// bytes are not kept in memory.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,15 @@
 
 namespace chakrascope::engine {
 
-// An .et file: its bytes if they are in memory already, else its path.
+// The source of a program: the bytes of an .et file if they are already in memory, or else its path.
 struct ProgramSource {
     std::string name;  // name for error messages; the path of a file
     std::string_view bytes;
     bool is_file = false;
 };
 
-// Decode `sources` on all cores. `wait` is called about ten times a second meanwhile; its
-// exceptions end the work. If several sources cannot be decoded, the first one's error is raised.
+// Decode `sources` on all cores. `wait` is called about ten times a second; an exception of `wait` ends
+// the work. If several sources cannot be decoded, the error of the first such source is raised.
 std::vector<std::shared_ptr<const Program>> decode_programs(const std::vector<ProgramSource>& sources,
                                                             const std::function<void()>& wait);
 

@@ -1,10 +1,10 @@
-// Detects events of a rank in one tick that could have happened in another order.
+// Detects events of a rank in one tick that could run in a different order in a simulation of every
+// message.
 //
-// A rank's own callbacks of a tick run in the order of the ticks in which they were registered, at
-// the position of the first of them; a message arrives at the position of the tick in which it was
-// sent. The order of events with the same position depends on every event of the simulation, and
-// therefore on those that were left out. Callbacks that were left out may also have been the first
-// of a tick.
+// The callbacks of a rank in a tick run in the order of the ticks in which they were registered, at the
+// position of the first callback. A message arrives at the position of the tick in which it was sent.
+// The order of events with the same position depends on all events of a simulation, including omitted
+// events. An omitted callback may also be the first callback of a tick.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,16 @@ namespace chakrascope::engine {
 
 class Moments {
   public:
-    // Each of these is called for an event, and returns whether its order is certain.
+    // The following functions are called for an event, and return whether the order of the event is
+    // certain.
 
-    // A node ends, by a callback that was registered at `registered`.
+    // Record that a node ends, by a callback that was registered at `registered`.
     bool node(Time now, Time registered) {
         const bool certain = begin(now, registered) && group_.phases == 0;
         group_.nodes = true;
         return certain;
     }
-    // A message ends a node.
+    // Record that the arrival of a message ends a node.
     bool message(Time now, Time sent) {
         begin(now);
         const bool certain = (!own_ || first_ < sent) && (!messages_ || sent_ != sent);
@@ -31,24 +32,25 @@ class Moments {
         sent_ = sent;
         return certain;
     }
-    // A chunk ends its phase.
+    // Record that a chunk ends its phase.
     bool phase(Time now, Time registered) {
         const bool certain = begin(now, registered) && !group_.nodes && !group_.collective;
         ++group_.phases;
         return certain;
     }
-    // A phase whose callbacks are left out begins, or ends.
+    // Record that a phase with omitted callbacks begins (`leave_out`) or ends (`take_up`).
     void leave_out() { ++left_out_; }
     void take_up(Time now) {
         --left_out_;
         taken_up_ = now;
     }
-    // The phase that ends is the last of a collective.
+    // Record that the phase that ends is the last phase of a collective.
     bool collective() {
         group_.collective = true;
         return group_.phases == 1;
     }
-    // The chunk leaves a queue, or joins one; `mixed` if chunks of several collectives wait there.
+    // Record that a chunk leaves or joins a queue. `mixed` is true if chunks of several collectives
+    // wait in the queue.
     bool leave(std::int32_t queue, bool mixed) {
         const std::uint64_t bit = bit_of(queue);
         const bool certain = (group_.left & bit) == 0 && ((group_.come & bit) == 0 || !mixed);
@@ -80,7 +82,7 @@ class Moments {
         return certain;
     }
 
-    // Callbacks that were registered in one tick.
+    // The callbacks that were registered in one tick.
     struct Group {
         std::uint32_t phases = 0;
         bool nodes = false;
@@ -89,11 +91,11 @@ class Moments {
     };
 
     Time time_ = ~Time{0};
-    bool own_ = false, messages_ = false;  // whether such events occurred in this tick
+    bool own_ = false, messages_ = false;  // whether callbacks or messages occurred in this tick
     Time first_ = 0, registered_ = 0;      // registration tick of the rank's first and last callback
-    Time sent_ = 0;                        // of the last message
-    std::uint32_t left_out_ = 0;           // running phases whose callbacks are left out
-    Time taken_up_ = ~Time{0};             // tick at which the last of these phases ended
+    Time sent_ = 0;                        // send tick of the last message
+    std::uint32_t left_out_ = 0;           // number of running phases with omitted callbacks
+    Time taken_up_ = ~Time{0};             // tick at which the last phase with omitted callbacks ended
     Group group_;
 };
 

@@ -1,4 +1,4 @@
-// One decoded Chakra program: nodes in ascending id and their dependency graph.
+// A decoded Chakra program: its nodes in ascending order of id, and their dependency graph.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +25,11 @@ enum class CommType : std::int8_t {
     Barrier
 };
 
-// The activity of a Comp node, by its attribute "kind"; without one it computes, as in ASTRA-sim.
+// The activity of a Comp node, by its attribute "kind". A node without this attribute computes, as in
+// ASTRA-sim.
 enum class Work : std::uint8_t { Computes, Communicates, Copies, Neither };
 
-// Attributes that the node has; the others have the defaults below.
+// Bits for the attributes that a node has. Absent attributes have default values.
 enum NodeHas : std::uint16_t {
     kHasOps = 1,
     kHasTensor = 2,
@@ -41,7 +42,7 @@ enum NodeHas : std::uint16_t {
     kHasDurationNs = 256,
 };
 
-// The properties that many nodes of a program share.
+// Properties that are shared by many nodes of a program.
 struct Facts {
     NodeType type = NodeType::Invalid;
     bool is_cpu = false;
@@ -70,7 +71,8 @@ struct Node : Facts {
     std::uint64_t duration_ns = 0;
 };
 
-// About 18 bytes for a node with 1.5 dependencies, as jobs have a hundred million nodes.
+// A program takes about 18 bytes per node with 1.5 dependencies, because jobs have up to a hundred
+// million nodes.
 class Program {
   public:
     std::uint32_t size() const { return static_cast<std::uint32_t>(nodes_.size()); }
@@ -79,40 +81,42 @@ class Program {
     std::string_view name(std::uint32_t node) const;
     std::uint64_t duration_micros(std::uint32_t node) const;
     std::uint64_t duration_ns(std::uint32_t node) const;
-    // All fields of a node.
+    // Return all fields of a node.
     Node node(std::uint32_t node) const;
 
     std::span<const std::uint32_t> children(std::uint32_t node) const {
         return {children_.data() + child_offset_[node], child_offset_[node + 1] - child_offset_[node]};
     }
-    // The number of dependencies of a node.
+    // Return the number of dependencies of a node.
     std::uint32_t waits(std::uint32_t node) const {
         return nodes_[node].waits == kManyWaits ? many_waits_.at(node) : nodes_[node].waits;
     }
-    // The nodes in topological order, on a tie by id; nodes on a cycle are left out.
+    // Return the nodes in topological order, and on a tie in order of id. Nodes that depend on a cycle
+    // are omitted.
     std::vector<std::uint32_t> in_order() const;
     bool depends(std::uint32_t child, std::uint32_t parent) const;
 
-    // The slot of a node in ASTRA-sim's resource model, and in the model in which every stream is a
-    // resource.
+    // Return the slot of a node in ASTRA-sim's resource model (`slot_astra`), or in the model in which
+    // every stream is a resource (`slot_trace`).
     std::uint16_t slot_astra(std::uint32_t node) const { return kind(node).slot_astra; }
     std::uint16_t slot_trace(std::uint32_t node) const { return kind(node).slot_trace; }
-    // Number of slots of the second model, including the unlimited one.
+    // Return the number of slots in the model in which every stream is a resource, including the
+    // unlimited slot.
     std::uint16_t lanes() const { return lanes_; }
 
   private:
     friend class ProgramBuilder;
 
-    // The properties that nodes of one name share.
+    // Properties shared by nodes with the same name and facts.
     struct Kind {
         std::uint32_t name;
         std::uint32_t facts;
         std::uint16_t slot_astra;
         std::uint16_t slot_trace;
     };
-    // The properties of a single node, in one place in memory: its duration in ns, or in
-    // microseconds if it has no ns; its kind, if its number fits; the difference between its ns and
-    // microseconds; the number of its dependencies.
+    // The properties of a single node, next to each other in memory: its duration in ns (in
+    // microseconds if the node has no ns), its kind if the number fits, the difference between its ns
+    // and its microseconds, and the number of its dependencies.
     struct Own {
         std::uint32_t duration;
         std::uint16_t kind;
@@ -134,10 +138,10 @@ class Program {
     bool has_ns(std::uint32_t node) const;
 
     std::uint64_t first_id_ = 0;
-    std::vector<std::uint64_t> ids_;  // empty if ids are consecutive
+    std::vector<std::uint64_t> ids_;  // node ids; empty if ids are consecutive
     std::vector<Own> nodes_;
     std::vector<Kind> kinds_;
-    std::vector<std::uint32_t> many_kinds_;  // kind of each node, if there are too many for `Own`
+    std::vector<std::uint32_t> many_kinds_;  // kind of each node, if there are too many kinds for `Own`
     std::vector<Facts> facts_;
     std::string names_;
     std::vector<std::size_t> name_ends_;
@@ -149,11 +153,11 @@ class Program {
     std::uint16_t lanes_ = 0;
 };
 
-// Slots of ASTRA-sim's resource model; slot 0 is unlimited in both models.
+// Slots of ASTRA-sim's resource model. Slot 0 is unlimited in both resource models.
 inline constexpr std::uint16_t kNoSlot = 0, kCpuSlot = 1, kGpuSlot = 2, kCommSlot = 3, kAstraSlots = 4;
 
-// A node as in the file: `parents` holds the ids of its data dependencies and then its control
-// dependencies.
+// A node as stored in the file. `parents` contains the ids of data dependencies, followed by the ids of
+// control dependencies.
 struct RawNode {
     Node node;
     std::vector<std::uint64_t> parents;
@@ -164,7 +168,7 @@ struct RawNode {
 // Read the nodes of an .et file in file order.
 std::vector<RawNode> read_nodes(std::string_view bytes, const std::string& name);
 
-// Decode an .et file; `name` is for error messages.
+// Decode an .et file. `name` is used in error messages.
 Program decode_program(std::string_view bytes, const std::string& name);
 
 }  // namespace chakrascope::engine

@@ -53,7 +53,7 @@ void ProgramBuilder::add(RawNode& raw) {
     parents_.insert(parents_.end(), parents.begin(), parents.end());
 }
 
-// About the last node.
+// Set the kind of the node that was added last.
 void ProgramBuilder::set_kind(std::uint32_t kind) {
     auto& many = program_.many_kinds_;
     if (kind >= Program::kMostKinds && many.empty()) {
@@ -80,7 +80,8 @@ std::uint32_t ProgramBuilder::kind_of(const Node& node) {
     return kind->second;
 }
 
-// Nodes of one name usually have the same facts as the previous one.
+// Return the index of the facts of a node. Nodes with the same name usually have the same facts, so
+// `guess` is checked first.
 std::uint32_t ProgramBuilder::facts_of(const Node& node, std::uint32_t guess) {
     const Facts& facts = node;
     if (guess < program_.facts_.size() && program_.facts_[guess] == facts) return guess;
@@ -150,7 +151,7 @@ std::uint32_t ProgramBuilder::index_of(std::uint64_t id, std::uint32_t child) co
     return static_cast<std::uint32_t>(place - ids.begin());
 }
 
-// Facts are in the order of their first nodes, and so are lanes.
+// Assign slots to facts. Lanes are numbered in the order of their first nodes, like facts.
 void ProgramBuilder::assign_slots() {
     std::map<std::pair<bool, std::int64_t>, std::uint16_t> lanes;
     std::vector<std::pair<std::uint16_t, std::uint16_t>> slots;

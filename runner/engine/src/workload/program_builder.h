@@ -1,4 +1,4 @@
-// Builds a program from its nodes, one by one.
+// Builds a program from nodes that are added one by one.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,14 @@ namespace chakrascope::engine {
 
 class ProgramBuilder {
   public:
-    // `source` is for error messages.
+    // `source` is the name of the program in error messages.
     explicit ProgramBuilder(std::string source) : source_(std::move(source)) {}
 
     void reserve(std::size_t nodes);
-    // Ids ascend. The node's dependencies are sorted.
+    // Add a node. Ids must be ascending. The dependencies of the node are sorted in place.
     void add(RawNode& raw);
-    // Raises DependencyError for a dependency on a missing node, and if no node can start.
+    // Return the program. Raises DependencyError for a dependency on a missing node, and if no node can
+    // start.
     Program build();
 
   private:
@@ -28,7 +29,7 @@ class ProgramBuilder {
     };
     struct Known {
         std::uint32_t name;
-        std::unordered_map<std::uint32_t, std::uint32_t> kinds;  // by facts
+        std::unordered_map<std::uint32_t, std::uint32_t> kinds;  // kinds with this name, by facts
         std::uint32_t last_facts;
     };
 
@@ -44,7 +45,7 @@ class ProgramBuilder {
     Program program_;
     std::unordered_map<std::string, Known> names_;
     std::unordered_map<Facts, std::uint32_t, FactsHash> facts_;
-    std::vector<std::uint64_t> parents_;  // of all nodes, concatenated
+    std::vector<std::uint64_t> parents_;  // dependencies of all nodes, concatenated
 };
 
 }  // namespace chakrascope::engine

@@ -15,11 +15,13 @@ bool is_compute(const Facts& facts) {
     return facts.type == NodeType::Comp && !facts.is_cpu && facts.work != Work::Communicates;
 }
 
-// Kernels need compute units; hosts, copy engines and waiting do not.
+// Return whether a node is a kernel, which needs compute units. Host work, copies and waits need no
+// compute units.
 bool is_kernel(const Facts& facts) { return is_compute(facts) && facts.work == Work::Computes; }
 
-// The time by size: linear between the given sizes, constant below the smallest, and extrapolated from the
-// last two beyond the largest. 0 without sizes.
+// Return the library time for a size. The time is interpolated linearly between the given sizes,
+// constant below the smallest size, and extrapolated from the last two sizes above the largest size.
+// Without given sizes, the time is 0.
 Time library_time(const Config::Costs& points, std::uint64_t size) {
     if (points.empty()) return 0;
     if (size <= points.front().first || points.size() == 1) return points.front().second;
@@ -32,7 +34,8 @@ Time library_time(const Config::Costs& points, std::uint64_t size) {
     return truncate(std::max(0.0, time));
 }
 
-// The overhead of a collective's library, in addition to its messages.
+// Return the overhead of the communication library for a collective, in addition to the time of its
+// messages.
 Time library_time(const Config& config, CommType kind, std::uint64_t size) {
     const auto known = config.collective_costs.find(static_cast<int>(kind));
     return known == config.collective_costs.end() ? 0 : library_time(known->second, size);
@@ -87,7 +90,7 @@ void Rank::end(std::uint32_t node) {
     test_finished();
 }
 
-// If phases are computed as a whole.
+// Check the order of the current event, which may be uncertain if phases are computed as a whole.
 void Rank::watch_order() {
     const EventQueue& events = cluster_.events;
     const bool own = events.registered() != EventQueue::kUnregistered;
@@ -96,7 +99,8 @@ void Rank::watch_order() {
         cluster_.tied = true;
 }
 
-// The order of two nodes that end at the same time decides which nodes start next.
+// Detect two nodes that end at the same time. The order of their ends can determine the nodes that
+// start next.
 void Rank::watch_ties() {
     if (cluster_.fold == nullptr || cluster_.fold->is_given() || cluster_.config.replay_only) return;
     if (last_end_ == cluster_.events.now()) cluster_.tied = true;
@@ -115,7 +119,8 @@ void Rank::make_ready(std::uint32_t node) {
 }
 
 // Issue ready nodes. In ASTRA-sim, nodes that an INVALID or empty node frees wait for the next
-// completion of the rank. If none is left, the rank would hang; here the scan continues instead.
+// completion of the rank. If no node is running, a rank in ASTRA-sim would hang; here, the scan
+// continues instead.
 void Rank::scan(std::int32_t cause) {
     last_skipped_ = -1;
     scan_once(cause);
@@ -127,7 +132,7 @@ void Rank::scan(std::int32_t cause) {
     }
 }
 
-// Go through the nodes that are ready now in ascending id and issue each whose slot is free.
+// Scan the ready nodes in ascending order of id, and issue each node that has a free slot.
 void Rank::scan_once(std::int32_t cause) {
     for (;;) {
         std::size_t best = slots_.size();
@@ -186,7 +191,8 @@ void Rank::vacate(std::uint32_t node) {
         slot.busy = false;
 }
 
-// Communication may wait for a peer that waits for a node further back in the lane.
+// Return whether later nodes of a lane may overtake a node. A communication may wait for a peer that
+// waits for a later node of the same lane.
 bool Rank::is_passable(std::uint32_t node) const {
     if (cluster_.config.overtaking <= 1) return false;
     const NodeType type = program_.facts(node).type;
@@ -213,7 +219,7 @@ void Rank::start_operation(std::uint32_t index) {
     }
 }
 
-// The node takes no time and, unlike a completion, does not trigger another scan.
+// Skip a node, which takes no time. Unlike a completion, a skipped node does not trigger another scan.
 void Rank::skip(std::uint32_t node) {
     vacate(node);
     --taken_;
@@ -227,7 +233,7 @@ void Rank::skip(std::uint32_t node) {
 void Rank::compute(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Config& config = cluster_.config;
-    // Communication of unknown size takes its recorded time on any machine, and so does host work.
+    // Communication of unknown size and host work take their recorded times on any machine.
     if (!config.roofline_enabled || facts.is_cpu || facts.work == Work::Communicates ||
         facts.work == Work::Neither)
         return replay(index);
@@ -253,7 +259,7 @@ void Rank::replay(std::uint32_t index) {
         cluster_.events.after(id_, time, bind<&Rank::complete>(this, index));
 }
 
-// The GPU model determines the duration of computation.
+// Complete a computation that ran on the GPU model, which determines its duration.
 void Rank::computed(std::uint64_t node) {
     compute_sum_ +=
         cluster_.events.now() - static_cast<Time>(records_.start(static_cast<std::uint32_t>(node)));
@@ -358,8 +364,8 @@ void Rank::collective(std::uint32_t index) {
 
 void Rank::collective_done(std::uint64_t index) { collective_ended(static_cast<std::uint32_t>(index)); }
 
-// The library's overhead comes last: before the messages, it could reorder the collectives of a
-// group on some of its ranks.
+// Add the library's overhead after the messages of a collective. An overhead before the messages could
+// change the order of a group's collectives on some ranks.
 void Rank::collective_ended(std::uint32_t index) {
     const Facts& facts = program_.facts(index);
     const Time own = library_time(cluster_.config, facts.comm_type, facts.comm_size);

@@ -1,4 +1,4 @@
-// One rank: issues the ready nodes of its program, as far as its slots are free.
+// A rank, which issues the ready nodes of its program to free slots.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ class Rank {
     Rank(const Rank&) = delete;
     Rank& operator=(const Rank&) = delete;
 
-    // Issue what can start, at the time at which the rank begins.
+    // Issue the nodes that can start when the rank begins.
     void fire(std::uint64_t = 0);
-    // The node's operation is done.
+    // Complete a node after the end of its operation.
     void complete(std::uint64_t node);
-    // The messages of the collective are complete; the node completes after the library's overhead.
+    // Process the end of a collective's messages. The node completes after the library's overhead.
     void collective_ended(std::uint32_t node);
 
     Cluster& cluster() { return cluster_; }
@@ -46,15 +46,16 @@ class Rank {
     Records take_records() { return std::move(records_); }
     bool finished() const { return finish_time_ >= 0; }
     std::int64_t finish_time() const { return finish_time_; }
-    // Sum of the durations of computation, from which ASTRA-sim computes exposed communication.
+    // Return the sum of the durations of computation, from which ASTRA-sim computes exposed
+    // communication.
     std::uint64_t compute_sum() const { return compute_sum_; }
     std::uint64_t executed() const { return executed_; }
 
   private:
-    // A resource that runs one node at a time, or any number.
+    // A resource that runs one node at a time, or an unlimited number of nodes.
     struct Slot {
         std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
-        std::uint32_t passable = 0;  // running nodes that may be overtaken
+        std::uint32_t passable = 0;  // number of running nodes that may be overtaken
         bool busy = false;
     };
 
@@ -67,7 +68,7 @@ class Rank {
     void finish_children(std::uint32_t node);
     void test_finished();
     void issue(std::uint32_t node, std::int32_t cause);
-    // Take the slot of a node and give it back; nodes that may be overtaken do not occupy it.
+    // Occupy or vacate the slot of a node. Nodes that may be overtaken do not occupy their slot.
     void occupy(std::uint32_t node);
     void vacate(std::uint32_t node);
     bool is_passable(std::uint32_t node) const;
@@ -92,7 +93,7 @@ class Rank {
     Cluster& cluster_;
     const std::int32_t id_;
     const Program& program_;
-    const bool traced_;  // every stream is a resource, and durations are in ns
+    const bool traced_;  // trace semantics: every stream is a resource, and durations are in ns
     Endpoint endpoint_;
     StreamScheduler scheduler_;
     Records records_;
@@ -109,7 +110,7 @@ class Rank {
     Moments moments_;  // only filled if phases are computed as a whole
 };
 
-// The time of a node on ASTRA-sim's roofline, and how near it is to the peaks.
+// The duration of a node by ASTRA-sim's roofline model, with its operational intensity and performance.
 struct Roofline {
     Time duration = 0;
     double intensity = 0;    // operations per byte

@@ -1,4 +1,4 @@
-// The records of a rank's nodes, 14 bytes each.
+// The records of a rank's nodes, with 14 bytes per node.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,12 @@
 
 namespace chakrascope::engine {
 
-// The record of one node; times are -1 until they are known.
+// The record of one node; times are -1 until the event has happened.
 struct NodeRecord {
     std::int64_t start = -1;
     std::int64_t end = -1;
-    std::int32_t cause =
-        -1;         // index of the node whose end let this one start, -1 at the start of the program
-    Origin origin;  // the node whose start began the chain of events that ended this one; -1 for itself
+    std::int32_t cause = -1;  // index of the node whose end started this node; -1: start of the program
+    Origin origin;  // node whose start began the chain of events that ended this node; -1: this node
 };
 
 class Records {
@@ -30,21 +29,22 @@ class Records {
     bool started(std::uint32_t node) const { return own_[node].high != kNever; }
     bool ended(std::uint32_t node) const { return own_[node].duration != kOpen; }
 
-    // Whether a node that has not begun has unfinished dependencies; `less` removes one of them and
-    // returns the same.
+    // Whether a node that has not begun has unfinished dependencies. `less` removes one dependency, and
+    // returns whether any are left.
     bool waits(std::uint32_t node) const { return own_[node].low != 0; }
     bool less(std::uint32_t node) { return --own_[node].low != 0; }
 
     void begin(std::uint32_t node, Time now, std::int32_t cause);
-    // For a node that has begun; `origin` is another node, or none.
+    // Record the end of a node that has begun. `origin` is another node, or empty.
     void finish(std::uint32_t node, Time now, Origin origin);
 
   private:
     static constexpr std::uint16_t kNever = 0xFFFF, kLate = 0xFFFE;
     static constexpr std::uint32_t kOpen = 0xFFFFFFFF, kLong = 0xFFFFFFFE;
 
-    // The start in 48 bits, except for starts after three days; the end as a duration. Until the
-    // node has begun, the low bits of the start are the number of its unfinished dependencies.
+    // The compact record of a node: its start in 48 bits, except for starts after three days, and its
+    // end as a duration. Until the node begins, the low bits of the start contain the number of
+    // unfinished dependencies.
     struct [[gnu::packed, gnu::aligned(2)]] Own {
         std::uint32_t low;
         std::uint32_t duration;

@@ -1,8 +1,8 @@
-// The communications of a measured job in which ranks waited for each other.
+// The sync points of a replay: communications of a measured job in which ranks waited for each other.
 //
-// A replay without them repeats each measured duration, waits included, so that a rank that is made
-// faster leaves its peers waiting as long as before. With them, the members of a collective or message
-// that waited leave it as long after the last arrival as they did when it was measured.
+// A replay without sync points repeats each measured duration, including waits. If a rank is made
+// faster, its peers still wait as long as before. With sync points, members that waited in a collective
+// or message end it after the last arrival, with the same delay as measured.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ class SyncPoints {
   public:
     SyncPoints(const Config& config, EventQueue& events);
 
-    // A rank begins a node of this measured duration. Returns false unless the node is a member of a
-    // sync point; else the node completes in time, once all members have arrived.
+    // Begin a node with this measured duration. Returns false if the node is not a member of a sync
+    // point. Otherwise, the node completes once all members have arrived.
     bool arrive(Rank& rank, std::uint32_t node, Time duration);
 
   private:
     struct Member {
         std::uint32_t point;
-        std::int64_t wait_ns;  // -1 for one that waited for nobody
+        std::int64_t wait_ns;  // -1 if the rank did not wait
     };
     struct Waiting {
         Rank* rank;
