@@ -272,7 +272,7 @@ def _unmarked(first: OpenRank) -> str:
 def _with_common_groups(
     ranks: Sequence[RankGraph], world_size: int
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[str, str]]:
-    """Number the process groups alike on all ranks; also return the members and the label of each number.
+    """Give process groups the same numbers on all ranks; also return each number's members and label.
 
     The default group of all ranks is number 0. A second group of all ranks has a separate number if both
     groups are used.
