@@ -245,17 +245,17 @@ def convert_files(
 ) -> Workload:
     """Convert trace files of other tools to a workload, and write the workload at *output*.
 
-    Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
+    *host_trace* and *device_trace* are each a pattern with ``{rank}`` (and ``*``, ``?``), such as
     ``et_{rank}.json.gz``, a folder or a pattern without ``{rank}`` (the files state their ranks), the files
-    of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of such files. Without host traces
-    (None), costs and collectives follow from what the device traces recorded, and data dependencies are
-    unknown. *linked_trace*, or linked files as *host_trace* alone, are written by mlc-chakra's trace
-    linker. *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured,
-    which gives the operators of their kernels; None means a folder ``capture_traces`` next to the device
-    traces, in which files of other kinds are ignored. *output* is the prefix of the files to write, None
-    for none. *step*, *progress*, *jobs*, *cluster* and *finished* are those of `convert`; with *output*,
-    finished ranks are stored next to it. Raises `UsageError` for patterns that match nothing or not the
-    same ranks, `TraceError` for unusable files.
+    of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files. Without host traces
+    (None), costs and collectives are derived from the device traces, and data dependencies are unknown.
+    *linked_trace*, or linked files as *host_trace* alone, are files of mlc-chakra's trace linker.
+    *capture_trace* is a trace, or a folder of traces, taken during the capture of CUDA or HIP graphs. A
+    capture trace gives the operators of the graphs' kernels. None means a folder ``capture_traces`` next to
+    the device traces, in which files of other kinds are ignored. *output* is the prefix of the files to
+    write, None for no files. *step*, *progress*, *jobs*, *cluster* and *finished* are arguments of `convert`.
+    With *output*, finished ranks are stored next to *output*. Raises `UsageError` for patterns that match
+    nothing or different ranks, and `TraceError` for unusable files.
     """
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:

@@ -38,7 +38,7 @@ def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
 
 
 class Uses(NamedTuple):
-    """The operators with a communication's storage as an argument; *needed* are those that need its data."""
+    """The operators with a communication's storage as an argument; operators in *needed* need its data."""
 
     users: Mapping[int, Sequence[int]]
     needed: Mapping[int, Sequence[int]]
@@ -51,7 +51,7 @@ def uses_of(comms: Sequence[Communication], ops: Ops, host: HostTrace) -> Uses:
 
 
 def _touching(ops: Ops, host: HostTrace, storages: frozenset[int]) -> dict[int, list[int]]:
-    """Return, for each of *storages*, the operators that have it as an argument, in order."""
+    """Return, for each of *storages*, the operators with the storage as an argument, in order."""
     users: dict[int, list[int]] = {storage: [] for storage in storages}
     rows = host.rows(ops.record_id)
     known = np.flatnonzero(rows >= 0)

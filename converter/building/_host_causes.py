@@ -306,7 +306,7 @@ def _delayed_ns(spans: Sequence[Span]) -> int:
 
 
 def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_ns: int) -> list[Span]:
-    """Return the *spans* that overlap the interval in order, clipped to it; *ends* are the spans' ends."""
+    """Return the *spans* clipped to the given interval, in order; *ends* are the ends of the spans."""
     found: list[Span] = []
     for number in range(bisect_right(ends, start_ns), len(ends)):
         span = spans[number]
@@ -364,8 +364,8 @@ class _Place(NamedTuple):
 def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) -> list[Span]:
     """Return disjoint spans of the functions in long pieces of the thread with the events *own*, in order.
 
-    A span has the innermost function outside PyTorch and Python's library. Without such a function, the span
-    has the innermost annotation.
+    A span has the innermost function outside PyTorch and Python's library. Without a script's
+    function, the span has the innermost annotation.
     """
     starts, ends, names = _enclosing(trace, own, window)
     if not len(starts):

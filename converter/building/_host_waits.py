@@ -201,10 +201,10 @@ class _Waits:
         return [ended] if ended is not None and launches.call_start_ns[ended] < call.start_ns else []
 
     def _last_of_its_stream(self, call: _SyncCall, lane: Lane, last: Sequence[int]) -> list[int]:
-        """Return the launch among the *last* ones of all streams that *call* awaited without a named stream.
+        """Return the awaited launch among the *last* launches of all streams, if *call* names no stream.
 
-        If the call waited, this launch is the one that ended just before the call returned. Otherwise, it is
-        the last launch of the call's thread.
+        If the call waited, the awaited launch ended just before the call returned. Otherwise, the awaited
+        launch is the last launch of the call's thread.
         """
         launches = self._launches
         ends = {int(launches.end_ns[index]): index for index in last}

@@ -45,7 +45,7 @@ class OperatorCalls(NamedTuple):
     """The calls of one operator with the same arguments on a rank.
 
     *kind* is the operator's class, "" without a model. *time_ns* is the total time of the *pieces* of device
-    work of all *calls*; on the host, the total time of the calls. *operations* and bytes are those of one
+    work of all *calls*; on the host, the total time of the calls. *operations* and bytes are figures of one
     call.
     """
 
@@ -318,7 +318,7 @@ class _Experts(NamedTuple):
     weight_bytes: float
 
     def work(self) -> Work:
-        """Return the work of both matmuls; rows of the inner width are written and read between them."""
+        """Return the work of both matmuls, including the writes and reads of rows between the matmuls."""
         rows = self.tokens * self.chosen
         active = self.experts * (1 - (1 - min(1.0, self.chosen / self.experts)) ** self.tokens)
         moved = (rows * self.inner + self.tokens * self.hidden) * self.element_bytes

@@ -1,4 +1,4 @@
-"""Measure the cost of recording per step and per event, and subtract it from host time."""
+"""Measure the cost of recording per step and per event, and subtract this cost from host time."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequ
 
     The cost is the CPU time of the *converted* steps minus the CPU time of unprofiled steps, divided by the
     number of events. The upper quartile of unprofiled steps is used because the converted step may be slow.
-    The cost is unknown without *evidence*, or if unprofiled steps are few or too different.
+    The cost is unknown without *evidence*, and if unprofiled steps are few or differ widely.
     """
     if evidence is None:
         return 0.0

@@ -264,7 +264,7 @@ def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedG
 
 
 def _captured(path: Path) -> tuple[list[CapturedGraph], TraceError | None]:
-    """Return the graphs captured in the trace at *path*, or the reason why it cannot be read."""
+    """Return the graphs captured in the trace at *path*, or the error of an unreadable trace."""
     try:
         return captured_graphs(read_device_trace(path, with_arguments=True)), None
     except TraceError as error:

@@ -13,8 +13,8 @@ from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
 _LEAST_REPEATED = 3
-_LEAST_PIECES = 4  # per step; fewer pieces are a loop within a step
-_LEAST_PIECES_OF_TWO = 16  # per step, if there are two steps; fewer pieces may be layers
+_LEAST_PIECES = 4  # minimum pieces per step, because fewer pieces are a loop within a step
+_LEAST_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
 _SAME = 0.9  # minimum share of the sequence that recurs one period later
 _AS_GOOD = 0.002  # tolerance within which a shorter period explains the sequence as well as the best one
 _CONTEXT = 4  # pieces that identify the beginning of a step

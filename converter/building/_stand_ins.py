@@ -379,7 +379,7 @@ def measured_alone(
 
 
 def measured_world_size(metadata: Mapping[str, Any]) -> int:
-    """Return the size of the job if a workload has only the measured ranks, or 0 if it has all ranks."""
+    """Return the size of the job if a workload has only the measured ranks, or 0 for complete workloads."""
     stated = metadata.get(_WORLD_SIZE)
     return stated if isinstance(stated, int) else 0
 

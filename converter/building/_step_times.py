@@ -125,7 +125,7 @@ class _Step(NamedTuple):
 
 
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
-    """Return the workload's metadata on the steps of a run; {} if too few were timed."""
+    """Return the workload's metadata on the steps of a run, or {} if too few steps were timed."""
     evidence = {
         entry.rank: read_evidence(folder / entry.evidence)
         for entry in entries[:_MOST_RANKS]
@@ -264,7 +264,7 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
 
 
 def _chance(count: int, due: int, long: int, steps: int) -> float:
-    """Return the probability that *count* or more *due* steps are among the *long* ones of all *steps*."""
+    """Return the probability that *long* steps, random among *steps*, include *count* or more *due* steps."""
     ways = sum(comb(due, some) * comb(steps - due, long - some) for some in range(count, min(due, long) + 1))
     return ways / comb(steps, long)
 

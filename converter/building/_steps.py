@@ -57,7 +57,7 @@ class MarkedSteps(msgspec.Struct, frozen=True):
 
 
 def step_choice(text: str) -> StepChoice:
-    """Return the choice of steps in *text*; raises `UsageError` if it is empty."""
+    """Return the choice of steps in *text*; raises `UsageError` for an empty text."""
     if not text.strip():
         raise UsageError("The step is empty; give median, all, a step's number or an annotation.")
     return int(text) if text.isdecimal() else text

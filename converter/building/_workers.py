@@ -246,7 +246,7 @@ class _Task:
 
     @classmethod
     def of(cls, index: int, opened: OpenRank, selection: Selection, finished: FinishedRanks) -> _Task:
-        """Return the task of a rank with absolute paths, so that it runs in any working directory."""
+        """Return the task of a rank with absolute paths, which runs in any working directory."""
         named = opened.traces
         absolute: dict[str, Any] = {
             name: path.absolute()
@@ -334,7 +334,7 @@ class FinishedRanks:
         return self._mark.is_file()
 
     def begin(self, ranks: Sequence[RankTraces]) -> None:
-        """Create the folder if *ranks* are large and no other process uses it."""
+        """Create the folder if the traces of *ranks* are large and no other process uses the folder."""
         if self._lock is not None or self.folder == Path(os.devnull):
             return
         size = sum(_state(path)[0] for rank in ranks for path in _files(rank))
@@ -352,7 +352,7 @@ class FinishedRanks:
             self._lock = lock
 
     def end(self, *, well: bool) -> None:
-        """Release the folder; remove it if the conversion ended *well*."""
+        """Release the folder, and remove the folder if the conversion ended *well*."""
         if self._lock is None:
             return
         self._mark.unlink(missing_ok=True)
@@ -443,7 +443,7 @@ def _files(traces: RankTraces) -> list[Path]:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file; zeros if it is missing."""
+    """Return the size and the modification time of the file *path*, or zeros for a missing file."""
     try:
         status = path.stat()
     except OSError:

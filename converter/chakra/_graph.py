@@ -149,7 +149,7 @@ class RowsOnDemand(Protocol):
 
 
 class Graph:
-    """One program: what one rank (or several identical ones) executes.
+    """One program, which one rank (or several identical ranks) executes.
 
     The data of a graph are columns. *node_columns* have the names of `NODE_COLUMNS` and are sorted by
     ``node_id``. *edge_columns* are ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts.

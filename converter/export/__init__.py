@@ -27,7 +27,7 @@ _COLOURS = {
     "idle": "#ffffff",
 }
 _GRAPHML_TYPES = {"int64": "long", "int16": "int", "uint8": "int", "bool": "boolean", "str": "string"}
-# Only arrows between lanes are drawn; arrows along a lane or of data would hide them.
+# Kinds of edges drawn as arrows between lanes. Arrows along a lane, or for data, would hide these arrows.
 _ARROWS = frozenset(
     {EdgeKind.LAUNCH, EdgeKind.EVENT_SYNC, EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.AUTOGRAD}
 )

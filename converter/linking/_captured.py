@@ -25,8 +25,9 @@ _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel
 class Origin(NamedTuple):
     """The operator that issued a piece of device work when its graph was captured.
 
-    *arguments* are its arguments as the trace of the capture spells them, "" without; *call* is its number in
-    that trace. *allocated* are the shapes that the operator itself allocated.
+    *arguments* are the operator's arguments as spelled in the capture trace, or "" without arguments. *call*
+    is the number of the operator in the capture trace. *allocated* are the shapes of tensors that the
+    operator itself allocated.
     """
 
     operator: str

@@ -106,7 +106,7 @@ def link(
     world_size: int,
     captured: Sequence[CapturedGraph] = (),
 ) -> Linked:
-    """Match device work with the calls that issued it (by correlation) and the operators around them.
+    """Match device work with its issuing calls (by correlation) and the operators around these calls.
 
     Work without a call is matched with the operator of its ``External id``, and work of a graph with the
     *captured* graph.

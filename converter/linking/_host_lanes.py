@@ -175,9 +175,9 @@ def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_
     return Bursts(starts[first], last_ends, alone[first])
 
 
-_ALIGNED_AT_MOST = 1000  # longer alignments are slow, and such steps are hardly the same
+_ALIGNED_AT_MOST = 1000  # longer alignments are slow, and steps that need them hardly match
 _NONE = np.empty(0, dtype=np.int64)
-_APART = 1 << 48  # between the record ids of one step and the next; they count from 1 in a process
+_APART = 1 << 48  # distance between the record ids of consecutive steps; record ids of a process count from 1
 
 
 def lend_records(

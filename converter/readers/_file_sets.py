@@ -45,7 +45,7 @@ Files = str | Sequence[str | Path]
 def find_rank_traces(
     host_trace: Files | None, device_trace: Files | None, linked_trace: Files | None = None
 ) -> list[RankTraces]:
-    """Return the traces of ranks 0, 1, ...; the arguments are those of `convert_files`.
+    """Return the traces of ranks 0, 1, ... for the file arguments of `convert_files`.
 
     Raises `UsageError` if a pattern matches nothing, ranks are missing or differ between host and device
     traces, a host trace has no device trace and is not linked, or a file is an archive (`with_archives_open`

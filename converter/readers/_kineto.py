@@ -137,7 +137,7 @@ class Events(Columns, frozen=True):
 
 
 class Frames(Columns, frozen=True):
-    """Calls of Python functions and modules on host threads, as ``with_stack`` records them.
+    """Calls of Python functions and modules on host threads, recorded by ``with_stack``.
 
     Functions shorter than 20 us are omitted; texts are indices into the trace's texts.
     """
@@ -204,7 +204,7 @@ class Comms(Columns, frozen=True):
 
 
 class DeviceTrace(msgspec.Struct, frozen=True):
-    """One rank's host events (in order of start, enclosing ones first), calls and device work.
+    """One rank's host events (in order of start, enclosing events first), calls and device work.
 
     *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed. *groups* are the process
     groups that the trace lists, by name, with *group_labels*. *arguments* are the arguments of operators, if
