@@ -45,7 +45,7 @@ def convert(
     """Convert the trace set in *trace_dir* to a workload.
 
     *step* is the number of a captured step, ``"median"`` for the step with the median time of the slowest
-    rank, ``"all"``, or an annotation of the script: ``"NAME"`` for the median of its occurrences,
+    rank, ``"all"``, or an annotation of the script. An annotation is ``"NAME"`` for the median occurrence,
     ``"NAME#3"`` for the fourth occurrence (counted from 0), ``"NAME#all"``, or a glob. *progress* is called
     with (ranks done, ranks). *jobs* processes convert ranks at the same time (None: the number of cores, if
     the files are large enough). With several processes, the caller's main module must be safe to import. On

@@ -1,8 +1,8 @@
 """Read operators' arguments from device traces, for jobs without host traces.
 
-With ``record_shapes`` the profiler records shapes, types and numeric values of arguments. It records neither
-the identity of tensors nor the results of an operator. The annotation of the communication library names the
-collective, and lists its tensors with their type.
+With ``record_shapes`` the profiler records shapes, types and numeric values of arguments. The
+profiler records neither the identity of tensors nor the results of an operator. The annotation of the
+communication library names the collective, and lists the collective's tensors with their type.
 """
 
 from __future__ import annotations

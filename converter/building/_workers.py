@@ -145,7 +145,7 @@ def _begin(
 ) -> tuple[OpenRank, RankGraph | None, bool]:
     """Open and convert a rank; return the opened rank, its graph, and whether the conversion succeeded.
 
-    The graph is None if it is stored in *finished*, or if the conversion failed.
+    The returned graph is None if *finished* stores the graph, or if the conversion failed.
     """
     opened = open_rank(traces, keep=True)
     graph = None
@@ -262,7 +262,7 @@ class _Task:
         """Convert the rank on a worker, which opens the traces if necessary; return errors as the result.
 
         Without an error, the result is the rank (if the worker opened it), the graph, and whether the
-        conversion succeeded. The graph is None if it is stored in a folder that the worker can access.
+        conversion succeeded. The graph is None if the worker stored the graph in an accessible folder.
         """
         for path in self.seen:
             if not path.is_file():

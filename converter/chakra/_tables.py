@@ -383,7 +383,7 @@ def _nodes_file(prefix: Path) -> ParquetFile | None:
 def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
     """Return the SHA-256 of the ranks' files that are unchanged since the tables were written.
 
-    A file counts as unchanged if it has the recorded size and its status changed before that of the tables.
+    A file counts as unchanged if its size is the recorded size and its status changed before the tables'.
     """
     file = _nodes_file(prefix)
     if file is None:

@@ -47,9 +47,9 @@ def find_rank_traces(
 ) -> list[RankTraces]:
     """Return the traces of ranks 0, 1, ... for the file arguments of `convert_files`.
 
-    Raises `UsageError` if a pattern matches nothing, ranks are missing or differ between host and device
-    traces, a host trace has no device trace and is not linked, or a file is an archive (`with_archives_open`
-    opens archives).
+    Raises `UsageError` if a pattern matches nothing, if ranks are missing or differ between host and device
+    traces, or if a host trace has no device trace and is not linked. Also raises `UsageError` for archives,
+    which `with_archives_open` opens.
     """
     if linked_trace is not None:
         if host_trace is not None or device_trace is not None:
