@@ -18,11 +18,11 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
         return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self: _C, rows: np.ndarray) -> _C:
-        """Return the table of *rows*, indices or a mask."""
+        """Return a table of the given *rows*, which are indices or a mask."""
         return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
     def joined(self: _C, *others: _C) -> _C:
-        """Return the rows of this table and then those of *others*."""
+        """Return a table of the rows of this table followed by the rows of *others*."""
         tables = (self, *others)
         columns = ([getattr(table, name) for table in tables] for name in self.__struct_fields__)
         return type(self)(*map(np.concatenate, columns))
@@ -33,12 +33,12 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
 
 
 def which(texts: Sequence[str], holds: Callable[[str], bool]) -> np.ndarray:
-    """Return a mask of the *texts* for which *holds* is true, or of rows if given a column of numbers."""
+    """Return a mask of the *texts* for which *holds* is true; index the mask with a column of numbers."""
     return np.fromiter(map(holds, texts), dtype=bool, count=len(texts))
 
 
 def positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the first position of each of *wanted* in the sorted *keys*, -1 if absent."""
+    """Return the first position of each of *wanted* in the sorted *keys*, or -1 for absent keys."""
     if not len(keys):
         return np.full(len(wanted), -1, dtype=np.int64)
     at = np.searchsorted(keys, wanted)
@@ -47,14 +47,14 @@ def positions(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def groups_of(keys: np.ndarray) -> dict[int, np.ndarray]:
-    """Return the rows of each of *keys*, ascending."""
+    """Return the rows of each distinct key of *keys*, with ascending keys."""
     order = np.argsort(keys, kind="stable")
     found, first = np.unique(keys[order], return_index=True)
     return dict(zip(found.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}
 
 
 def spans(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Return first[0], first[0] + 1, ... (count[0] of them), first[1], ... as one array."""
+    """Return the concatenated ranges that start at each *first* and have *count* consecutive numbers."""
     ends = np.cumsum(count)
     total = int(ends[-1]) if len(ends) else 0
     places: np.ndarray = np.arange(total) + np.repeat(first - (ends - count), count)

@@ -1,6 +1,6 @@
-"""Read plain and gzip files, with errors that name the file; JSON becomes typed structures.
+"""Read plain and gzip files, and JSON into typed structures, with errors that name the file.
 
-Gzip can expand a thousandfold, so files are unpacked up to `most_unpacked_bytes` only.
+Gzip can expand a thousandfold, so files are unpacked only up to `most_unpacked_bytes`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ._native import FormatError
 _T = TypeVar("_T")
 _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31
-# The first bytes of files that other tools compressed.
+# First bytes of files that other compression tools wrote.
 _OTHER_TOOLS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _PIECE_BYTES = 2**20
 _COMPRESSED_PIECE_BYTES = 2**16
@@ -32,24 +32,24 @@ class UnpacksTooFar(Exception):
 
 
 def most_unpacked_bytes(packed_bytes: int) -> int:
-    """Return the limit on the unpacked size of *packed_bytes*."""
+    """Return the limit on the unpacked size of a file of *packed_bytes*."""
     return max(_UNPACKED_FREELY, packed_bytes * _MOST_TIMES)
 
 
 class Reader(Protocol):
-    """Reads a file piece by piece; both methods raise `FormatError`."""
+    """A parser that receives a file piece by piece; both methods raise `FormatError`."""
 
     def feed(self, piece: memoryview | bytes) -> None:
-        """Read the next *piece*."""
+        """Parse the next *piece* of the file."""
 
     def finish(self) -> None:
         """Handle the end of the file."""
 
 
 def stream(path: Path, reader: Reader) -> None:
-    """Feed *path*, gzip or plain, to *reader*, with one piece in memory at a time.
+    """Feed the gzip or plain file *path* to *reader*, with one piece in memory at a time.
 
-    Raises like `read_json`.
+    Raises the errors of `read_json`.
     """
     try:
         with _reading(path):
@@ -62,7 +62,7 @@ def stream(path: Path, reader: Reader) -> None:
 
 
 def unpacked(path: Path) -> bytes:
-    """Return the content of *path*, decompressed if it is gzip.
+    """Return the content of the file *path*; gzip files are decompressed.
 
     Raises `OSError`, `UnpacksTooFar`, and for truncated or damaged files `EOFError` or `zlib.error`.
     """
@@ -74,7 +74,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
-    """Yield the contents of *file*, decompressed if needed. A piece is valid until the next one."""
+    """Yield the decompressed content of *file* in pieces; a piece is valid until the next piece."""
     buffer = memoryview(bytearray(_PIECE_BYTES))
     length = file.readinto(buffer[:_COMPRESSED_PIECE_BYTES])
     if bytes(buffer[:2]) == _GZIP_MAGIC:
@@ -86,7 +86,7 @@ def _pieces(file: RawIOBase) -> Iterator[memoryview | bytes]:
 
 
 def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
-    """Yield the contents of a gzip *file* that begins with *data*, of all members."""
+    """Yield the decompressed content of all members of a gzip *file* that begins with *data*."""
     member = zlib.decompressobj(_GZIP_WINDOW)
     taken, given = len(data), 0
     while data:
@@ -111,9 +111,10 @@ def _uncompressed(file: BinaryIO | RawIOBase, data: bytes) -> Iterator[bytes]:
 
 
 def read_json(path: Path, shape: type[_T]) -> _T:
-    """Read *path*, gzip or plain, as *shape*.
+    """Read the gzip or plain JSON file *path* as the type *shape*.
 
-    Raises `TraceError` if it cannot be opened, `TraceFormatError` if it is truncated or of another kind.
+    Raises `TraceError` if the file cannot be opened. Raises `TraceFormatError` if the file is truncated or of
+    another kind.
     """
     with _reading(path):
         data = unpacked(path)
@@ -124,14 +125,14 @@ def read_json(path: Path, shape: type[_T]) -> _T:
 
 
 def unpacked_file(path: Path) -> bytes:
-    """Return the content of *path*, decompressed if it is gzip; raises like `read_json`."""
+    """Return the decompressed content of the file *path*; raises the errors of `read_json`."""
     with _reading(path):
         return unpacked(path)
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Convert exceptions while reading *path* to errors that name it."""
+    """Convert exceptions while reading *path* to errors that name the file."""
     try:
         yield
     except UnpacksTooFar as error:

@@ -1,4 +1,4 @@
-"""Small workloads that exercise one thing: a collective, a message pattern, or overlap."""
+"""Small workloads that exercise a single feature: a collective, a message pattern, or overlap."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPUTE_LANE, _RECEIVE_LANE = 0, COMM_LANE + 1
 _MAX_RANKS = 65_536
 _MAX_BYTES = 2**62
 _MAX_NODES = 10_000_000
-_BYTES_PER_NODE = 1_000  # in memory while it is made
+_BYTES_PER_NODE = 1_000  # memory per node during construction
 
 
 def microbenchmark(
@@ -31,8 +31,9 @@ def microbenchmark(
 ) -> Workload:
     """Return the workload *pattern* (see `MICROBENCHMARKS`) on *num_ranks* ranks.
 
-    *size_bytes* is that of each operation by ASTRA-sim's conventions (of an all-gather, each rank's shard).
-    It is repeated *repeats* times, with *compute_ns* of computation before each, in ``overlap`` during each.
+    *size_bytes* is the size of each operation by ASTRA-sim's conventions (for an all-gather, each rank's
+    shard). The operation runs *repeats* times. A computation of *compute_ns* precedes each repetition, or
+    overlaps with each repetition in ``overlap``.
     Raises `UsageError` for an unknown pattern or impossible numbers.
     """
     if pattern not in MICROBENCHMARKS:
@@ -58,7 +59,7 @@ def microbenchmark(
 
 
 def _check_size(nodes: int, repeats: int) -> None:
-    """Raise `UsageError` for more nodes than can be made in reason."""
+    """Raise `UsageError` for a microbenchmark with too many nodes."""
     if nodes > _MAX_NODES:
         raise UsageError(
             f"{repeats:,} repeats make about {nodes:,} nodes, which need some "
@@ -67,7 +68,7 @@ def _check_size(nodes: int, repeats: int) -> None:
 
 
 class _Program(GraphBuilder):
-    """The graph of one rank in the making; *tail* are the nodes the next operation waits for."""
+    """The graph of one rank under construction; the next operation waits for the nodes *tail*."""
 
     def __init__(self, rank: int, num_ranks: int, size_bytes: int, compute_ns: int) -> None:
         super().__init__()
@@ -76,11 +77,11 @@ class _Program(GraphBuilder):
         self.tail: Sequence[int] = ()
 
     def after_tail(self, columns: Mapping[str, Any]) -> int:
-        """Append a node that waits for the tail."""
+        """Append a node that waits for the nodes in `tail`; return its id."""
         return self.add({"operator": columns["name"], **columns}, dict.fromkeys(self.tail, EdgeKind.DATA))
 
     def compute(self) -> None:
-        """Compute before what follows, if there is anything to compute."""
+        """Append a computation before the next operation, if *compute_ns* is positive."""
         if self.compute_ns:
             self.tail = [self.after_tail(self._computation())]
 
@@ -89,17 +90,17 @@ class _Program(GraphBuilder):
         return columns | {"stream": _COMPUTE_LANE, "num_ops": self.compute_ns, "tensor_size_bytes": 1}
 
     def collective(self, kind: CollectiveType) -> int:
-        """Append a collective of all ranks."""
+        """Append a collective of all ranks; return the id of the node."""
         columns = communication(NodeType.COMM_COLL, kind, self.size_bytes)
         return self.after_tail(columns | {"stream": COMM_LANE})
 
     def send(self, target: int) -> int:
-        """Append a message to *target*."""
+        """Append a send to the rank *target*; return the id of the node."""
         columns = communication(NodeType.COMM_SEND, None, self.size_bytes, peer=target, tag=0)
         return self.after_tail(columns | {"name": f"send to {target}", "stream": COMM_LANE})
 
     def receive(self, source: int) -> int:
-        """Append the receipt of a message from *source*."""
+        """Append a receive from the rank *source*; return the id of the node."""
         columns = communication(NodeType.COMM_RECV, None, self.size_bytes, peer=source, tag=0)
         return self.after_tail(columns | {"name": f"receive from {source}", "stream": _RECEIVE_LANE})
 
@@ -113,7 +114,7 @@ def _collective(kind: CollectiveType) -> Callable[[_Program], None]:
 
 
 def _overlap(builder: _Program) -> None:
-    """Let an all-reduce overlap computation; the next repeat waits for both."""
+    """Overlap an all-reduce with computation; the next repetition waits for both."""
     waits = builder.tail
     collective = builder.collective(CollectiveType.ALL_REDUCE)
     builder.compute()
@@ -122,7 +123,7 @@ def _overlap(builder: _Program) -> None:
 
 
 def _ping_pong(builder: _Program) -> None:
-    """Send from rank 0 to rank 1 and back; the other ranks only compute."""
+    """Send a message from rank 0 to rank 1 and back; the other ranks only compute."""
     builder.compute()
     if builder.rank == 0:
         builder.tail = [builder.send(1)]
@@ -135,14 +136,14 @@ def _ping_pong(builder: _Program) -> None:
 
 
 def _ring_shift(builder: _Program) -> None:
-    """Send to the next rank while receiving from the one before."""
+    """Send to the next rank while receiving from the previous rank."""
     builder.compute()
     following, before = (builder.rank + 1) % builder.num_ranks, (builder.rank - 1) % builder.num_ranks
     builder.tail = [builder.send(following), builder.receive(before)]
 
 
 def _incast(builder: _Program) -> None:
-    """Send from all ranks to rank 0 at once."""
+    """Send from all other ranks to rank 0 at the same time."""
     builder.compute()
     if builder.rank == 0:
         builder.tail = [builder.receive(source) for source in range(1, builder.num_ranks)]

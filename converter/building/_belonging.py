@@ -1,4 +1,4 @@
-"""Check that trace files belong to one run and to the right ranks, and that none is given twice."""
+"""Check that trace files belong to one run and to the right ranks, and that no file is given twice."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ONE_JOB = "Give the files of one job, captured together."
 
 
 class Doubt(NamedTuple):
-    """A reason why files may not belong together; *certain* means that they do not."""
+    """A reason why trace files may not belong together; *certain* means that the files do not."""
 
     certain: bool
     place: str
@@ -31,11 +31,11 @@ class Doubt(NamedTuple):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The origin of one rank's traces, from the traces; -1, 0 or () if unknown.
+    """The origin of one rank's traces, read from the traces; unknown fields are -1, 0 or ().
 
-    *process* is the process id in the manifest, *host_process* and *device_process* are those in the two
-    files. *stated_rank* and *world_size* are those of the device trace, *span* its first and last time and
-    its number of events.
+    *process* is the process id in the manifest. *host_process* and *device_process* are the process ids in
+    the host trace and the device trace. *stated_rank* and *world_size* are the values in the device trace.
+    *span* is the first time, the last time and the number of events of the device trace.
     """
 
     rank: int
@@ -50,7 +50,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, traces: RankTraces, device: DeviceTrace, host: HostTrace) -> Identity:
-        """Return the identity in the two traces of a rank."""
+        """Return the identity that the host and device trace of a rank state."""
         events = device.events
         span = (int(events.start_ns[0]), int(events.end_ns.max()), len(events)) if len(events) else ()
         return cls(
@@ -67,16 +67,16 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def own_processes(self) -> set[int]:
-        """The possible processes of the host trace."""
+        """The ids of the processes that may have written the host trace."""
         return {number for number in (self.process, self.device_process) if number > 0}
 
 
 def as_assumptions(doubts: Sequence[Doubt]) -> list[str]:
-    """Return *doubts* as assumptions; raises `TraceError` for the first that is certain."""
+    """Return *doubts* as assumptions; raises `TraceError` for the first certain doubt."""
     for doubt in doubts:
         if doubt.certain:
             raise TraceError(f"{doubt.place}: {doubt.cause} {doubt.remedy}")
-    # Assumptions are read without the folder of the traces, so only the file is named.
+    # Users read assumptions without the folder of the traces, so an assumption names only the file.
     return [
         f"{doubt.place.rpartition('/')[2]}: {doubt.cause[0].lower()}{doubt.cause[1:].removesuffix('.')}"
         for doubt in doubts
@@ -86,10 +86,10 @@ def as_assumptions(doubts: Sequence[Doubt]) -> list[str]:
 def doubts_of_pair(
     host: HostTrace, device: DeviceTrace, covered: Sequence[StepRange], place: str
 ) -> list[Doubt]:
-    """Return a doubt if host and device trace do not belong to one run.
+    """Return a doubt if the host trace and the device trace do not belong to one run.
 
-    Events of the device trace in the *covered* steps (all by default) must have the same name as the host's
-    record with their record-function id.
+    Events of the device trace in the *covered* steps (all by default) must have the same name as the host
+    trace's record with the same record-function id.
     """
     events = device.events
     recorded = events.record_id > 0
@@ -102,7 +102,8 @@ def doubts_of_pair(
     if equal >= _AGREEING_SHARE * named.sum():
         return []
     agreement = f"only {equal} of {named.sum()} recorded operators have the same number and name in both."
-    # Numbers that the host trace lacks may be of steps it did not observe; other names are of another run.
+    # Ids that the host trace lacks may belong to steps that the host trace does not cover. Different names
+    # for the same id show that the traces are of different runs.
     known, equal = _agreement(host, device, recorded)
     if not equal or equal < _AGREEING_SHARE * known:
         return [Doubt(True, place, f"Host and device trace are of different runs: {agreement}", _TOGETHER)]
@@ -110,7 +111,7 @@ def doubts_of_pair(
 
 
 def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tuple[int, int]:
-    """Return how many of the *chosen* events are in the host trace by id, and by id and name."""
+    """Return how many *chosen* events have a host record with equal id, and with equal id and name."""
     rows = host.rows(device.events.record_id[chosen])
     known = rows >= 0
     names = np.array(device.texts, dtype=object)[device.events.name[chosen]]
@@ -118,10 +119,10 @@ def _agreement(host: HostTrace, device: DeviceTrace, chosen: np.ndarray) -> tupl
 
 
 def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doubt]:
-    """Return doubts that the files belong to these *ranks* of one job.
+    """Return doubts that the trace files belong to these *ranks* of one job.
 
-    With the *world_size* of a manifest (not 0), each file must be of its rank. Without, some ranks of a job
-    may represent all, in their order.
+    With the *world_size* of a manifest (not 0), each file must state the rank that it is given for. Without a
+    manifest, files of some ranks, in the order of the ranks, may represent all ranks of a job.
     """
     doubts = _twice(ranks)
     doubts += _other_ranks(ranks, exact=world_size > 0)
@@ -130,7 +131,7 @@ def doubts_of_ranks(ranks: Sequence[Identity], world_size: int = 0) -> list[Doub
 
 
 def _twice(ranks: Sequence[Identity]) -> list[Doubt]:
-    """Return a doubt for each file, or copy of it, that is given for two ranks."""
+    """Return a doubt for each trace file that is given for two ranks, directly or as a copy."""
     doubts = []
     seen: dict[object, Identity] = {}
     for rank in ranks:
@@ -169,7 +170,7 @@ def _other_ranks(ranks: Sequence[Identity], *, exact: bool) -> list[Doubt]:
 
 
 def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
-    """Return a doubt for each trace of a job of another size, and if there are more traces than ranks."""
+    """Return doubts for traces of a job of another size, or a doubt if there are more traces than ranks."""
     stating = [rank for rank in ranks if rank.world_size > 0]
     if not stating:
         return []
@@ -193,7 +194,7 @@ def _other_jobs(ranks: Sequence[Identity], world_size: int) -> list[Doubt]:
 
 
 def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
-    """Return a doubt for each host trace of another process, certain if it is another rank's."""
+    """Return a doubt for each trace of an unexpected process, certain if the process is another rank's."""
     rank_of = {number: rank for rank in ranks for number in rank.own_processes}
     doubts = []
     for rank in ranks:
@@ -219,9 +220,9 @@ def _other_processes(ranks: Sequence[Identity]) -> list[Doubt]:
 
 
 def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
-    """Return a doubt if the ranks worked at different times, certain if their work differs as well.
+    """Return a doubt if the ranks worked at different times, certain if their collectives differ as well.
 
-    *spans* are the first steps that the *graphs* hold, by rank.
+    *spans* maps each rank to the first step in the graph of the rank.
     """
     doubts = worked_apart(spans, place)
     if not doubts or len({_collectives(graph) for graph in graphs}) == 1:
@@ -234,7 +235,7 @@ def doubts_of_work(graphs: Sequence[Graph], spans: Mapping[int, StepRange], plac
 
 
 def _collectives(graph: Graph) -> bytes:
-    """Return the kinds of the collectives of all ranks, in order."""
+    """Return the kinds of a rank's collectives in the group of all ranks, in order."""
     nodes = graph.node_columns
     rows = (nodes["type"] == NodeType.COMM_COLL) & (nodes["group"] == 0)
     kinds: bytes = nodes["comm_type"][rows].tobytes()
@@ -242,7 +243,7 @@ def _collectives(graph: Graph) -> bytes:
 
 
 def worked_apart(spans: Mapping[int, StepRange], place: str) -> list[Doubt]:
-    """Return a doubt if one rank ended its step before another began; *spans* are the steps by rank."""
+    """Return a doubt if one rank ended its step before another rank began; *spans* maps ranks to steps."""
     if len(spans) < 2:
         return []
     first = min(spans, key=lambda rank: spans[rank].end_ns)

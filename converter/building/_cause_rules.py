@@ -1,6 +1,6 @@
-"""Causes of host time by names of operators, annotations, functions and system calls.
+"""Tables that assign causes of host time to operators, annotations, functions and system calls by name.
 
-The tables are data: to support a library, add a line. Where several lines match, the first one counts.
+To support a library, add a line to a table. If several lines match a name, the first line applies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ _T = TypeVar("_T")
 class Mark(NamedTuple):
     """The *cause* that a range on a host thread shows.
 
-    *covers*: the operators inside belong to it. *is_inside*: it belongs to no operator around it.
+    *covers* means that the operators inside the range have the same cause. *is_inside* means that the range
+    belongs to no operator around it.
     """
 
     cause: str
@@ -24,8 +25,8 @@ class Mark(NamedTuple):
     is_inside: bool = False
 
 
-# Annotations: PyTorch's own (torch/utils/data/dataloader.py, torch/optim/optimizer.py), those of Lightning's
-# PyTorchProfiler ("[pl]..."), and what users commonly call their ranges.
+# Annotations of PyTorch (torch/utils/data/dataloader.py, torch/optim/optimizer.py), annotations of
+# Lightning's PyTorchProfiler ("[pl]..."), and common names of users' ranges.
 _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
     (r"chakrascope::recomputation", Mark("recomputation")),
@@ -46,8 +47,8 @@ _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"(?i)(.*[ _.:/-])?(validat(e|ion)|evaluat(e|ion)|eval)([ _-](step|epoch|loop))?$", Mark("validation")),
     (r"(?i)(.*[ _.:/-])?(logging|log[ _-](metrics|step|loss))\b", Mark("logging")),
 )
-# Ranges that the profiler files as operators, though they do no work of the model: torch/_dynamo/utils.py
-# (dynamo_timed), torch/_dynamo/callback.py and torch/_inductor.
+# Ranges that the profiler records as operators although the ranges do no work of the model. They come from
+# torch/_dynamo/utils.py (dynamo_timed), torch/_dynamo/callback.py and torch/_inductor.
 _RANGES = (
     (r".*\(dynamo_timed\)$", Mark("compilation")),
     (r"(dynamo|entire_(frame|backward)_compile|compile_attempt_\d+|backend_compile)$", Mark("compilation")),
@@ -81,7 +82,7 @@ ACTIVITIES: Sequence[str] = (
 )
 """Causes that own whatever runs inside them, operators too; of nested ones the earlier here counts."""
 
-# Functions as "path:qualified name".
+# Patterns of Python functions, written "path:qualified name", and the causes of their time.
 _FRAMES = (
     (r"torch/serialization\.py:save\b", "checkpoint"),
     (r"torch/distributed/checkpoint/.*:.*save", "checkpoint"),
@@ -139,28 +140,28 @@ SYSTEM_CALLS: Mapping[str, str] = {
 
 @lru_cache(maxsize=1 << 14)
 def mark_of(name: str, is_operator: bool) -> Mark | None:
-    """Return the mark of a range with this *name*, if any."""
+    """Return the mark of a host range called *name*, or None if no rule matches the name."""
     return _first(_RANGES if is_operator else _ANNOTATIONS, name)
 
 
 @lru_cache(maxsize=1 << 14)
 def frame_cause(path: str, function: str) -> str:
-    """Return the cause that a function in the file at *path* indicates, "" for none."""
+    """Return the cause of host time in *function* of the file at *path*, or "" without a rule."""
     return _first(_FRAMES, f"{path}:{function}") or ""
 
 
 def is_engine_range(name: str) -> bool:
-    """Return whether autograd's engine marks a node of the backward pass by *name*, with its hooks.
+    """Return whether *name* is that of autograd's range around one backward node and the node's hooks.
 
-    The engine computes nothing itself: what the range takes beyond its operators is Python of hooks.
+    Autograd's engine computes nothing itself. Time in the range outside operators is spent in Python hooks.
     """
     return name.startswith("autograd::engine::evaluate_function: ")
 
 
 def is_python_operator(operator: str, place: str) -> bool:
-    """Return whether *operator* runs a `torch.autograd.Function`, and *place* is in the function's own code.
+    """Return whether *operator* runs a `torch.autograd.Function` and *place* is in the code of this function.
 
-    The profiler names such an operator after the class, without or with ``Backward``.
+    The profiler names the operator after the function's class, with ``Backward`` in the backward pass.
     """
     name = operator.removesuffix("Backward")
     method = "forward" if name == operator else "backward"

@@ -1,4 +1,4 @@
-"""Convert the traces of a job's ranks and a choice of steps to a workload."""
+"""Convert selected steps in the traces of a job's ranks to a workload."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ UNMARKED = "no step is marked in the traces, so all that was recorded counts as 
 
 @dataclass(frozen=True)
 class Conversion:
-    """The conversion of a *step* of *ranks* by *workers*.
+    """The conversion of one *step* of *ranks* to a workload by *workers*.
 
-    *place* names the traces in errors; *facts* become metadata, *notes* assumptions. If the number of ranks
-    of the job is known (*job_size*, else 0), replicas replace missing ranks; *why_missing* is the reason.
-    *progress* is called with (ranks done, ranks).
+    *place* names the traces in errors. *facts* become metadata of the workload, *notes* its assumptions.
+    *job_size* is the number of ranks of the job, 0 if unknown. If the job's size is known, replicas replace
+    missing ranks, and *why_missing* is the reason. *progress* is called with (ranks done, ranks).
     """
 
     ranks: Sequence[RankTraces]
@@ -60,7 +60,7 @@ class Conversion:
     why_missing: str = ""
 
     def workload(self) -> Workload:
-        """Return the workload; raises the errors of `open_ranks`, `choose_steps` and `rank_graph`."""
+        """Return the workload of all ranks; raises as `open_ranks`, `choose_steps` and `rank_graph` do."""
         ranks = self.ranks
         if is_annotation(self.step):
             ranks = [msgspec.structs.replace(rank, annotation=str(self.step)) for rank in ranks]
@@ -76,9 +76,10 @@ class Conversion:
             self.progress(done, len(self.ranks))
 
     def _opened(self) -> list[OpenRank]:
-        """Find the steps of all ranks; if the selection follows from the first rank, convert them at once.
+        """Find the steps of all ranks; convert the steps at once if the first rank determines the selection.
 
-        Large traces are thus read once. If another rank contradicts the selection, these graphs are not used.
+        Converting at once reads large traces only once. If another rank contradicts the selection, the graphs
+        converted at once are discarded.
         """
         ranks, workers = self.ranks, self.workers
         first = None
@@ -91,7 +92,7 @@ class Conversion:
         return self._converted_at_once(Selection(steps, max(len(ranks), self.job_size, first.world_size)))
 
     def _converted_at_once(self, selection: Selection) -> list[OpenRank]:
-        """Open and convert each rank until one contradicts the selection; return all opened ranks."""
+        """Open and convert ranks until one rank contradicts the selection; return all opened ranks."""
         ranks, workers = self.ranks, self.workers
         finished = (workers.finished.opened(rank) for rank in ranks)
         opened = {index: rank for index, rank in enumerate(finished) if rank is not None}
@@ -102,7 +103,7 @@ class Conversion:
         with closing(coming):  # type: ignore[type-var]
             for index, rank, well in coming:
                 opened[left[index]] = rank
-                if len(opened).bit_count() == 1:  # not each time, which of thousands would take long
+                if len(opened).bit_count() == 1:  # checking after every rank would be slow for thousands
                     identities = [opened[place].identity for place in sorted(opened)]
                     as_assumptions(doubts_of_ranks(identities, self.job_size))
                 if not well:
@@ -114,7 +115,7 @@ class Conversion:
         return [opened[index] for index in range(len(ranks))]
 
     def _which(self, opened: OpenRank) -> StepChoice:
-        """Return the requested steps of a rank; its trace resolves an annotation."""
+        """Return the requested steps of a rank; the rank's trace resolves an annotation to steps."""
         return opened.which if is_annotation(self.step) else self.step
 
     def _selection(self, opened: Sequence[OpenRank]) -> Selection:
@@ -131,7 +132,7 @@ class Conversion:
         return Selection(frozenset(chosen), world_size)
 
     def _graphs(self, opened: Sequence[OpenRank], selection: Selection) -> list[RankGraph]:
-        """Return the graphs of all ranks, of which finished ones are reused."""
+        """Return the graphs of all ranks; graphs of finished ranks are reused."""
         finished = (self.workers.finished.find(rank, selection) for rank in opened)
         graphs = {index: graph for index, graph in enumerate(finished) if graph is not None}
         self._report(len(graphs))
@@ -146,7 +147,7 @@ class Conversion:
     def _joined(
         self, opened: Sequence[OpenRank], selection: Selection, measured: Sequence[RankGraph]
     ) -> Workload:
-        """Return the workload of the *measured* ranks, with common group numbers."""
+        """Join the *measured* ranks' graphs to a workload in which all ranks number the groups alike."""
         facts, world_size = {**self.facts, **self._derived_facts(opened, measured)}, selection.world_size
         ranks, groups, labels = _with_common_groups(measured, world_size)
         notes = [*self.notes, *self._belonging(opened, ranks, selection), *_step_notes(opened, selection)]
@@ -178,7 +179,7 @@ class Conversion:
         )
 
     def _derived_facts(self, opened: Sequence[OpenRank], measured: Sequence[RankGraph]) -> dict[str, Any]:
-        """Return the reason for the choice of the step, and the lateness of ranks of one machine."""
+        """Return metadata: the reason for the choice of the step, and how late ranks of one machine are."""
         facts: dict[str, Any] = {}
         count, is_marked = len(opened[0].steps), all(rank.marked for rank in opened)
         if self._which(opened[0]) == "median" and count > 1:
@@ -194,7 +195,7 @@ class Conversion:
     def _belonging(
         self, opened: Sequence[OpenRank], ranks: Sequence[RankGraph], selection: Selection
     ) -> list[str]:
-        """Return doubts that the traces belong together; raises `TraceError` if they do not."""
+        """Return doubts that the traces belong together; raises `TraceError` if a doubt is certain."""
         identities = [rank.identity for rank in ranks if rank.identity is not None]
         spans = {
             rank.traces.rank: next(step for step in rank.steps if step.index in selection.steps)
@@ -205,7 +206,7 @@ class Conversion:
 
 
 class _Rising:
-    """Reports increasing numbers of finished ranks."""
+    """A progress callback that reports only increasing numbers of finished ranks."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress, self._most = progress, 0
@@ -229,7 +230,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
-    """Treat each trace without marked steps as one step, if the ranks' numbers of repetitions differ."""
+    """Treat each trace without marked steps as one step if the ranks repeat their work differently often."""
     if len({(len(rank.steps), rank.begins_with) for rank in opened}) > 1:
         for rank in opened:
             if not rank.marked:
@@ -237,7 +238,7 @@ def _unless_repeated_alike(opened: Sequence[OpenRank]) -> None:
 
 
 def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
-    """Return assumptions about traces without marked steps, or with different names for them on the ranks."""
+    """Return assumptions about traces whose steps are unmarked or have different names on the ranks."""
     first = opened[0]
     notes = []
     if not all(rank.marked for rank in opened):
@@ -255,7 +256,7 @@ def _step_notes(opened: Sequence[OpenRank], selection: Selection) -> list[str]:
 
 
 def _unmarked(first: OpenRank) -> str:
-    """Return the assumption about the steps of traces that mark none, of which *first* is one."""
+    """Return the assumption about the steps of traces without marked steps; *first* is the first trace."""
     count = len(first.steps)
     if count == 1:
         return UNMARKED
@@ -271,9 +272,10 @@ def _unmarked(first: OpenRank) -> str:
 def _with_common_groups(
     ranks: Sequence[RankGraph], world_size: int
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[str, str]]:
-    """Give the groups the same numbers on all ranks; return also the ranks and the labels of each number.
+    """Give process groups the same numbers on all ranks; also return each number's members and label.
 
-    The group of all ranks is number 0. Another group of all ranks has a separate number if both are used.
+    The default group of all ranks is number 0. A second group of all ranks has a separate number if both
+    groups are used.
     """
     everyone = tuple(range(world_size))
     used = sorted({group for one in ranks for group in one.groups})
@@ -297,7 +299,7 @@ def _numbered(table: np.ndarray, columns: Mapping[str, Any]) -> np.ndarray:
 
 
 def _names(rank: OpenRank, selection: Selection) -> dict[str, dict[str, str]]:
-    """Return the annotations of the selected steps as metadata, by number; {} if they have none."""
+    """Return the annotations of the selected steps as metadata by step number, or {} without annotations."""
     names = {str(index): rank.names[index] for index in sorted(selection.steps) if index in rank.names}
     return {"step_names": names} if names else {}
 
@@ -305,7 +307,7 @@ def _names(rank: OpenRank, selection: Selection) -> dict[str, dict[str, str]]:
 def _metadata(
     facts: Mapping[str, Any], selection: Selection, ranks: Sequence[RankGraph], notes: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the workload's metadata on its origin, with the figures of the measured *ranks*; JSON-able."""
+    """Return JSON-able metadata on the origin of the workload, with the figures of the measured *ranks*."""
     noted = sorted({note for one in ranks for note in one.notes})
     return {
         "captured": True,

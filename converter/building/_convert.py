@@ -44,15 +44,16 @@ def convert(
 ) -> Workload:
     """Convert the trace set in *trace_dir* to a workload.
 
-    *step* is the number of a captured step, ``"median"`` for the one whose slowest rank is the median,
-    ``"all"``, or an annotation of the script: ``"NAME"`` for the median of its occurrences, ``"NAME#3"`` for
-    the fourth (they count from 0), ``"NAME#all"``, or a glob. *progress* is called with (ranks done, ranks).
-    *jobs* processes convert ranks at the same time (None: as many as there are cores, if the files are large
-    enough); with more than one, the caller's main module must be safe to import. On a Dask *cluster* (an
-    address or a scheduler file), its workers convert, which need the traces at the same path; for a batch
-    system's YAML, *jobs* is the number of its jobs. *rescale_host* scales host time by the ratio of an
-    unprofiled step to a captured one. For large traces, *finished* stores each rank's graph on disk: the
-    workload reads it from there, and a repeated conversion resumes there. Raises `TraceError` for an
+    *step* is the number of a captured step, ``"median"`` for the step with the median time of the slowest
+    rank, ``"all"``, or an annotation of the script. An annotation is ``"NAME"`` for the median occurrence,
+    ``"NAME#3"`` for the fourth occurrence (counted from 0), ``"NAME#all"``, or a glob. *progress* is called
+    with (ranks done, ranks). *jobs* processes convert ranks at the same time (None: the number of cores, if
+    the files are large enough). With several processes, the caller's main module must be safe to import. On
+    a Dask *cluster* (an address or a scheduler file), the cluster's workers convert ranks and need the traces
+    at the same path. For a batch system's YAML, *jobs* is the number of the batch system's jobs.
+    *rescale_host* scales host time by the ratio of an unprofiled step to a captured step. For large traces,
+    *finished* stores each rank's graph on disk. The workload reads the graphs from disk, and a repeated
+    conversion resumes from them. Raises `TraceError` for an
     unusable trace set, `UsageError` for a step that was not captured, or for *rescale_host* if no step was
     timed before the capture, and `BackendError` for a cluster that does not answer.
     """
@@ -67,7 +68,7 @@ def convert(
 
 
 def _lost_ranks(trace_set: TraceSet) -> list[int]:
-    """Return the ranks that others must replace; raises `TraceError` if too many are lost."""
+    """Return the lost ranks, which other ranks must replace; raises `TraceError` for too many lost ranks."""
     unusable = trace_set.unusable_ranks
     stepless = [entry.rank for entry in trace_set.ranks if not entry.steps and entry.rank not in unusable]
     lost = sorted({*unusable, *(stepless if trace_set.partial else [])})
@@ -83,7 +84,7 @@ def _lost_ranks(trace_set: TraceSet) -> list[int]:
 
 @dataclass(frozen=True)
 class _Capture:
-    """A trace set and its *step* to convert; other ranks replace the *lost* ones."""
+    """A trace set and its *step* to convert; other ranks replace the *lost* ranks."""
 
     trace_set: TraceSet
     lost: Sequence[int]
@@ -92,7 +93,7 @@ class _Capture:
     progress: Progress | None
 
     def workload(self) -> Workload:
-        """Return the workload; of a partial trace set, without the ranks whose files are damaged, too."""
+        """Return the workload; for a partial trace set, ranks with damaged files also count as lost."""
         try:
             return self._of_whole_ranks()
         except TraceFormatError as damage:
@@ -122,11 +123,11 @@ class _Capture:
         return detailed.workload()
 
     def _candidates(self) -> list[Conversion]:
-        """Return the conversions to try, the preferred first; the last one has host traces of its own steps.
+        """Return the conversions to try, in order of preference.
 
-        If the communication of the median step differs from that of the detailed one, the step closest to
-        the median is next. An annotation covers a part of a step, to which the host trace of another step
-        does not apply.
+        The last conversion has host traces of the converted steps. If the communication of the median step
+        differs from that of the step recorded in detail, the step closest to the median is next. An
+        annotation covers a part of a step, to which the host trace of another step does not apply.
         """
         entries = [entry for entry in self.trace_set.ranks if entry.rank not in self.lost]
         structured = {entry.structure_step is not None for entry in entries}
@@ -135,7 +136,7 @@ class _Capture:
         why = ""
         if self.step == "median" and len(structured) == 1:
             usual_ns = usual_step_ns(entries)
-            # Of several ranks the others may wait meanwhile, and a device may work.
+            # With several ranks or a device, other ranks may wait and the device may work during a delay.
             is_alone = len(entries) == 1 and entries[0].device in HOST_DEVICES
             delays = measured.get(RUN_DELAYS, {}) if is_alone else {}
             ordered = typical_steps([entry.steps for entry in entries], usual_ns, delays)
@@ -155,10 +156,10 @@ class _Capture:
         why: str,
         timed: bool,
     ) -> Conversion:
-        """Return the conversion of *step* of the ranks of *entries*, chosen for the reason *why*, if known.
+        """Return the conversion of *step* for the ranks of *entries*, chosen for the reason *why*, if known.
 
-        *measured* has the measurements of all steps. Unless *timed*, it has only the steps with a host
-        trace.
+        *measured* has the measurements of all steps. With *timed*, all captured steps can be chosen;
+        otherwise, only steps with a host trace.
         """
         folder = self.trace_set.path
         ranks = [_traces(self.trace_set, entry, timed=timed) for entry in entries]
@@ -191,7 +192,7 @@ class _Capture:
 
 
 def _why(usual_ns: int, delays: Mapping[str, int], count: int) -> str:
-    """Return the reason for the choice among *count* captured steps, if it is not their median."""
+    """Return the reason for the choice among *count* captured steps, or "" for the plain median."""
     if count < 2 or not (usual_ns or delays):
         return ""
     if usual_ns:
@@ -208,7 +209,7 @@ def _is_readable(traces: RankTraces) -> bool:
 
 
 def _traces(trace_set: TraceSet, entry: RankEntry, *, timed: bool) -> RankTraces:
-    """Return the trace files of a manifest's *entry*, with its *timed* steps, if any."""
+    """Return the trace files of a manifest's *entry*, with its *timed* or its structure steps."""
     structure, folder = entry.structure_step, trace_set.path
     steps = entry.steps if timed or structure is None else [structure]
     return RankTraces(
@@ -242,19 +243,19 @@ def convert_files(
     cluster: str | None = None,
     finished: FinishedRanks | None = None,
 ) -> Workload:
-    """Convert trace files of other tools; returns the workload, written at *output*.
+    """Convert trace files of other tools to a workload, and write the workload at *output*.
 
-    Each of *host_trace* and *device_trace* is a pattern with ``{rank}`` (and ``*``, ``?``), such as
+    *host_trace* and *device_trace* are each a pattern with ``{rank}`` (and ``*``, ``?``), such as
     ``et_{rank}.json.gz``, a folder or a pattern without ``{rank}`` (the files state their ranks), the files
-    of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of such files. Without host traces
-    (None), costs and collectives follow from what the device traces recorded, and data dependencies are
-    unknown. *linked_trace*, or linked files as *host_trace* alone, are written by mlc-chakra's trace
-    linker. *capture_trace* is a trace, or a folder of traces, taken while CUDA or HIP graphs were captured,
-    which gives the operators of their kernels; None means a folder ``capture_traces`` next to the device
-    traces, in which files of other kinds are ignored. *output* is the prefix of the files to write, None
-    for none. *step*, *progress*, *jobs*, *cluster* and *finished* are those of `convert`; with *output*,
-    finished ranks are stored next to it. Raises `UsageError` for patterns that match nothing or not the
-    same ranks, `TraceError` for unusable files.
+    of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files. Without host traces
+    (None), costs and collectives are derived from the device traces, and data dependencies are unknown.
+    *linked_trace*, or linked files as *host_trace* alone, are files of mlc-chakra's trace linker.
+    *capture_trace* is a trace, or a folder of traces, taken during the capture of CUDA or HIP graphs. A
+    capture trace gives the operators of the graphs' kernels. None means a folder ``capture_traces`` next to
+    the device traces, in which files of other kinds are ignored. *output* is the prefix of the files to
+    write, None for no files. *step*, *progress*, *jobs*, *cluster* and *finished* are arguments of `convert`.
+    With *output*, finished ranks are stored next to *output*. Raises `UsageError` for patterns that match
+    nothing or different ranks, and `TraceError` for unusable files.
     """
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:

@@ -3,17 +3,17 @@
 Multiply and add count as two operations, as in ``torch.utils.flop_counter``:
 
 * matmul m x k by k x n: 2 m k n (times the batch);
-* convolution: 2 x output positions x kernel positions x channels in (per group) x channels out; its
-backward pass has the same for each requested gradient;
-* attention: 2 x batch x heads x queries x keys x (width of q + width of v); its backward, which recomputes
-  the scores, 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v). A causal mask excludes
-  half of the square of the shorter sequence. Packed sequences count as equally long, which is a lower
-  bound;
-* everything else a number of operations per element of its largest tensor (`_PER_ELEMENT`, else 1);
-* copies, gathers and memory management: none.
+* convolution: 2 x output positions x kernel positions x channels in (per group) x channels out. The
+  backward pass of a convolution needs the same number of operations for each requested gradient;
+* attention: 2 x batch x heads x queries x keys x (width of q + width of v). The backward pass of attention
+  recomputes the scores: 2 x batch x heads x queries x keys x (3 x width of q + 2 x width of v). A causal
+  mask excludes half of the square of the shorter sequence. Packed sequences count as equally long, which
+  gives a lower bound;
+* other operators: `_PER_ELEMENT` operations per element of their largest tensor (default 1);
+* copies, gathers and memory management: no operations.
 
-Bytes are those of all tensors read and written, each once; a gather reads the returned rows, not the whole
-table, and data that is only overwritten is not read.
+The bytes of an operator are those of all tensors that the operator reads or writes, each tensor once. A
+gather reads only the returned rows of the table. Data that an operator only overwrites is not read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ from ._operator_classes import (
 Shape = Sequence[int]
 _MOST = 2**62
 
-# Where stride, padding and dilation (1 without a place) of forward convolutions stand among their arguments.
+# Positions of stride, padding and dilation among the arguments of forward convolutions. Dilation without a
+# position is 1.
 _CONVOLUTION_ARGUMENTS = {
     "conv1d": (3, 4, 5), "conv2d": (3, 4, 5), "conv3d": (3, 4, 5), "convolution": (3, 4, 5),
     "_convolution": (3, 4, 5), "convolution_overrideable": (3, 4, 5), "cudnn_convolution": (3, 2, 4),
@@ -52,44 +53,45 @@ _CONVOLUTION_ARGUMENTS = {
     "miopen_depthwise_convolution": (4, 3, 5), "_convolution_pointwise": (4, 3, 5),
     "slow_conv_dilated2d": (4, 5, 6), "slow_conv_dilated3d": (4, 5, 6), "conv_depthwise3d": (4, 5, 6),
 }  # fmt: skip
-# Backward convolutions of PyTorch before 1.11: the input comes before the gradient of the output; and those
-# of one gradient only, whose size comes first.
+# Backward convolutions of PyTorch before 1.11. _SOURCE_FIRST have the input before the gradient of the
+# output. _ONE_GRADIENT return one gradient only and have the gradient's size as the first argument.
 _SOURCE_FIRST = frozenset(f"{library}_convolution_backward" for library in ("cudnn", "miopen", "mkldnn"))
 _ONE_GRADIENT = re.compile(r"convolution_backward_(input|weights?)$")
-# Where convolutions that may be transposed have the flag; libraries' own ones have another flag there.
+# Position of the flag `transposed` among the arguments of convolutions. Convolutions of libraries have
+# another flag at this position.
 _TRANSPOSED_AT = {
     "convolution": 6,
     "_convolution": 6,
     "convolution_overrideable": 6,
     "convolution_backward": 7,
 }
-# Convolutions whose output is not at the positions of their input.
+# Convolutions that do not map input positions to output positions as forward convolutions do.
 _ELSEWHERE = re.compile("transpose|backward")
-# Operators of other classes than copies that move data without computing.
+# Operators that move data without computing, although they do not belong to the class of copies.
 _MOVES = frozenset({
     "index_select", "index", "gather", "embedding", "index_copy", "_index_put_impl_", "index_put_",
     "scatter_", "one_hot", "masked_fill_", "where", "masked_fill", "_foreach_copy_", "_foreach_zero_",
 })  # fmt: skip
 _GATHERS = ("embedding", "index_select", "index", "gather")
-# In place, and the old values are not read.
+# In-place operators that do not read the old values.
 _OVERWRITES = frozenset({
     "copy_", "fill_", "zero_", "uniform_", "normal_", "random_", "exponential_", "bernoulli_",
     "_foreach_copy_", "_foreach_zero_",
 })  # fmt: skip
-# Kernels of inference engines that are given their outputs as arguments; normalizations not always: then the
-# first has the shape of another.
+# Kernels of inference engines that receive their outputs as arguments. Normalizations receive an output
+# only if the first argument has the same shape as another argument.
 _GIVEN_OUTPUTS = frozenset({
     "rmsnorm", "rms_norm", "add_rmsnorm", "rmsnorm2d_fwd_with_add", "rmsnorm2d_fwd_with_add_ck",
     "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul",
 })  # fmt: skip
-# Where a tensor to write to stands among the arguments of an operator that may be given one (``out=``), as in
-# PyTorch's native_functions.yaml.
+# Position of the optional output tensor (``out=``) among the arguments of operators, from PyTorch's
+# native_functions.yaml.
 _OUT_AT = {"mul": 2, "div": 2, "add": 3, "sub": 3, "addcmul": 4, "addcdiv": 4, "clamp_min": 2, "clamp_max": 2,
            "clamp": 3, "threshold": 3}  # fmt: skip
-# Of these arguments all elements are read and written again, whatever the others are.
+# Positions of arguments whose elements the operator all reads and writes, independent of other arguments.
 _REWRITTEN = {"rotary_embedding": (1, 2), "store_cache": (0, 1), "reshape_and_cache_flash": (0, 1),
               "reshape_and_cache": (0, 1)}  # fmt: skip
-# Where the dimensions stand among the arguments of a reduction.
+# Position of the dimensions among the arguments of a reduction.
 _REDUCED = dict.fromkeys(
     ("sum", "mean", "amax", "amin", "max", "min", "prod", "var", "std", "var_mean", "std_mean", "argmax",
      "argmin", "all", "any", "logsumexp"), 1) | {"norm": 2, "linalg_vector_norm": 2}  # fmt: skip
@@ -107,7 +109,7 @@ _PER_ELEMENT = {
 
 
 class Work(NamedTuple):
-    """The modelled work of an operator; *kind* is its class, "" without a model."""
+    """The modelled work of an operator; *kind* is the operator's class, "" without a model."""
 
     kind: str
     operations: int
@@ -116,7 +118,7 @@ class Work(NamedTuple):
 
 
 def operator_work(op: HostOp) -> Work:
-    """Return the work of *op*; without a model, one operation per element of its largest tensor."""
+    """Return the work of operator *op*; without a model, one operation per element of the largest tensor."""
     name = plain_name(op.name)
     if name in TOUCHES_NOTHING or name.startswith("new_"):
         return Work("", 0, 0, 0)
@@ -127,21 +129,21 @@ def operator_work(op: HostOp) -> Work:
 
 
 def operator_cost(op: HostOp) -> tuple[int, int]:
-    """Return (operations, bytes moved) of *op*, both at least 1, as simulators require."""
+    """Return (operations, bytes moved) of operator *op*, both at least 1 because simulators require 1."""
     work = operator_work(op)
     return _counted(work.operations), _counted(work.read_bytes + work.written_bytes)
 
 
 def _counted(amount: int) -> int:
-    """Return *amount* limited to positive 64-bit integers, as simulators need."""
+    """Return *amount* limited to the positive 64-bit integers that simulators accept."""
     return min(max(1, amount), _MOST)
 
 
 def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
-    """Return the shapes of the results of the operator *name*, from those of its arguments.
+    """Return the shapes of the results of the operator *name*, computed from the *shapes* of its arguments.
 
     *values* are the arguments other than tensors. Operators without a rule return the shape of their
-    largest argument, [] without any.
+    largest argument, or [] without arguments.
     """
     plain = plain_name(name)
     try:
@@ -156,7 +158,7 @@ def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> 
         if plain == "embedding":
             return [[*_first(shapes[1:]), _first(shapes)[-1]]]
         if "embedding" in plain:
-            return [[]]  # some rows of its largest argument, the table
+            return [[]]  # the result is some rows of the largest argument, the table
         if class_of(plain) == "convolution" and not _ELSEWHERE.search(plain):
             return [_convolved(_first(shapes), _first(shapes[1:]), plain, values)]
         if plain.endswith("_backward") and class_of(plain) in {"attention", "convolution"}:
@@ -166,7 +168,7 @@ def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> 
         if class_of(plain) == "elementwise":
             return [_broadcast([shape for shape in shapes if _is_shape(shape)])]
     except (IndexError, TypeError, ValueError):
-        pass  # shapes that such an operator cannot have
+        pass  # the operator cannot have the recorded shapes
     candidates = [list(shape) for shape in shapes if _is_shape(shape)]
     candidates += [
         [sum(math.prod(shape) for shape in listed if _is_shape(shape))]
@@ -177,7 +179,7 @@ def returned_shapes(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> 
 
 
 def _gradients(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[list[int]]:
-    """Return the shapes of the gradients that a backward of attention or convolution returns."""
+    """Return the shapes of the gradients that an attention or convolution backward returns."""
     if name in ATTENTIONS:
         query = ATTENTIONS[name].query
         return [list(_first([shapes[query + index]])) for index in range(3)]
@@ -188,7 +190,7 @@ def _gradients(name: str, shapes: Sequence[Any], values: Sequence[Any]) -> list[
 
 
 def _reduced(source: Shape, dimensions: Any) -> list[int]:
-    """Return the shape of *source* after reducing *dimensions* (a number, a list, or nothing: all)."""
+    """Return the shape of *source* after reducing *dimensions*: a number, a list, or None for all."""
     if dimensions is None or dimensions == []:
         return [1]
     listed = dimensions if isinstance(dimensions, list) else [dimensions]
@@ -197,14 +199,14 @@ def _reduced(source: Shape, dimensions: Any) -> list[int]:
 
 
 def _broadcast(shapes: Sequence[Shape]) -> list[int]:
-    """Return the shape to which all *shapes* are broadcast."""
+    """Return the shape to which broadcasting extends all *shapes*."""
     longest = max(map(len, shapes))
     padded = [[1] * (longest - len(shape)) + list(shape) for shape in shapes]
     return [max(sizes) for sizes in zip(*padded, strict=True)]
 
 
 def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -> list[int]:
-    """Return the shape of a convolution's output; with unknown strides, positions are the input's."""
+    """Return the shape of a convolution's output; unknown strides keep the input's positions."""
     places = _CONVOLUTION_ARGUMENTS.get(name, ())
     arguments = [values[at] for at in places if at < len(values) and _is_shape(values[at])]
     if not places or len(arguments) < len(places):
@@ -223,30 +225,30 @@ def _convolved(source: Shape, weight: Shape, name: str, values: Sequence[Any]) -
 
 
 def _spread(argument: Sequence[int], dimensions: int) -> Sequence[int]:
-    """Return *argument* for each dimension; a single number applies to all."""
+    """Return the value of *argument* for each dimension; a single value applies to all dimensions."""
     return [*argument] * dimensions if len(argument) == 1 else argument
 
 
 def counts_whole(name: str) -> bool:
-    """Return whether the cost of an operator called *name* includes that of the operators it calls."""
+    """Return whether the cost of the operator *name* includes the cost of the operators it calls."""
     return _counter(plain_name(name)) is not None
 
 
 def _operations(name: str, op: HostOp) -> int:
-    """Return the operations *op*, called *name* without its namespace, performs."""
+    """Return the number of operations of *op*; *name* is the operator's name without namespace."""
     counter = _counter(name)
     if counter is not None:
         try:
             return counter(name, op)
         except (IndexError, OverflowError, TypeError, ValueError):
-            pass  # shapes that such an operator cannot have: the trace is odd, so count elements
+            pass  # the operator cannot have the recorded shapes, so count elements
     if name in _MOVES or class_of(name) == COPY or name.startswith(("split", "embedding")):
         return 0
     return _PER_ELEMENT.get(name, 1) * _largest(op)
 
 
 def _counter(name: str) -> Callable[[str, HostOp], int] | None:
-    """Return the function that counts operators called *name*, None for those counted by element."""
+    """Return the function that counts the operations of *name*, or None to count elements."""
     if name in GEMM_FACTORS:
         return _matmul
     if name in LINEARS:
@@ -267,12 +269,12 @@ def _linear(_: str, op: HostOp) -> int:
 
 
 def _backward_order(name: str) -> tuple[int, int, int]:
-    """Return where a backward convolution has the gradient of its output, its input, and its weight."""
+    """Return the argument positions of output gradient, input and weight of a backward convolution."""
     return (1, 0, 2) if name in _SOURCE_FIRST else (0, 1, 2)
 
 
 def _weight_of(name: str, op: HostOp) -> Any:
-    """Return the shape of the weight of a convolution's gradient by *name*; no shape if it is unrecorded."""
+    """Return the shape of the weight of the backward convolution *op*; no shape if unrecorded."""
     arguments = op.inputs[:1] if "_backward_weight" in name else op.shapes[2:3]
     return arguments[0] if arguments else None
 
@@ -319,12 +321,12 @@ def _swapped(shape: Shape) -> list[int]:
 
 
 def _shape(op: HostOp, index: int) -> Shape:
-    """Return the shape of argument *index*; raises ValueError unless it is a tensor's."""
+    """Return the shape of argument *index* of *op*; raises ValueError unless the argument is a tensor."""
     return _first([op.shapes[index]])
 
 
 def _first(shapes: Sequence[Any]) -> Shape:
-    """Return the first of *shapes*; raises ValueError unless it is a tensor's."""
+    """Return the first of *shapes*; raises ValueError unless the shape is a tensor's."""
     shape = shapes[0]
     if not isinstance(shape, list) or not shape or not all(isinstance(size, int) for size in shape):
         raise ValueError(shape)
@@ -332,7 +334,7 @@ def _first(shapes: Sequence[Any]) -> Shape:
 
 
 def _largest(op: HostOp) -> int:
-    """Return the elements of the largest tensor of *op*, of all tensors together if it has lists of them."""
+    """Return the elements of the largest tensor of *op*; the tensors of a list count as one tensor."""
     singles = [math.prod(shape) for shape in [*op.shapes, *op.output_shapes] if _is_shape(shape)]
     lists = [
         sum(math.prod(shape) for shape in shapes if _is_shape(shape))
@@ -347,7 +349,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _bytes(name: str, op: HostOp) -> tuple[int, int]:
-    """Return the bytes *op* reads and those that it writes."""
+    """Return the number of bytes that operator *op* reads, and the number of bytes that *op* writes."""
     written = _size(op.outputs)
     if name in _GATHERS:
         return written + _size(op.inputs[1:]), written
@@ -363,16 +365,16 @@ def _bytes(name: str, op: HostOp) -> tuple[int, int]:
         return _size(op.inputs), _overwritten(op)
     if not written and "!" in op.schema:
         written = _size(op.inputs[:1])
-    if name in GEMM_FACTORS:  # what follows may be the tensor to write to
+    if name in GEMM_FACTORS:  # the next argument may be the output tensor
         return _size(op.inputs[: GEMM_FACTORS[name][1] + 1]), written
     return _size(op.inputs[1:] if name in _OVERWRITES else op.inputs), written
 
 
 def _overwritten(op: HostOp) -> int:
-    """Return the bytes that a pointwise Triton kernel writes to an argument that it also reads.
+    """Return the bytes of the argument that a pointwise Triton kernel reads and overwrites.
 
-    Its outputs come last and have the size of its largest argument; otherwise it overwrites its first
-    argument.
+    A separate output is the last argument and has the size of the largest argument. Without a separate
+    output, the kernel overwrites its first argument.
     """
     sizes = [(math.prod(shape), item) for shape, item in zip(op.shapes, op.inputs, strict=False)
              if _is_shape(shape) and tensors([item])]  # fmt: skip
@@ -387,10 +389,10 @@ def _size(values: Sequence[Any]) -> int:
 
 
 def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
-    """Return operations and bytes of each launch, at least 1, as two columns.
+    """Return the operations and bytes of each launch, both at least 1, as two columns.
 
-    The cost of an operator is divided among its kernels in proportion to their measured time; copies and
-    memory sets have the bytes in the trace.
+    The cost of an operator is divided among its kernels in proportion to the kernels' measured time. The
+    bytes of copies and memory sets come from the trace.
     """
     costs = np.ones((len(launches), 2), dtype=np.int64)
     is_kernel = launches.category == KERNEL
@@ -409,10 +411,11 @@ def work_costs(trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], ho
 
 
 def counted_operators(ops: Ops) -> np.ndarray:
-    """Return the operators with a cost, so that no work is counted twice.
+    """Return the operators whose costs to count, chosen to count no work twice.
 
-    Matmuls and the like are counted as a whole, and elementwise operators, which may convert scalars
-    first; if they are nested, the innermost counts. Elsewhere leaf operators count.
+    Matmuls, convolutions and attention are counted as a whole. Elementwise operators are counted as a whole
+    because they may first convert scalars. Of nested operators counted as a whole, the innermost counts. In
+    other operators, the leaf operators count.
     """
     whole = which(ops.trace.texts, _is_whole)[ops.name].tolist()
     parents = ops.parent.tolist()

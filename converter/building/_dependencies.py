@@ -1,4 +1,4 @@
-"""Find dependencies: data through storages, buffers of collectives, and waits for communications."""
+"""Find dependencies of operators: data in storages, buffers of collectives, waits for communications."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ..readers import FUNCTIONAL, Communication, HostTrace, Ops, Pieces
 
 WAIT_OPS = frozenset({f"{FUNCTIONAL}wait_tensor"})
 _ATEN = "aten::"
-# Operators that take a tensor for its shape alone, or move it elsewhere, and leave its data alone.
+# Operators that use only the shape of a tensor or replace its storage, and do not access the tensor's data.
 _OF_SHAPES = re.compile(r"aten::(\w+_(like|as)|new_\w+|set_|resize_)$")
 
 
 def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
-    """Return pairs (writer, reader) among the leaf operators: the last writer of each storage that is read.
+    """Return pairs (writer, reader) of leaf operators: the last writer of each storage an operator reads.
 
-    Storage ids are addresses and may be reused after a free, which the last writer accounts for. An operator
-    whose output shares its input's storage without writing it (a view, by its schema) is not a writer.
+    Storage ids are addresses, which the allocator may reuse after a free. Taking the last writer accounts for
+    this reuse. A view operator returns the storage of its input without writing to it and is no writer.
     """
     rows = host.rows(ops.record_id)
     leaves = np.flatnonzero((rows >= 0) & ops.is_leaf.astype(bool))
@@ -38,20 +38,20 @@ def data_dependencies(ops: Ops, host: HostTrace) -> np.ndarray:
 
 
 class Uses(NamedTuple):
-    """The operators with a storage of the communications as an argument; those in *needed* need its data."""
+    """The operators with a communication's storage as an argument; operators in *needed* need its data."""
 
     users: Mapping[int, Sequence[int]]
     needed: Mapping[int, Sequence[int]]
 
 
 def uses_of(comms: Sequence[Communication], ops: Ops, host: HostTrace) -> Uses:
-    """Return the uses of the tensors of *comms* by operators, by storage, in order."""
+    """Return the operators that use the tensors of *comms*, by storage, in order."""
     users = _touching(ops, host, frozenset().union(*(comm.storages for comm in comms)))
     return Uses(users, _needing(comms, ops, host, users))
 
 
 def _touching(ops: Ops, host: HostTrace, storages: frozenset[int]) -> dict[int, list[int]]:
-    """Return, for each of *storages*, the operators that have it as an argument, in order."""
+    """Return, for each of *storages*, the operators with the storage as an argument, in order."""
     users: dict[int, list[int]] = {storage: [] for storage in storages}
     rows = host.rows(ops.record_id)
     known = np.flatnonzero(rows >= 0)
@@ -70,8 +70,8 @@ def _needing(
 ) -> dict[int, list[int]]:
     """Return, for each storage that *comms* write, the operators among its *users* that need the data.
 
-    They cannot run before it has arrived. Storages that several communications write in parts are omitted, as
-    users need not wait for all parts.
+    These operators cannot run before the data has arrived. Storages that several communications write in
+    parts are omitted because a user of the storage need not wait for all parts.
     """
     written: dict[int, int] = {}
     shared: set[int] = set()
@@ -85,7 +85,7 @@ def _needing(
         name = ops[index].name
         if not (ops.is_leaf[index] and name.startswith(_ATEN)) or _OF_SHAPES.match(name):
             return False
-        # What passes a storage on without changing it is a view.
+        # An operator that returns the storage of its input without changing the storage is a view.
         passed_on = host.storages[host.inputs_end[row] : host.end[row]]
         return bool(changing[row]) or storage not in passed_on
 
@@ -100,10 +100,11 @@ def with_settled_messages(
 ) -> list[Communication]:
     """Return *comms* with messages that end at the arrival or departure of their data, if known.
 
-    Gloo's annotation of a message lasts until the call that waits for it returns, which may be long after and
-    for many at once. This is the end of the message only if that call blocked the thread. Otherwise the
-    data of a send left when it was issued, as long as the socket accepted it. If the issuing call was held up
-    for longer than the waiting one, the data of a receive had arrived when it was issued.
+    Gloo's annotation of a message lasts until the call that waits for the message returns. This call may
+    return long after the message and wait for many messages at once. The annotation's end is the end of the
+    message only if the waiting call blocked the thread. Otherwise, the data of a send left when the send was
+    issued, provided that the socket accepted the data. If the issuing call blocked for longer than the
+    waiting call, the data of a receive had arrived when the receive was issued.
     """
     settled = list(comms)
     messages = [
@@ -124,7 +125,7 @@ def with_settled_messages(
 
 
 def _held_up(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps: Gaps) -> bool:
-    """Return whether waiting for message *comm* blocked the thread, *since_ns* or the piece's start."""
+    """Return whether the wait for message *comm* blocked the thread from *since_ns* or the piece's start."""
     at, issued = _piece_at(comm.end_ns, pieces), int(ops.end_ns[comm.op])
     start, end = int(pieces.start_ns[at]), int(pieces.end_ns[at])
     if not _is_idle(at, ops, pieces) or start < issued or end < comm.end_ns:
@@ -136,13 +137,18 @@ def _held_up(comm: Communication, since_ns: int, ops: Ops, pieces: Pieces, gaps:
 def wait_pieces(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces, uses: Uses, gaps: Gaps
 ) -> list[int | None]:
-    """Return, for each of *comms*, the piece in which the thread waited for it, or None if it did not.
+    """Return the piece in which the thread waited for each of *comms*, or None if the thread did not wait.
 
-    It is the first of these: the rest of the issuing call, if the communication ended in it; the recorded
-    piece, if any; the piece in which the communication ended, if the thread evidently idled until then; the
-    piece before the first operator that uses its tensors afterwards, or the wait operator itself. The thread
-    evidently idled if it had done nothing since the call, or continued with an operator that uses the result;
-    the usual time after such waits identifies other waits.
+    The first piece of this list that exists is the wait:
+
+    1. the rest of the issuing call, if the communication ended in this call;
+    2. the recorded piece;
+    3. the piece in which the communication ended, if the thread evidently idled until that end;
+    4. the piece before the next operator that uses the communication's tensors, or the wait operator itself.
+
+    The thread evidently idled if it had done nothing since the issuing call, or continued with an operator
+    that uses the result. The usual time that threads take to continue after these waits identifies other
+    waits.
     """
     consumers = [_consumer(comm, ops, pieces, uses) for comm in comms]
     ended = [
@@ -168,7 +174,7 @@ def wait_pieces(
 
 
 def _recorded_wait(comm: Communication, ops: Ops, pieces: Pieces) -> int | None:
-    """Return the piece in which the thread had waited for *comm*, as its record says."""
+    """Return the piece in which the thread waited for *comm* according to the record of *comm*."""
     assert comm.awaited_ns is not None
     at = _piece_at(comm.awaited_ns, pieces)
     reached = ops.end_ns[comm.op] <= pieces.start_ns[at] and comm.awaited_ns <= pieces.end_ns[at]
@@ -176,9 +182,9 @@ def _recorded_wait(comm: Communication, ops: Ops, pieces: Pieces) -> int | None:
 
 
 def _ended_idle(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
-    """Return the piece in which the collective *comm* ended if the thread was idle, before *consumer*.
+    """Return the piece before *consumer* in which the collective *comm* ended, if the thread was idle then.
 
-    No thread waits before a wait operator.
+    A thread waits inside a wait operator, not before the wait operator.
     """
     if comm.spec.collective is None:
         return None
@@ -205,7 +211,7 @@ def _piece_before(op: int, ops: Ops, pieces: Pieces) -> int:
 
 
 def _wait_for_use(comm: Communication, consumer: int | None, ops: Ops, pieces: Pieces) -> int | None:
-    """Return the piece before *consumer* of *comm*, or the wait operator itself."""
+    """Return the piece before the operator *consumer* of *comm*, or the piece of a wait operator itself."""
     if consumer is None:
         return None
     before = _piece_before(consumer, ops, pieces)
@@ -215,13 +221,13 @@ def _wait_for_use(comm: Communication, consumer: int | None, ops: Ops, pieces: P
 
 
 def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int | None:
-    """Return the operator with which the thread continued after *comm*, None if nothing needs it.
+    """Return the operator with which the thread continued after *comm*, or None if no operator needs *comm*.
 
-    It is the first operator that waits for *comm*, or uses its tensors after its annotation closed. Gloo's
-    thread wakes waiting threads before it closes the annotation, so the annotation ends late on a busy
-    machine. An earlier operator with the result as an argument is therefore used if the last rank had
-    entered by then, and the thread's idle time before it is longer than the time until the annotation
-    closed or the data was needed.
+    This operator is the first that waits for *comm*, or that uses its tensors after its annotation closed.
+    Gloo's thread wakes waiting threads before it closes the annotation, so the annotation ends late on a busy
+    machine. An earlier operator with the result as an argument is therefore chosen under two conditions. The
+    last rank had entered the collective by then. The thread's idle time before this operator is longer than
+    the time until the annotation closed or the data was needed.
     """
     issued = int(ops.end_ns[comm.op])
     after = [
@@ -248,7 +254,7 @@ def _consumer(comm: Communication, ops: Ops, pieces: Pieces, uses: Uses) -> int 
 
 
 def _later(storages: frozenset[int], users: Mapping[int, Sequence[int]], op: int) -> list[int]:
-    """Return the *users* of *storages* that come after *op*."""
+    """Return the operators among the *users* of *storages* that come after operator *op*."""
     return [
         index
         for storage in storages
@@ -270,9 +276,9 @@ def _piece_at(time_ns: int, pieces: Pieces) -> int:
 
 
 def _is_idle(at: int, ops: Ops, pieces: Pieces) -> bool:
-    """Return whether the thread may have waited in this piece: outside operators, or between inner ones.
+    """Return whether the thread may have waited in piece *at*: outside operators, or between inner operators.
 
-    Between their inner operators, ATen operators compute.
+    ATen operators compute between their inner operators, so a thread does not wait there.
     """
     op = int(pieces.op[at])
     return op < 0 or not (ops.is_leaf[op] or ops[op].name.startswith(_ATEN))
@@ -282,9 +288,9 @@ class Gaps(msgspec.Struct, frozen=True):
     """The usual time of a thread from one operator to the next, and from a wait to the next operator.
 
     *between* and *within* are the sorted lengths of gaps between and within operators that have no relation
-    to communication; *resumed* are the remainders of gaps after certain waits. Only ranks of lengths are
-    compared, so a slower machine gives the same result. *trials* is one more than the number of tested
-    gaps: a gap counts as a wait only if chance would produce fewer than one among them.
+    to communication. *resumed* are the remainders of gaps after certain waits. Only the order of lengths
+    matters, so a slower machine gives the same result. *trials* is one more than the number of tested gaps. A
+    gap counts as a wait only if chance would produce fewer than one equally long gap among the tested gaps.
     """
 
     pieces: Pieces
@@ -295,7 +301,7 @@ class Gaps(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, comms: Sequence[Communication], ops: Ops, pieces: Pieces) -> Gaps:
-        """Return the gaps of a thread that issued *comms*; no wait is certain yet."""
+        """Return the gaps of a thread that issued *comms*, still without certain waits."""
         named_aten = np.array([name.startswith(_ATEN) for name in ops.trace.names(ops.name)], dtype=bool)
         works = ops.is_leaf.astype(bool) | named_aten
         outside = pieces.op < 0
@@ -310,22 +316,23 @@ class Gaps(msgspec.Struct, frozen=True):
         return cls(pieces, between, within, nothing, len(comms) + 1)
 
     def resuming(self, certain: Collection[tuple[int, int]]) -> Gaps:
-        """Return these gaps with the *certain* waits: their pieces and ends."""
+        """Return a copy of these gaps with *certain* waits, given as pairs of piece and end."""
         left = [int(self.pieces.end_ns[at]) - over_ns for at, over_ns in certain]
         return replace(self, resumed=np.sort(np.array(left, dtype=self.between.dtype)))
 
     def returned(self, at: int, since_ns: int, until_ns: int) -> bool:
         """Return whether a call that returned at *until_ns* in piece *at* had blocked the thread *since_ns*.
 
-        It had if a gap of this length is so rare that none is expected among the tested gaps.
+        The call had blocked the thread if chance is expected to produce no gap of this length among the
+        tested gaps.
         """
         return self.trials * _share(until_ns - since_ns, self._alike(at)) < 1
 
     def ended_in(self, at: int, over_ns: int) -> bool:
         """Return whether the thread left piece *at* because a communication ended at *over_ns*.
 
-        If it did, the rest of the gap is as long as usual after a wait, or as a usual gap. If not, the
-        whole gap is as long as usual, and ended soon after *over_ns* by chance.
+        If the thread did, the rest of the gap is as long as usual after a wait, or as long as a usual gap. If
+        the thread did not, the whole gap has a usual length and ended soon after *over_ns* by chance.
         """
         whole, left = (int(self.pieces.end_ns[at]) - since for since in (self.pieces.start_ns[at], over_ns))
         alike = self._alike(at)
@@ -338,17 +345,18 @@ class Gaps(msgspec.Struct, frozen=True):
 
 
 def _share(length_ns: int, ordered: np.ndarray) -> float:
-    """Return the share of the lengths, this one included, of at least *length_ns*."""
+    """Return the share of lengths of at least *length_ns* among the *ordered* lengths and *length_ns*."""
     return (1 + _longer(length_ns, ordered)) / (1 + len(ordered))
 
 
 def _longer(length_ns: int, ordered: np.ndarray) -> int:
-    """Return the number of lengths of at least *length_ns*."""
+    """Return the number of *ordered* lengths of at least *length_ns*."""
     return len(ordered) - int(np.searchsorted(ordered, length_ns))
 
 
-# What copies to and from the buffers of collectives: ranges of torch/csrc/distributed/c10d/reducer.cpp, and
-# operators of torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
+# Names of copies to and from the buffers of collectives. The names are ranges of
+# torch/csrc/distributed/c10d/reducer.cpp and operators of
+# torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py.
 _BUFFER_COPIES = {
     "torch::distributed::reducer::mul_out": "all_reduce",
     "torch.distributed.ddp.reducer::copy_bucket_to_grad": "all_reduce",
@@ -359,7 +367,7 @@ _BUFFER_COPIES = {
 
 
 def buffers_of(ops: Ops) -> list[str]:
-    """Return the place of each operator that copies to or from a collective's buffer, "" of others."""
+    """Return the place of each operator that copies to or from a collective's buffer, "" for others."""
     places = [""] * len(ops)
     for collective, place in BUFFERS.items():
         copying = {name for name, of in _BUFFER_COPIES.items() if of == collective}
@@ -378,17 +386,17 @@ def _inside(ops: Ops, chosen: np.ndarray) -> np.ndarray:
     return inside
 
 
-# A call takes at most this long to hand its communication over, and is held up if it then takes longer.
+# Maximum time in which a call issues its communication. A call that continues for longer is blocked.
 _HANDED_OVER_WITHIN_NS = 100_000
 
 
 def with_held_calls(
     comms: Sequence[Communication], ops: Ops, pieces: Pieces
 ) -> tuple[list[Communication], Pieces]:
-    """Return *comms* with the times at which they were issued, and *pieces* cut there.
+    """Return *comms* with the times at which their calls issued them, and *pieces* cut at these times.
 
-    A call issues its communication as fast as the fastest call of the same operator. If it returns much
-    later, its thread was blocked: it waited for the communication, or had no processor.
+    A call issues its communication as fast as the fastest call of the same operator. If a call returns much
+    later, its thread was blocked: the thread waited for the communication, or had no processor.
     """
     last = {op: place for place, op in enumerate(pieces.op.tolist())}
     quickest: dict[int, int] = {}
@@ -400,7 +408,7 @@ def with_held_calls(
     issued, cuts = list(comms), {}
     for index, comm in enumerate(comms):
         place = last.get(comm.op)
-        if place is None or comm.begun_ns == comm.end_ns:  # the library noted nothing that ended in the call
+        if place is None or comm.begun_ns == comm.end_ns:  # the library recorded no end in the call
             continue
         own_ns = int(pieces.start_ns[place])
         at_ns = max(int(ops.start_ns[comm.op]) + quickest[int(names[comm.op])], own_ns + 1)
@@ -410,7 +418,7 @@ def with_held_calls(
 
 
 def _cut(pieces: Pieces, cuts: dict[int, int]) -> Pieces:
-    """Return *pieces*, those at the places of *cuts* in two."""
+    """Return *pieces* in which *cuts* split pieces in two; *cuts* maps the index of a piece to a time."""
     places = np.repeat(np.arange(len(pieces.op)), 1 + np.isin(np.arange(len(pieces.op)), list(cuts)))
     halves = pieces.take(places)
     second = np.flatnonzero(places[1:] == places[:-1]) + 1
@@ -419,5 +427,5 @@ def _cut(pieces: Pieces, cuts: dict[int, int]) -> Pieces:
 
 
 def ended_in_call(comm: Communication, ops: Ops) -> bool:
-    """Return whether *comm* ended before the call that issued it returned, which thus waited for it."""
+    """Return whether the issuing call of *comm* waited: *comm* ended before the call returned."""
     return comm.issued_ns < comm.end_ns <= int(ops.end_ns[comm.op])

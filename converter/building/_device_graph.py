@@ -35,7 +35,7 @@ from ._repeated import of_records, repeated_copies, shared_inputs
 from ._sampled_causes import host_causes
 from ._steps import Extent, Window
 
-# Each try leaves out what the one before took too long; more than a few change nothing.
+# Maximum attempts. Each attempt removes the excess time of the previous one. Further attempts change nothing.
 _TRIES = 6
 
 
@@ -56,9 +56,9 @@ def device_graph(
     If the window is a *whole* capture without marked steps, the step is the device's time from its first
     work to its last.
 
-    Every host thread is a chain of nodes; a new node begins where it issues work or waits. Every piece of
-    device work is a node on the lane of its stream. Work of CUDA graphs has the operators of their
-    *captured* work. *evidence* has the cost of recording the steps.
+    Every host thread is a chain of nodes. A new node begins when the thread issues work or waits. Every
+    piece of device work is a node on the lane of its stream. Device work of a CUDA graph gets the operators
+    of the graph's *captured* work. *evidence* has the cost of recording the steps.
     """
     span = (window.start_ns, window.end_ns)
     lanes = host_lanes(trace, *span)
@@ -83,7 +83,7 @@ def device_graph(
 
 
 def _chip(trace: DeviceTrace, launches: Launches) -> str:
-    """Return the name of the device with most of the *launches*, "" if unknown."""
+    """Return the name of the device that ran most of the *launches*, or "" if unknown."""
     counts = np.bincount(launches.queue, minlength=1)
     device = launches.queues[int(counts.argmax())][0] if launches.queues else -1
     return trace.devices.get(device, "")
@@ -92,7 +92,7 @@ def _chip(trace: DeviceTrace, launches: Launches) -> str:
 def _causes(
     trace: DeviceTrace, lanes: Sequence[Lane], window: Window, evidence: Evidence | None
 ) -> list[HostCauses]:
-    """Return the causes of each lane's host time; the evidence is of the main one."""
+    """Return the causes of each lane's host time; *evidence* applies to the main lane."""
     return [
         host_causes(
             trace,
@@ -107,9 +107,9 @@ def _causes(
 
 @dataclass
 class _Builder:
-    """A graph in the making: its nodes are numbered only at the end, in order of their measured start.
+    """A graph under construction; nodes get their final numbers at the end, in order of measured start.
 
-    *issuer* is the node that issues each launch, *awaits* lists (launch, host node that waited for it).
+    *issuer* is the node that issues each launch. *awaits* lists (launch, host node that waited for it).
     """
 
     window: Window
@@ -130,7 +130,7 @@ class _Builder:
         self.issuer = np.full(len(self.linked.launches), -1, dtype=np.int64)
 
     def add_hosts(self, waits: Sequence[HostWait]) -> None:
-        """Append the host threads' nodes; `add_works` adds their waits for device work."""
+        """Append the nodes of the host threads; `add_works` adds the nodes' waits for device work."""
         launches = self.linked.launches
         main, *others = self.lanes
         own_waits = {lane.number: [wait for wait in waits if wait.lane == lane.number] for lane in self.lanes}
@@ -176,7 +176,7 @@ class _Builder:
     def _add_host(
         self, lane: Lane, waits: Sequence[HostWait], more: Marks, working: Bursts | None
     ) -> tuple[HostNodes, int]:
-        """Append the nodes of *lane*, and return them and the number of the first."""
+        """Append the nodes of *lane*; return the nodes and the number of the first node."""
         launches = self.linked.launches
         issued = np.flatnonzero(launches.lane == lane.number)
         stops = Marks.of(
@@ -239,7 +239,7 @@ class _Builder:
         targets: tuple[np.ndarray, np.ndarray],
         kind: EdgeKind | np.ndarray,
     ) -> None:
-        """Make each of the targets' nodes wait for each of the sources'; both are first nodes and counts."""
+        """Make each target node wait for each source node; nodes are given as first numbers and counts."""
         (source, own), (target, other) = sources, targets
         kinds = np.repeat(np.broadcast_to(np.asarray(kind, dtype=np.int64), len(source)), own * other)
         pair = spans(np.zeros(len(source), dtype=np.int64), own * other)
@@ -248,10 +248,10 @@ class _Builder:
         self.nodes.tie(first + pair // width, second + pair % width, kinds)
 
     def _await_works(self, slots: StreamSlots, nodes: WorkNodes) -> None:
-        """Make host nodes wait for the device work they waited for.
+        """Make host nodes depend on the device work that their threads waited for.
 
-        If the device in the graph is earlier than measured when the wait ends, the host gets the difference
-        as latency, so that latencies too short for a node do not accumulate over many waits.
+        If the device in the graph is ahead of the measurement when the wait ends, the host node gets the
+        difference as latency. Latencies too short for a node thus do not accumulate over many waits.
         """
         pairs = np.array(self.awaits, dtype=np.int64).reshape(-1, 2)
         work, node = pairs[:, 0], pairs[:, 1]
@@ -267,7 +267,7 @@ class _Builder:
         return np.where(self.linked.launches.is_comm[launch], EdgeKind.COMM_WAIT, EdgeKind.EVENT_SYNC)
 
     def graph(self, rank: int, host: HostTrace) -> RankGraph:
-        """Return the graph, its nodes numbered in order of start."""
+        """Return the graph of *rank* with nodes numbered in order of measured start."""
         starts, durations = (self.nodes.column(name) for name in ("measured_start_ns", "duration_ns"))
         for node, (end, lag) in self.last_awaited.items():
             if end >= starts[node]:
@@ -306,7 +306,7 @@ class _Builder:
         )
 
     def _repeated(self, host: HostTrace) -> np.ndarray:
-        """Return the nodes of device work of copies that repeat an earlier one."""
+        """Return the device nodes of copies that repeat an earlier copy."""
         nodes, launches = self.works, self.linked.launches
         records = repeated_copies([lane.ops for lane in self.lanes], host, self.window)
         if nodes is None or not len(records):
@@ -319,7 +319,7 @@ class _Builder:
         return spans(nodes.first[works], nodes.count[works])
 
     def _shared_inputs(self, host: HostTrace, number: np.ndarray) -> list[list[int]]:
-        """Return pairs of nodes that read the same, with the bytes; nodes get a new *number*."""
+        """Return pairs of nodes that read the same data, with its bytes; *number* renumbers the nodes."""
         nodes, launches = self.works, self.linked.launches
         if nodes is None:
             return []
@@ -345,13 +345,13 @@ class _Builder:
         return issued
 
     def _behind_ns(self) -> int:
-        """Return the end of device work that is not in the graph and does not delay any node."""
+        """Return the end time of device work that is not in the graph and delays no node."""
         if self.extent is not None:
             return self.extent.start_ns
         return int(self.linked.carried.end_ns.max(initial=0)) if self.linked.overruns else 0
 
     def _shares(self) -> np.ndarray:
-        """Return the time of each step as `Window.shares` does; a whole capture has that of the device."""
+        """Return the time of each step as `Window.shares` does; a whole capture has the device's time."""
         if self.extent is not None:
             number = self.window.steps[0].index
             return np.array([(number, self.extent.start_ns, self.extent.end_ns)], dtype=np.int64)
@@ -360,11 +360,11 @@ class _Builder:
         return self.window.shares(launches.call_start_ns, launches.end_ns, busy_until_ns)
 
     def _in_time(self, graph: Graph, starts: np.ndarray, shares: np.ndarray) -> Graph:
-        """Return *graph* with the step's own duration, although other steps overlapped with it.
+        """Return *graph* with the measured duration of its step although other steps overlapped with it.
 
-        The host, and streams that fetch ahead, may begin a step while the device still works on the
-        previous one. Device work finished by then delays nothing. The part of the host's lead for which
-        the device would have to wait is removed; the rest overlaps the device's time, as measured.
+        The host and prefetching streams may begin a step while the device still works on the previous step.
+        Device work that finished by then delays no node. The part of the host's lead for which the device
+        would have to wait is removed. The rest of the lead overlaps the device's time, as measured.
         """
         start_ns, end_ns = int(shares[:, 1].min()), int(shares[:, 2].max())
         lead_ns, share_ns = start_ns - self.window.start_ns, end_ns - start_ns
@@ -414,7 +414,7 @@ class _Builder:
 
 
 def _some(nodes: tuple[np.ndarray, np.ndarray], launches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first nodes and counts of some *launches*."""
+    """Return the first nodes and node counts of the given *launches*."""
     return nodes[0][launches], nodes[1][launches]
 
 
@@ -429,7 +429,7 @@ class _Handover:
 
 
 def _merged(handovers: Sequence[_Handover]) -> list[_Handover]:
-    """Return *handovers* in order, those that overlap as one."""
+    """Return *handovers* in order; overlapping handovers are merged."""
     merged: list[_Handover] = []
     for one in sorted(handovers, key=lambda item: (item.start_ns, item.end_ns)):
         if merged and one.start_ns < merged[-1].end_ns:

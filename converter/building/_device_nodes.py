@@ -1,4 +1,4 @@
-"""The nodes of a rank with devices, as columns: pieces of host threads, and device work."""
+"""Columns of the nodes of a rank with devices: pieces of host threads, and device work."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from ..readers import PHASES, DeviceComm, DeviceTrace
 from ._host_causes import HostCauses
 from ._rank_graph import Group
 
-# The sends and receives of one kernel run at the same time: each has a lane this much above the last one's.
+# Distance between the lane numbers of the simultaneous sends and receives of one kernel.
 _BESIDE = 1_000_000
-# What a communication is, and with whom.
+# Columns with the kind, size and members of a communication.
 _ENDS = ("type", "comm_type", "comm_size_bytes", "group", "comm_src", "comm_dst", "comm_tag")
 
 
 class Marks(Columns, frozen=True):
     """Times at which a thread issues work, or blocks until *resume_ns*.
 
-    *waits* means that the awaited work is in the graph. A stop in a call that returns at *return_ns* has a
-    separate node; -1 for all others.
+    *waits* means that the awaited work is in the graph. A stop in a call that returns at *return_ns* gets a
+    separate node; *return_ns* is -1 for other stops.
     """
 
     time_ns: np.ndarray
@@ -48,7 +48,7 @@ class Marks(Columns, frozen=True):
 
     @classmethod
     def of(cls, rows: Iterable[tuple[int, int, bool, int]] = ()) -> Marks:
-        """Return the marks with these columns."""
+        """Return marks with the columns of *rows*."""
         time, resume, waits, returned = np.array([*rows], dtype=np.int64).reshape(-1, 4).T
         return cls(time, resume, waits.astype(bool), returned)
 
@@ -61,9 +61,9 @@ class Marks(Columns, frozen=True):
 class HostNodes(msgspec.Struct, frozen=True):
     """The nodes of one thread: measured start, duration, and the piece that gives the name (-1: none).
 
-    *stop* is the mark of which a node is the call (-1: none). Of each mark, *issuer* is the node that
-    issues its work, *resumed* the one that runs once the thread has waited (-1: it did not). Of each burst,
-    *burst_first* and *burst_last* are its outer nodes. *wait_ns* is the time the thread was stopped.
+    *stop* is the mark at which the thread stopped in the node's call (-1: none). For each mark, *issuer* is
+    the node that issues the work, and *resumed* is the node after the wait (-1: no wait). For each burst,
+    *burst_first* and *burst_last* are its first and last node. *wait_ns* is the time the thread was stopped.
     """
 
     start_ns: np.ndarray
@@ -78,10 +78,10 @@ class HostNodes(msgspec.Struct, frozen=True):
 
 
 def host_nodes(lane: Lane, marks: Marks, bursts: Bursts | None = None) -> HostNodes:
-    """Return the nodes of *lane*.
+    """Return the nodes of the host thread of *lane*, cut at *marks*.
 
-    The thread works in *bursts* only (all the time if there are none). Each node takes the time the thread
-    spent in it; time blocked at a mark belongs to no node.
+    The thread works only in *bursts*; without bursts, the thread works all the time. A node lasts for the
+    time that the thread spent in it. Time blocked at a mark belongs to no node.
     """
     stops = marks.waits | (marks.resume_ns > marks.time_ns) | (marks.return_ns >= 0)
     order = np.lexsort((stops, marks.time_ns))
@@ -108,14 +108,14 @@ def host_nodes(lane: Lane, marks: Marks, bursts: Bursts | None = None) -> HostNo
 
 
 class WorkNodes(msgspec.Struct, frozen=True):
-    """The nodes of each launch: *count* from *first*, and possibly a gap before them (-1: none)."""
+    """The nodes of each launch: *count* nodes from *first*, and possibly a *gap* node before (-1: none)."""
 
     first: np.ndarray
     count: np.ndarray
     gap: np.ndarray
 
     def entry(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the first node and the number of nodes with the waits of each launch."""
+        """Return, for each launch, the first node and the number of nodes that take the launch's waits."""
         has_gap = self.gap >= 0
         return np.where(has_gap, self.gap, self.first), np.where(has_gap, 1, self.count)
 
@@ -131,7 +131,7 @@ class DeviceNodes(GraphBuilder):
         self.splits: dict[int, tuple[int, ...]] = {}
 
     def numbers(self, texts: Sequence[str]) -> np.ndarray:
-        """Return the table's number of each of *texts*, -1 for empty ones."""
+        """Return the number of each text of *texts* in the text table, -1 for empty texts."""
         return np.array([self.text(text) if text else -1 for text in texts], dtype=np.int64)
 
     def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray, causes: HostCauses) -> int:
@@ -180,7 +180,7 @@ class DeviceNodes(GraphBuilder):
         gap_ns: np.ndarray,
         costs: np.ndarray,
     ) -> WorkNodes:
-        """Append the nodes of the *launches*, which begin at *start_ns*, each after its gap if it has one."""
+        """Append the nodes of *launches* at *start_ns*, after a gap node for each *gap_ns* above 0."""
         ends_of = {index: found for index, comms in launches.comms.items() if (found := self._ends(comms))}
         count = np.ones(len(launches), dtype=np.int64)
         for index, ends in ends_of.items():
@@ -245,11 +245,11 @@ class DeviceNodes(GraphBuilder):
         return found
 
     def _ends(self, comms: Sequence[DeviceComm]) -> list[dict[str, Any]]:
-        """Return the communication columns of those of *comms* that have other members."""
+        """Return the communication columns of *comms*, without communications of a single member."""
         return [columns for comm in comms if (columns := self._ends_of(comm)) is not None]
 
     def _ends_of(self, comm: DeviceComm) -> dict[str, Any] | None:
-        """Return the communication columns of *comm*; None if it has no other members."""
+        """Return the communication columns of *comm*, or None if *comm* has no other members."""
         self.notes.update(comm.notes)
         ranks = comm.group_ranks or self._everyone
         group = 0
@@ -274,7 +274,7 @@ class DeviceNodes(GraphBuilder):
         ends_of: Mapping[int, Sequence[Mapping[str, Any]]],
         first: np.ndarray,
     ) -> None:
-        """Fill the communication columns of the nodes in *columns*; each has a separate lane."""
+        """Fill the communication columns of the nodes in *columns*; each communication has its lane."""
         size = len(columns["name"])
         for name in _ENDS[1:]:
             columns[name] = np.full(size, NODE_COLUMNS[name][1], dtype=np.int64)
@@ -291,9 +291,9 @@ class DeviceNodes(GraphBuilder):
 
 
 def _lanes_of(queues: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return a lane for each of *queues* (device and stream): that of its number, or the next free one.
+    """Return a lane for each of *queues* (device, stream): the stream's number, or the next free lane.
 
-    Raises `TraceError` for more streams of a device than there are lanes.
+    Raises `TraceError` if a device has more streams than there are lanes.
     """
     taken: set[int] = set()
     lanes = []

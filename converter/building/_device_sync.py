@@ -1,9 +1,9 @@
-"""The order of work on a device: the waits of streams, and the earliest start of each piece of work.
+"""Order the work of a device: the waits of streams, and the earliest start of each piece of work.
 
 Traces taken with ``enable_cuda_sync_events`` name the event of each wait. Other traces only have the calls.
-In a collective's own operator, the collective waits for the thread's stream; elsewhere, that stream waits
-for the thread's oldest collective without a wait. Waits that contradict the measured times are never
-assumed.
+For a call in a collective's own operator, the collective waits for the thread's stream. For other calls,
+the thread's stream waits for the thread's oldest collective without a wait. Waits that contradict the
+measured times are never assumed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from .._columns import Columns, groups_of, which
 from ..linking import Lane, Launches, Linked
 from ..readers import COMM_OPS, PARAMETERS, DeviceTrace, HostTrace, Op, parameters
 
-# Names of the runtimes' calls; further ones are data, not code.
+# Names of the runtimes' calls that make a stream wait.
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent"})
-# A stream that stood still this long, and went on this soon after another's work ended, waited for that.
+# A stream waited for another stream's work if it was idle for the first time, and continued within the
+# second time after the work ended.
 _STOOD_STILL_NS = 20_000
 _WENT_ON_WITHIN_NS = 10_000
-# Unexplained time between pieces of work is gathered until it is worth a node.
+# Unexplained time between pieces of work accumulates to this length before it becomes a node.
 _GAP_NS = 5_000
 _LAG = 3
 
@@ -32,7 +33,7 @@ Queue = tuple[int, int]
 
 
 class IssueOrder(msgspec.Struct):
-    """The launches of each stream in order of issue, with their times, and all in order of their end."""
+    """The launches of each stream in order of issue with issue times, and all launches in order of end."""
 
     times: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
     launches: dict[Queue, list[int]] = msgspec.field(default_factory=dict)
@@ -40,7 +41,7 @@ class IssueOrder(msgspec.Struct):
 
     @classmethod
     def of(cls, launches: Launches) -> IssueOrder:
-        """Return the order of *launches*, which come in order of issue."""
+        """Return the issue order of *launches*, which must be sorted by issue."""
         issued = cls()
         for own in sorted(groups_of(launches.queue).values(), key=lambda own: int(own[0])):
             queue = launches.queues[int(launches.queue[own[0]])]
@@ -74,7 +75,7 @@ class IssueOrder(msgspec.Struct):
 def stream_waits(
     launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane], host: HostTrace
 ) -> list[tuple[int, int]]:
-    """Return (source, waiting), indices into *launches*: the second did not start before the first ended."""
+    """Return pairs of *launches* (source, waiting): the waiting launch starts after the source ends."""
     syncs, calls = trace.syncs, trace.calls
     waits = which(trace.texts, lambda text: "wait" in text.lower())[syncs.kind]
     recorded = np.flatnonzero(waits & (syncs.record_correlation > 0))
@@ -95,7 +96,10 @@ def stream_waits(
 def _recorded_waits(
     trace: DeviceTrace, recorded: np.ndarray, issued: IssueOrder
 ) -> Iterator[tuple[int, int]]:
-    """Yield the waits the trace records: the event's stream up to its record, the waiting stream from now."""
+    """Yield the waits that the trace records.
+
+    A stream's next work waits for the work that the event's stream had before the event was recorded.
+    """
     syncs, calls = trace.syncs.take(recorded), trace.calls
     start_of = dict(zip(calls.correlation.tolist(), calls.start_ns.tolist(), strict=True))
     columns = (syncs.stream, syncs.on_stream, syncs.correlation, syncs.record_correlation)
@@ -119,14 +123,14 @@ class _LaneWaits:
         self._by_sequence: dict[tuple[str, int], list[int]] = {}
         for index in sorted(launches.comms):
             for comm in launches.comms[index]:
-                for group in {"", comm.group_name}:  # those of old traces name none
+                for group in {"", comm.group_name}:  # waits in old traces name no group
                     self._by_sequence.setdefault((group, comm.sequence), []).append(index)
         self._unwaited: dict[int, None] = {}  # in order of issue
-        self._pending: list[tuple[bool, int]] = []  # (is a launch, launch or when the wait was asked for)
+        self._pending: list[tuple[bool, int]] = []  # (is a launch, launch or time of the wait request)
         self._last = -1
 
     def edges(self, asked_ns: Sequence[int]) -> list[tuple[int, int]]:
-        """Return (source, waiting); *asked_ns* is when the thread asked for a stream to wait, in order."""
+        """Return pairs (source, waiting); *asked_ns* are the thread's wait requests in order of time."""
         found: list[tuple[int, int]] = []
         starts, asked = self._launches.call_start_ns[self._own].tolist(), list(asked_ns)
         is_comm = self._launches.is_comm[self._own].tolist()
@@ -146,7 +150,7 @@ class _LaneWaits:
         return found
 
     def _wait(self, asked_ns: int) -> None:
-        """Record a stream wait; its source is determined with the stream's next work."""
+        """Record a stream wait; the stream's next work determines the source of the wait."""
         chain = self._lane.operators(asked_ns)
         waited = self._waited_sequence(chain)
         if waited is not None and waited[1] >= 0:
@@ -165,9 +169,10 @@ class _LaneWaits:
             self._pending.append((False, asked_ns))
 
     def _waited_sequence(self, chain: Sequence[Op]) -> tuple[str, int] | None:
-        """Return the group, and the number there, of the collective that the operator around a call awaits.
+        """Return the group and the sequence number of the collective that the operator around a call awaits.
 
-        The number is -1 if the trace does not say which; None if the operator does not wait.
+        The number is -1 if the trace does not record the collective. Return None if the operator does not
+        wait.
         """
         if not chain:
             return None
@@ -177,7 +182,7 @@ class _LaneWaits:
         return stated.group_name, stated.sequence
 
     def _sources(self, is_launch: bool, item: int, waiting: int) -> Iterable[int]:
-        """Return the launches that *item* refers to: itself, or the newest work of another stream."""
+        """Return the launches that *item* refers to: the launch *item*, or other streams' newest work."""
         if is_launch:
             return [item]
         launches = self._launches
@@ -198,9 +203,9 @@ def coinciding_waits(
 ) -> tuple[list[tuple[int, int]], dict[int, int]]:
     """Return waits between streams that follow from measured times only, in addition to *waits*.
 
-    A stream that was idle although the host had issued its next work, and continued just when another
-    stream's earlier work had ended, waited for that. Also return, by launch, the time until which work
-    issued before the window delayed it in this way.
+    A stream waited for another stream's work if the stream was idle although the host had issued its next
+    work, and continued just when the other stream's work ended. Also return, by launch, the time until which
+    work issued before the window delayed the launch.
     """
     launches, carried = linked.launches, linked.carried
     known = np.zeros(len(launches), dtype=np.int64)
@@ -238,9 +243,10 @@ def _free_ns(linked: Linked) -> np.ndarray:
 class StreamSlots(Columns, frozen=True):
     """The place of each launch on its stream.
 
-    *before* is the launch before it (-1: the first in the window), *start_ns* when it began, never before
-    that one. *gap_ns* is time in which the device did not begin although no known wait delayed it, a
-    separate node. *lag_ns* is how much earlier than measured it starts in the graph, gaps included.
+    *before* is the previous launch on the stream (-1: the first in the window). *start_ns* is the time at
+    which the launch began, never before the previous launch. *gap_ns* is time in which the device did not
+    begin although no known wait delayed the launch; a gap is a separate node. *lag_ns* is how much earlier
+    than measured the launch starts in the graph, gaps included.
     """
 
     before: np.ndarray
@@ -250,7 +256,7 @@ class StreamSlots(Columns, frozen=True):
 
 
 class _Stream(msgspec.Struct):
-    """The state of a stream after the launches so far."""
+    """The state of a stream after the launches processed before."""
 
     end_ns: int = 0
     start_ns: int = 0
@@ -263,13 +269,12 @@ def stream_slots(
 ) -> StreamSlots:
     """Return the slot of every launch.
 
-    *waits* are pairs: the second launch waits for the first, in addition to the order of its stream.
-
-    *held_ns* is the time until which work from before the window delayed a launch. A launch begins after
-    the host has issued it, the stream has reached it, and its waits have ended. The delay after that is a
-    latency: latencies add up along a chain of device work and become a gap when they exceed a few
-    microseconds; where the host's clock decides, they restart. Device work until *behind_ns*, for another
-    step, delays nothing.
+    *waits* are pairs of launches: the second launch waits for the first, in addition to the stream's order.
+    *held_ns* is the time until which work from before the window delayed a launch. A launch begins after the
+    host has issued it, the stream has finished its earlier work, and the launch's waits have ended. The
+    remaining delay is a latency. Latencies accumulate along a chain of device work and become a gap when
+    their sum exceeds a few microseconds. If the host's issue determines the start, the sum restarts at 0.
+    Device work of another step until *behind_ns* delays no launch.
     """
     launches, carried = linked.launches, linked.carried
     streams = [_Stream() for _ in launches.queues]

@@ -1,4 +1,4 @@
-"""The causes of host time outside operators: spans from marks, frames and evidence."""
+"""Find the causes of host time outside operators: spans from marks, frames and evidence."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ from ..readers import (
 from ._cause_rules import ACTIVITIES, CALLS, OPERATORS, frame_cause, is_engine_range, mark_of
 from ._steps import Window
 
-# What a span claims: time outside operators, whole operators too, or exactly its moments, whatever ran then.
+# Kinds of time that a span claims: only gaps between operators, operators as well as gaps, or all of the
+# span's time.
 GAPS, OPERATIONS, MOMENTS = range(3)
-# A shorter gap is what a framework needs from one operator to the next; in a longer one Python code ran,
-# which has a function.
+# In a gap shorter than this, the framework dispatches the next operator. In a longer gap, Python code ran.
 DISPATCH_NS = 50_000
-# Parts of a piece that are shorter are not worth a node, except inside operators, where they may be many.
+# Minimum length of a part of a piece that becomes a node. Inside operators, short parts may be many.
 LEAST_NS, _LEAST_INSIDE_NS = 20_000, 2_000
-# Causes that say no more than that host code ran: any other one is stronger.
+# Causes that only state that host code ran. Any other cause takes precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")
-# What a short gap is not, though a sample near it shows it.
+# Causes that explain long gaps only, even if a sample near a short gap shows them.
 _OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
-# Causes with the place that collects, or that holds what the thread waits for.
+# Causes whose place is the code that triggers a collection, or the code that holds the awaited lock.
 _PLACED = ("garbage_collection", "lock")
-# The cause of moments in which whatever ran was delayed, and the share of a gap that makes it more than that.
+# Cause of time in which the running code was delayed, and the minimum share of other work in a gap that also
+# has another cause.
 _DELAYED, _WORK_SHARE = "descheduled", 0.2
-# Gaps next to an operator that waits for a value belong to it.
+# Gaps next to an operator that waits for a value have this cause as well.
 _SHARED = "synchronisation"
 _FRAME = re.compile(r"(?P<path>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (?P<function>\w+)")
@@ -68,7 +69,7 @@ class Span(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a piece that ends at *end_ns*; without a *cause* it is the operator's own time."""
+    """A part of a piece up to *end_ns*; a part without a *cause* is the operator's self time."""
 
     end_ns: int
     cause: str = ""
@@ -76,7 +77,7 @@ class Part(NamedTuple):
 
 
 def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
-    """Return the causes of the profiler's ranges among one thread's events *own*, disjoint and in order."""
+    """Return disjoint spans with causes for the profiler's ranges among a thread's events *own*, in order."""
     events = trace.events.take(own)
     inside = (events.start_ns < window.end_ns) & (events.end_ns > window.start_ns)
     names = events.name * 2 + events.is_operator
@@ -97,9 +98,9 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
 
 
 def _flat(nested: Sequence[Span]) -> list[Span]:
-    """Return disjoint spans for *nested* ones, which are in order of start: the strongest cause counts."""
+    """Return disjoint spans for *nested* spans, sorted by start; the strongest cause wins in overlaps."""
     result: list[Span] = []
-    group: list[Span] = []  # the last outermost range with what is inside it
+    group: list[Span] = []  # the last outermost range with the ranges inside
     for span in nested:
         if not group or span.start_ns >= group[-1].end_ns:
             result += group
@@ -110,7 +111,7 @@ def _flat(nested: Sequence[Span]) -> list[Span]:
 
 
 def layered(lower: Sequence[Span], upper: Sequence[Span]) -> list[Span]:
-    """Merge two lists of disjoint spans; in overlaps the stronger cause counts."""
+    """Merge two lists of disjoint spans; the stronger cause wins in overlaps."""
     points = sorted({time for span in (*lower, *upper) for time in span[:2]})
     joined: list[Span] = []
     below, above = _Cursor(lower), _Cursor(upper)
@@ -127,13 +128,13 @@ def layered(lower: Sequence[Span], upper: Sequence[Span]) -> list[Span]:
 
 
 class _Cursor:
-    """Walks over disjoint spans in order."""
+    """A cursor that looks up disjoint spans by increasing time."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans, self._next = spans, 0
 
     def at(self, time_ns: int) -> Span | None:
-        """Return the span at *time_ns*, which is not before that of the last call."""
+        """Return the span at *time_ns*, which must not be before the time of the last call."""
         while self._next < len(self._spans) and self._spans[self._next].end_ns <= time_ns:
             self._next += 1
         if self._next < len(self._spans) and self._spans[self._next].start_ns <= time_ns:
@@ -142,7 +143,7 @@ class _Cursor:
 
 
 def _stronger(lower: Span, upper: Span) -> Span:
-    """Return the span with the stronger cause, and the place of either."""
+    """Return the span with the stronger cause; a missing place comes from the other span."""
     ranked = sorted((upper, lower), key=_strength)
     strong, weak = ranked
     under = weak.under if weak.cause == _DELAYED else weak.cause
@@ -159,10 +160,10 @@ def _strength(span: Span) -> int:
 
 
 class HostCauses:
-    """The spans of one thread, which give the cause of each of its pieces.
+    """The spans of one thread, which give the cause of each piece of the thread.
 
-    Its *calls* of models without gradients are disjoint, too; work of such a model has the place of the
-    call. *hooks* are the places of the script's hooks of the backward pass, the most frequent one first.
+    *calls* are disjoint calls of models without gradients. Work of a model without gradients has the place of
+    the call. *hooks* are the places of the script's hooks of the backward pass, the most frequent first.
     """
 
     def __init__(self, spans: Sequence[Span], calls: Sequence[Span] = (), hooks: Sequence[str] = ()) -> None:
@@ -180,7 +181,7 @@ class HostCauses:
     def of_nodes(
         self, start_ns: np.ndarray, end_ns: np.ndarray, gap: np.ndarray
     ) -> tuple[list[str], list[str]]:
-        """Return cause and place of nodes of a thread that issues device work; *gap* marks those of gaps."""
+        """Return causes and places of nodes of a thread that issues device work; *gap* marks gap nodes."""
         long = gap & (end_ns - start_ns >= DISPATCH_NS)
         causes = np.where(long, "python", "dispatch").tolist()
         places = [""] * len(causes)
@@ -198,26 +199,26 @@ class HostCauses:
         return causes, places
 
     def overlapping(self, start_ns: int, end_ns: int) -> list[Span]:
-        """Return the spans that overlap the given time, in order, cut to it."""
+        """Return the spans between *start_ns* and *end_ns* in order, clipped to this interval."""
         return _overlapping(self.spans, self._ends, start_ns, end_ns)
 
     def places(self, times_ns: np.ndarray) -> list[str]:
-        """Return the place of the operators of the thread at each of *times_ns*, "" if unknown."""
+        """Return the script place of the thread's operators at each of *times_ns*, or "" if unknown."""
         called, sampled = self.call_places(times_ns), _places_at(self.spans, times_ns)
         return [call or place for call, place in zip(called, sampled, strict=True)]
 
     def call_places(self, times_ns: np.ndarray) -> list[str]:
-        """Return the place of the call of a model at each of *times_ns*, "" outside of one."""
+        """Return the place of the marked model call at each of *times_ns*, or "" outside marked calls."""
         return _places_at(self._calls, times_ns)
 
     def touched(self, start_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-        """Return which of these pieces of operators overlap a span."""
+        """Return which pieces of operators, from *start_ns* to *end_ns*, overlap a span."""
         begun = np.searchsorted([span.start_ns for span in self._claiming], end_ns)
         claimed: np.ndarray = begun > np.searchsorted(self._claiming_ends, start_ns, side="right")
         return claimed
 
     def of_operator(self, name: str, start_ns: int, end_ns: int) -> Sequence[Part]:
-        """Return the parts of an operator's own time, usually one."""
+        """Return the parts of an operator's self time from *start_ns* to *end_ns*, usually one part."""
         if is_engine_range(name) and end_ns - start_ns >= DISPATCH_NS:
             parts = self.of_gap(start_ns, end_ns, "", "")
             return [self._of_hook(part) for part in parts]
@@ -239,12 +240,12 @@ class HostCauses:
         return _parts(exact, start_ns, end_ns, whole, _LEAST_INSIDE_NS) if exact else (whole,)
 
     def _of_hook(self, part: Part) -> Part:
-        """Return a *part* of the engine's time with the place of a hook, unless it has a certain place."""
+        """Return a *part* of autograd's time with the place of a hook, unless its place is certain."""
         is_certain = part.place in self._hooks or (part.place and part.cause in _PLACED)
         return part if is_certain else part._replace(place=next(iter(self._hooks), part.place))
 
     def of_gap(self, start_ns: int, end_ns: int, before: str, after: str) -> Sequence[Part]:
-        """Return the parts of time between the operators named *before* and *after* ("" for none)."""
+        """Return the parts of a gap between the operators named *before* and *after* ("" for none)."""
         short = end_ns - start_ns < DISPATCH_NS
         default = "dispatch" if short else "python"
         if short and _SHARED in (OPERATORS.get(before), OPERATORS.get(after)):
@@ -265,7 +266,7 @@ class HostCauses:
 
 
 def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
-    """Return the place of the span at each of *times_ns*, "" where there is none."""
+    """Return the place of the span at each of *times_ns*, or "" outside spans."""
     after = np.searchsorted([span.end_ns for span in spans], times_ns, side="right").tolist()
     near = [spans[row] if row < len(spans) else None for row in after]
     return [
@@ -277,13 +278,13 @@ def _places_at(spans: Sequence[Span], times_ns: np.ndarray) -> list[str]:
 def _had_work(spans: Sequence[Span], length_ns: int) -> bool:
     """Return whether a gap of *length_ns* is long even without its delays.
 
-    If so, the work in the gap was delayed, and without that work there would be no delay.
+    A long gap without its delays contains work. Without this work, the delays would not occur.
     """
     return length_ns - _delayed_ns(spans) >= max(DISPATCH_NS, _WORK_SHARE * length_ns)
 
 
 def _owning_their_delays(spans: Sequence[Span]) -> set[str]:
-    """Return the causes that were not delayed much more than the whole thread."""
+    """Return the causes whose time was not delayed much more than the time of the whole thread."""
     worked: Counter[str] = Counter()
     delayed: Counter[str] = Counter()
     for span in spans:
@@ -305,7 +306,7 @@ def _delayed_ns(spans: Sequence[Span]) -> int:
 
 
 def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_ns: int) -> list[Span]:
-    """Return those of *spans*, which end at *ends*, that overlap the given time, in order, cut to it."""
+    """Return the *spans* clipped to the given interval, in order; *ends* are the ends of the spans."""
     found: list[Span] = []
     for number in range(bisect_right(ends, start_ns), len(ends)):
         span = spans[number]
@@ -321,9 +322,9 @@ def _overlapping(spans: Sequence[Span], ends: Sequence[int], start_ns: int, end_
 def _parts(
     spans: Sequence[Span], start_ns: int, end_ns: int, rest: Part, least_ns: int = LEAST_NS
 ) -> list[Part]:
-    """Return the time from *start_ns* to *end_ns* as parts: those of *spans*, and the *rest* between them.
+    """Divide the time from *start_ns* to *end_ns* into parts for *spans*, and the *rest* between spans.
 
-    Parts shorter than *least_ns* are merged into the previous part, at the start into the next one.
+    Parts shorter than *least_ns* are merged into the previous part; a short first part joins the next part.
     """
     parts: list[Part] = []
     cursor = start_ns
@@ -349,7 +350,7 @@ def _parts(
 
 
 class _Place(NamedTuple):
-    """The activity and mechanism of a frame and its callers, as causes ("" for none), and the place."""
+    """Activity and mechanism of a frame and its callers as causes ("" for none), and the script place."""
 
     activity: str = ""
     mechanism: str = ""
@@ -361,9 +362,10 @@ class _Place(NamedTuple):
 
 
 def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) -> list[Span]:
-    """Return the functions of the thread of the events *own* in its long pieces, disjoint and in order.
+    """Return disjoint spans of the functions in long pieces of the thread with the events *own*, in order.
 
-    It is the innermost function outside PyTorch and Python's library, or else the innermost annotation.
+    A span has the innermost function outside PyTorch and Python's library. Without a script's
+    function, the span has the innermost annotation.
     """
     starts, ends, names = _enclosing(trace, own, window)
     if not len(starts):
@@ -384,7 +386,7 @@ def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) 
 
 
 def model_calls(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Span]:
-    """Return the calls of models without gradients that the tracer marked on a thread, with their places."""
+    """Return the calls of models without gradients that the tracer marked on a thread, with script places."""
     events = trace.events.take(own)
     marked = which(trace.texts, lambda text: text.startswith(CALL_RANGE))[events.name]
     marked &= (events.start_ns < window.end_ns) & (events.end_ns > window.start_ns)
@@ -399,9 +401,9 @@ def model_calls(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Spa
 def _enclosing(
     trace: DeviceTrace, own: np.ndarray, window: Window
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return start, end and name of the thread's frames and annotations, enclosing ones first.
+    """Return start, end and name of the thread's frames and annotations, enclosing frames first.
 
-    Those that enclose the whole window are omitted, and others are clipped to the enclosing one.
+    Frames that enclose the whole window are omitted. Other frames are clipped to their enclosing frame.
     """
     events, frames = trace.events, trace.frames
     marks = own[~events.is_operator[own]]
@@ -420,7 +422,7 @@ def _enclosing(
 
 
 def _is_place(name: str) -> bool:
-    """Return whether the script made an annotation, and its name indicates no cause."""
+    """Return whether the annotation *name* is the script's and indicates no cause."""
     return not name.startswith(_NO_PLACE) and mark_of(name, False) is None
 
 
@@ -438,7 +440,7 @@ def _places(names: Sequence[str], starts: Sequence[int], ends: Sequence[int]) ->
 
 
 def _inside(caller: _Place, name: str) -> _Place:
-    """Return the cause indicated by a frame of this *name* under *caller*."""
+    """Return the cause and place that a frame called *name* under *caller* indicates."""
     frame = _FRAME.fullmatch(name)
     if frame is None:
         call = _BUILT_IN.match(name)
@@ -454,7 +456,7 @@ def _inside(caller: _Place, name: str) -> _Place:
 
 
 def _is_library(path: str) -> bool:
-    """Return whether the file belongs to PyTorch or to Python's own modules, not to a script."""
+    """Return whether the file at *path* belongs to PyTorch or Python's library, and not to a script."""
     *_, inner = _PACKAGES.split(path)
     if inner == path and "/lib/python3" in path:
         return True
@@ -464,7 +466,7 @@ def _is_library(path: str) -> bool:
 
 
 def _joined(parts: Iterator[tuple[int, int, _Place]]) -> Iterator[Span]:
-    """Yield the parts as spans; adjacent ones of the same place are joined."""
+    """Yield *parts* as spans; adjacent parts of the same place are joined."""
     last: Span | None = None
     for start, end, place in parts:
         claims = OPERATIONS if place.activity else GAPS
@@ -480,7 +482,7 @@ def _joined(parts: Iterator[tuple[int, int, _Place]]) -> Iterator[Span]:
 
 
 def _clipped(spans: Iterator[Span], starts: Sequence[int], ends: Sequence[int]) -> Iterator[Span]:
-    """Yield the parts of *spans* that lie in pieces with these starts and ends, which are in order."""
+    """Yield the parts of *spans* inside pieces; *starts* and *ends* of the pieces are sorted."""
     first = 0
     for span in spans:
         while first < len(ends) and ends[first] <= span.start_ns:

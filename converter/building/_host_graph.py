@@ -1,4 +1,4 @@
-"""Build the graph of a rank that computes on the host: a chain of nodes, and the communications it issues."""
+"""Build the graph of a rank that computes on the host: a chain of nodes with their communications."""
 
 from __future__ import annotations
 
@@ -67,9 +67,9 @@ LEFT_OUT = (
     "communications issued by threads other than the training thread, as in PowerSGD's hook, are "
     "left out: no network changes their time"
 )
-# Whose operators start communications or wait for them: they compute nothing.
+# Namespaces of operators that start communications or wait for communications, and compute nothing.
 _COMM_LIBRARIES = ("c10d::", "c10d_functional::", "_c10d_functional::", "_c10d_functional_autograd::")
-# A later piece of an operator this short is added to its first one instead of becoming a node.
+# A later piece of an operator shorter than this is added to the operator's first piece and gets no node.
 _MERGED_BELOW_NS = 2_000
 
 
@@ -125,14 +125,14 @@ def _why_outside(opened: OpenRank) -> str:
 
 
 def _left_out(events: Events, own: np.ndarray, window: Window, texts: Sequence[str]) -> list[str]:
-    """Return the communications in the window of threads other than that of the events *own*."""
+    """Return a note if threads other than that of the events *own* communicate in the window."""
     inside = (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
     inside[own] = False
     return [LEFT_OUT] if (inside & which(texts, COMM_OPS.__contains__)[events.name]).any() else []
 
 
 def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
-    """Return sentences on unknown properties of the communications among *ops*."""
+    """Return notes on communications among *ops* with unknown properties."""
     if len(issuing(ops)) == len(comms):
         return []
     return [
@@ -142,7 +142,7 @@ def _unknown(ops: Ops, comms: Sequence[Communication]) -> list[str]:
 
 
 def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
-    """Raise `TraceError` if operators communicate in a way that the graph would lack."""
+    """Raise `TraceError` if operators communicate by calls that the graph cannot represent."""
     lost = lost_communications(ops)
     if lost:
         raise TraceError(
@@ -153,7 +153,7 @@ def _refuse_lost_communications(traces: RankTraces, ops: Ops) -> None:
 
 
 def _busiest_thread(events: Events, window: Window) -> np.ndarray:
-    """Return the events of the thread that ran most operators in the window."""
+    """Return the events of the thread that ran the most operators in *window*."""
     inside = events.is_operator & (events.start_ns >= window.start_ns) & (events.start_ns < window.end_ns)
     threads, first, count = np.unique(events.thread[inside], return_index=True, return_counts=True)
     if not len(threads):
@@ -164,7 +164,7 @@ def _busiest_thread(events: Events, window: Window) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A row of `Pieces`, at index *place*."""
+    """One piece of the host thread: the row of `Pieces` at index *place*."""
 
     place: int
     start_ns: int
@@ -177,9 +177,10 @@ class _Piece:
 class _Builder:
     """A graph under construction, with the end of each node in the replay.
 
-    *names*, *modules* and *phases* are those of operators, *works_of_op* their nodes that compute; *costs*
-    are by piece, *computes* marks those that are their operator's own time, *places* are in the script.
-    *buffers* is the place of operators that copy to or from a collective's buffer, else ""; its last is none.
+    *names*, *modules* and *phases* describe operators. *works_of_op* has the computing nodes of operators.
+    *costs* has the costs of pieces. *computes* marks the pieces in which an operator computes. *places* are
+    the pieces' places in the script. *buffers* is the place of each operator that copies to or from a
+    collective's buffer, "" for other operators; the last item is "" for pieces outside operators.
     """
 
     window: Window
@@ -207,13 +208,13 @@ class _Builder:
     def add(
         self, node: dict[str, Any], start_ns: int, measured_start_ns: int, waits: Mapping[int, EdgeKind]
     ) -> int:
-        """Append *node*, which depends on *waits* and starts at *start_ns* in the replay; return its id."""
+        """Append *node*, which waits for *waits* and starts at *start_ns* in the replay; return the id."""
         self.start_ns.append(start_ns)
         self.end_ns.append(start_ns + node["duration_ns"])
         return self.built.add({**node, "measured_start_ns": measured_start_ns - self.window.start_ns}, waits)
 
     def graph(self, rank: int) -> Graph:
-        """Return the graph of *rank*, with the durations that nodes came to have."""
+        """Return the graph of *rank* with the final durations of its nodes."""
         durations = np.array(self.end_ns, np.int64) - np.array(self.start_ns, np.int64)
         starts = self.built.column("measured_start_ns") + self.window.start_ns
         return self.built.graph(rank, duration_ns=durations, step=self.window.steps_at(starts))
@@ -222,7 +223,7 @@ class _Builder:
         return self.end_ns[self.last_host] if self.last_host >= 0 else 0
 
     def add_host(self, piece: _Piece, begin_ns: int, waits: Sequence[int]) -> None:
-        """Append the parts of *piece* from *begin_ns* on, after the communication nodes *waits*."""
+        """Append the parts of *piece* after *begin_ns*; the first part waits for the nodes *waits*."""
         if self.computes[piece.place]:
             self._add_part(piece, begin_ns, Part(piece.end_ns, "", self.places[piece.place]), waits)
             return
@@ -234,7 +235,7 @@ class _Builder:
         if piece.op >= 0:
             parts = self.causes.of_operator(self.names[piece.op], begin_ns, piece.end_ns)
             if piece.place in self.costs and all(part.cause == "descheduled" for part in parts):
-                # Its work was done, however little of its time it had a processor.
+                # The operator did its work, although the thread had a processor only for part of the time.
                 done_ns = begin_ns + LEAST_NS
                 rest = [part for part in parts if part.end_ns > done_ns]
                 parts = [Part(done_ns if rest else piece.end_ns, "", parts[0].place), *rest]
@@ -261,7 +262,7 @@ class _Builder:
                 self.works_of_op[piece.op].append(number)
 
     def extend_host(self, piece: _Piece) -> bool:
-        """Add a short later piece of an operator to the newest node; return False if it needs its own."""
+        """Add a short later piece of an operator to the newest node; return False if *piece* needs a node."""
         if piece.op not in self.node_of_op or piece.end_ns - piece.start_ns >= _MERGED_BELOW_NS:
             return False
         self.end_ns[self.last_host] += piece.end_ns - piece.start_ns
@@ -290,7 +291,7 @@ class _Builder:
     def add_comm(self, comm: Communication, group: int, place: str) -> int:
         """Append *comm*, issued by the newest host node, with the duration that leads to its measured end.
 
-        The *place* is used if the script itself issues it, outside modules and the backward pass.
+        *place* is used if the script itself issues *comm*, outside modules and the backward pass.
         """
         spec, lane = comm.spec, self._lane(comm, group)
         before = self.last_comm.get(lane)
@@ -334,11 +335,11 @@ def _assembled(
     group_ids: Mapping[Group, int],
     causes: HostCauses,
 ) -> RankGraph:
-    """Return the graph of one rank; *causes* are those of its thread's time outside operators.
+    """Return the graph of one rank; *causes* explain the time of its thread outside operators.
 
     The host thread is a chain of nodes: the self time of each operator, and the gaps between operators. A
-    communication depends on the node that issued it and ends at its measured time; the node that waited for
-    it depends on it, and the measured wait belongs to no node.
+    communication depends on the node that issued it and ends at its measured time. The node that waited for a
+    communication depends on the communication. The measured wait belongs to no node.
     """
     pieces = cut_pieces(ops, window.start_ns, window.end_ns)
     comms, pieces = with_held_calls(comms, ops, pieces)
@@ -408,7 +409,7 @@ def _builder(
 
 
 def _places(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
-    """Return the place of each piece; a gradient has that of the marked call whose operator it is of."""
+    """Return the script place of each piece; gradients have the place of their forward's marked call."""
     places = causes.places((pieces.start_ns + pieces.end_ns) // 2)
     called, sequences = causes.call_places(ops.start_ns), ops.trace.events.sequence[ops.event].tolist()
     is_engine = which(ops.trace.texts, is_engine_range)[ops.name].tolist() if len(ops) else []
@@ -428,7 +429,7 @@ def _places(ops: Ops, pieces: Pieces, causes: HostCauses) -> list[str]:
 
 
 def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, int]]:
-    """Return the costs of operators, by the piece whose node gets the cost: the operator's longest one."""
+    """Return the costs of operators by piece; the longest piece of an operator gets the cost."""
     counted = counted_operators(ops)
     lengths = (pieces.end_ns - pieces.start_ns).tolist()
     bearers: dict[int, int] = {}
@@ -453,7 +454,7 @@ def _costs(ops: Ops, pieces: Pieces, host: HostTrace) -> dict[int, tuple[int, in
 def _waits(
     ops: Ops, comms: Sequence[Communication], pieces: Pieces, host: HostTrace, gaps: Gaps
 ) -> dict[int, list[int]]:
-    """Return, by index of the piece, the communications it waited for."""
+    """Return the indices of the communications that each piece waited for, by index of the piece."""
     waits: dict[int, list[int]] = {}
     for index, place in enumerate(wait_pieces(comms, ops, pieces, uses_of(comms, ops, host), gaps)):
         if place is not None:
@@ -474,7 +475,7 @@ def _over_when_awaited(
 
 
 def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
-    """Make nodes wait for the writers of the data that they read."""
+    """Make nodes wait for the nodes that wrote the data they read."""
     node_of_op = np.full(len(ops), -1, dtype=np.int64)
     node_of_op[list(builder.node_of_op)] = list(builder.node_of_op.values())
     source, target = node_of_op[data_dependencies(ops, host)].T
@@ -483,13 +484,13 @@ def _tie_data(builder: _Builder, ops: Ops, host: HostTrace) -> None:
 
 
 def _repeated(builder: _Builder, ops: Ops, host: HostTrace) -> list[int]:
-    """Return the nodes of copies that repeat an earlier one."""
+    """Return the nodes of copies that repeat an earlier copy."""
     repeated = np.flatnonzero(of_records(ops, repeated_copies([ops], host, builder.window)))
     return sorted(node for op in repeated.tolist() for node in builder.works_of_op.get(op, ()))
 
 
 def _shared_inputs(builder: _Builder, ops: Ops, host: HostTrace) -> list[list[int]]:
-    """Return pairs of nodes that read the same, with the bytes."""
+    """Return pairs of nodes that read the same data, with the number of bytes."""
     counted = np.flatnonzero(counted_operators(ops))
     nodes = [builder.node_of_op.get(op, -1) for op in counted.tolist()]
     rows = shared_inputs(ops.record_id[counted], host).tolist()

@@ -1,7 +1,8 @@
 """Find waits of host threads for the device: synchronisation, blocking copies, full queues, spinning.
 
-A thread that polls memory until a kernel writes to it records no event, but its intervals without calls and
-operators repeatedly end when such a kernel does. A loop that polls an event is recorded as its queries.
+A thread that polls memory until a kernel writes to it records no event. However, the thread's intervals
+without calls and operators repeatedly end with a kernel of the same class. The trace records a loop that
+polls an event as a series of queries.
 """
 
 from __future__ import annotations
@@ -21,41 +22,45 @@ from ..linking import KERNEL, MEMCPY, Lane, Launches, Linked
 from ..readers import DeviceTrace
 from ._device_sync import IssueOrder
 
-# Names of the runtimes' calls; further ones are data, not code.
+# Names of the runtimes' calls that block until the device has finished all work.
 DEVICE_SYNC_CALLS = frozenset(
     {"cudaDeviceSynchronize", "hipDeviceSynchronize", "cuCtxSynchronize", "cudaThreadSynchronize"}
 )
 STREAM_SYNC_CALLS = frozenset({"cudaStreamSynchronize", "hipStreamSynchronize", "cuStreamSynchronize"})
 EVENT_SYNC_CALLS = frozenset({"cudaEventSynchronize", "hipEventSynchronize", "cuEventSynchronize"})
 _HOST_SYNC_CALLS = DEVICE_SYNC_CALLS | STREAM_SYNC_CALLS | EVENT_SYNC_CALLS
-# The host notices the end of the work it waits for this much later at most.
+# Maximum delay until the host notices the end of awaited work.
 _NOTICED_WITHIN_NS = 100_000
 # An event synchronisation shorter than this did not wait.
 _WAITED_NS = 20_000
-# A call that issues work takes about this long; with this much work outstanding, a longer one waits for room.
+# Usual duration of a call that issues work, and the number of outstanding launches in a full queue. A longer
+# call with a full queue waits for room in the queue.
 _ISSUES_WITHIN_NS = 20_000
 _QUEUE_LENGTH = 900
 EVENT_QUERIES = frozenset({"cudaEventQuery", "hipEventQuery", "cuEventQuery"})
-# Fewer queries, or a shorter row of them, look through a list of events.
+# Minimum number and duration of consecutive queries in a polling loop. Fewer or faster queries scan a list of
+# events.
 _QUERIES, _QUERIED_NS = 8, 100_000
-# A thread sees the end of work this much later at most; a kernel that signals ends this much later at most,
-# and within this share of its own time.
+# Maximum delay until a spinning thread notices the end of work. A kernel signals at most the second time
+# before its end, and at most the share of its duration before its end.
 _SPIN_NOTICED_WITHIN_NS = 20_000
 _SIGNALS_BEFORE_END_NS, _SIGNALS_BEFORE_END = 100_000, 0.1
-# A stretch is long if it takes this much, and so many times what the thread's stretches usually take.
+# Minimum length of a long interval, and the minimum multiple of the thread's usual interval length.
 _LONG_NS, _LONG = 200_000, 20
-# A class of kernels is waited for if most of its long stretches end with it, this often at least, and if so
-# many would by chance in one of this many traces.
+# A thread waits for a class of kernels if long intervals end with these kernels at least _OFTEN times, in at
+# least the share _MOST of cases, and with a probability by chance of at most _BY_CHANCE.
 _OFTEN, _MOST, _BY_CHANCE = 3, 0.8, 0.01
-# Stretches as long as each other are a single chance; they differ if by so many times the width of it.
+# Intervals of equal length are a single random trial. Lengths differ if their spread exceeds _DIFFER times
+# the width that counts as a coincidence.
 _DIFFER, _ONE_CHANCE = 10, 0.1
 
 
 class HostWait(msgspec.Struct, frozen=True):
     """A host thread (*lane*) that waited from *start_ns* to *resume_ns* for the launches *sources*.
 
-    Without any, it waited for work issued before the window. *name* is that of the call it waited in, which
-    returned at *return_ns*; "" and -1 for calls that only issue work.
+    Without *sources*, the thread waited for work issued before the window. *name* is the call in which the
+    thread waited, and *return_ns* is the time at which this call returned. Calls that only issue work have
+    the name "" and the return time -1.
     """
 
     lane: int
@@ -83,10 +88,10 @@ def host_waits(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> lis
 
 
 def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane]) -> Iterator[HostWait]:
-    """Yield the waits of calls that synchronise.
+    """Yield the waits of synchronising calls.
 
-    Waiting for work issued before the window counts as time of the call, unless the device runs behind the
-    host from step to step: then it is the host's lead, not part of this step.
+    A wait for work issued before the window counts as time of the call. If the device runs behind the host
+    from step to step, however, this wait is the host's lead and not part of the step.
     """
     waits = _Waits(linked.launches, trace)
     lane_of = {lane.thread: lane for lane in lanes}
@@ -108,7 +113,7 @@ def _synchronisations(linked: Linked, trace: DeviceTrace, lanes: Sequence[Lane])
 def _full_queues(linked: Linked) -> Iterator[HostWait]:
     """Yield the waits of calls for room in the device's full queue.
 
-    A call takes one place in the queue, even for all kernels of a CUDA graph.
+    A call takes one place in the queue, even if the call launches all kernels of a CUDA graph.
     """
     launches, carried = linked.launches, linked.carried
     for queue, works in groups_of(launches.queue).items():
@@ -133,7 +138,7 @@ def _full_queues(linked: Linked) -> Iterator[HostWait]:
 
 
 def _calls(launches: Launches, works: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first of *works* that each call issued, and the one that ended last, in order of issue."""
+    """Return the first and the last-ending launch among *works* of each call, in order of issue."""
     fresh = np.ones(len(works), dtype=bool)
     fresh[1:] = launches.call[works[1:]] != launches.call[works[:-1]]
     number = np.cumsum(fresh) - 1
@@ -147,7 +152,7 @@ def _covers(lane: Lane, time_ns: int) -> bool:
 
 
 class _SyncCall(msgspec.Struct, frozen=True):
-    """A call that synchronises."""
+    """A host call that synchronises with the device."""
 
     name: str
     start_ns: int
@@ -196,9 +201,10 @@ class _Waits:
         return [ended] if ended is not None and launches.call_start_ns[ended] < call.start_ns else []
 
     def _last_of_its_stream(self, call: _SyncCall, lane: Lane, last: Sequence[int]) -> list[int]:
-        """Return which of the *last* works of all streams *call* waited for, if the trace names no stream.
+        """Return the awaited launch among the *last* launches of all streams, if *call* names no stream.
 
-        If it waited, it is the work that ended just before it returned, else the last one of its thread.
+        If the call waited, the awaited launch ended just before the call returned. Otherwise, the awaited
+        launch is the last launch of the call's thread.
         """
         launches = self._launches
         ends = {int(launches.end_ns[index]): index for index in last}
@@ -211,10 +217,10 @@ class _Waits:
 
 
 def _host_wait(lane: Lane, call: _SyncCall, sources: Sequence[int], launches: Launches) -> HostWait:
-    """Return the wait of *call* for *sources*, without those that the measurement contradicts.
+    """Return the wait of *call* for *sources*, without sources that the measurement contradicts.
 
-    The call that issued a source came before it, though clocks of limited resolution may let it return a
-    moment after *call* began.
+    The issuing call of a source precedes *call*. Clocks of limited resolution may show that the issuing call
+    returned a moment after *call* began.
     """
     ended = [i for i in sources if launches.end_ns[i] <= call.end_ns + _NOTICED_WITHIN_NS]
     issued = [int(launches.cut_ns[i]) for i in ended if launches.lane[i] == lane.number]
@@ -233,14 +239,14 @@ def _spin_waits(launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane]) -
 
 
 def _spun(launches: Launches, lane: Lane, span: tuple[int, int], source: int, name: str) -> HostWait:
-    """Return the wait of a *lane* that spun for a *span*, from start to end, for the launch *source*."""
+    """Return the wait of a *lane* that spun during *span* (start, end) for the launch *source*."""
     start_ns, end_ns = span
     resume = min(end_ns, int(launches.end_ns[source]))
     return HostWait(lane.number, start_ns, resume, (source,), name, end_ns)
 
 
 def _query_loops(launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane]) -> Iterator[HostWait]:
-    """Yield the rows of queries that ended soon after work that had been issued before them."""
+    """Yield the waits of query loops that ended soon after work issued before the loop."""
     calls, issued = trace.calls, IssueOrder.of(launches)
     asks = which(trace.texts, EVENT_QUERIES.__contains__)[calls.name]
     for lane in lanes if asks.any() else ():
@@ -259,9 +265,10 @@ def _query_loops(launches: Launches, trace: DeviceTrace, lanes: Sequence[Lane]) 
 
 
 class _Ends(msgspec.Struct, frozen=True):
-    """Distances from the ends of intervals to those of the latest kernels of one class.
+    """Distances between the ends of intervals and the ends of the latest kernels of one class.
 
-    *near* means that both end together, *chance* is the share of the interval that counts as together.
+    *near* means that interval and kernel end together. *chance* is the share of the interval within which an
+    end counts as together.
     """
 
     start_ns: np.ndarray
@@ -273,7 +280,7 @@ class _Ends(msgspec.Struct, frozen=True):
     def are_waits(self, classes: int) -> bool:
         """Return whether intervals end with the kernels more often than by chance, for *classes* tests.
 
-        If the intervals have equal lengths, all coincide or none.
+        If the intervals have equal lengths, all intervals end with kernels or none does.
         """
         hits = int(self.near.sum())
         if hits < _OFTEN or hits < _MOST * len(self.near):
@@ -287,7 +294,7 @@ class _Ends(msgspec.Struct, frozen=True):
 
 
 def _at_least(hits: int, trials: int, chance: float) -> float:
-    """Return the Chernoff bound of the probability of *hits* or more (binomial)."""
+    """Return the Chernoff bound of the probability of at least *hits* hits in *trials* binomial trials."""
     share = hits / trials
     if share <= chance:
         return 1.0
@@ -296,7 +303,7 @@ def _at_least(hits: int, trials: int, chance: float) -> float:
 
 
 def _memory_spins(launches: Launches, trace: DeviceTrace, lane: Lane) -> Iterator[HostWait]:
-    """Yield the long intervals of *lane* that end together with kernels it had issued, by class of kernel."""
+    """Yield the waits in long intervals of *lane* that end with a class of kernels issued by *lane*."""
     starts, ends = _stretches(launches, trace, lane)
     lengths = ends - starts
     if not len(lengths):
@@ -336,7 +343,7 @@ def _stretches(launches: Launches, trace: DeviceTrace, lane: Lane) -> tuple[np.n
 def _classes(
     launches: Launches, trace: DeviceTrace, lane: Lane, starts: np.ndarray, ends: np.ndarray
 ) -> dict[str, _Ends]:
-    """Return by function the ends of intervals relative to the last kernel that *lane* issued per stream.
+    """Return, by kernel function, the ends of intervals relative to the last kernel of *lane* per stream.
 
     Kernels that ended before the interval are ignored.
     """

@@ -1,7 +1,8 @@
 """Convert production logs to a workload: the logged collectives, and the time between them.
 
-A log has no operators. The time of a rank between two collectives is one node, of the length of the gap in
-the log. An operation waits for all operations that had ended before it began, and for those of its group.
+A log has no operators. The time of a rank between two collectives is one node with the length of the gap in
+the log. An operation waits for all operations that had ended before it began, and for earlier operations of
+its group.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _SEEN_LATE = (
 
 
 class _Item(msgspec.Struct):
-    """An operation of one rank: its record and the record's index, node columns, and its times."""
+    """An operation of one rank: record, index of the record, node columns, and times."""
 
     op: LoggedOp
     place: int
@@ -72,12 +73,12 @@ def convert_logs(
     back_to_back: bool = False,
     cut_unfinished: bool = False,
 ) -> Workload:
-    """Convert the logs at *targets*: files, folders or archives; returns the workload, written at *output*.
+    """Convert the logs at *targets* (files, folders or archives) to a workload, and write it at *output*.
 
     Logs without times become a workload only with *back_to_back*, which leaves out computation.
     *cut_unfinished* omits collectives that did not complete, as in the dump of a running job. Raises
-    `UsageError` for logs without times and `TraceError` for ranks that disagree about a collective, one
-    that did not complete, or ranks of unknown work without a log.
+    `UsageError` for logs without times. Raises `TraceError` for ranks that disagree about a collective, for a
+    collective that did not complete, or for ranks without a log whose work is unknown.
     """
     matched = match_logs(read_logs(targets))
     _refuse(matched, cut_unfinished=cut_unfinished)
@@ -95,7 +96,7 @@ def convert_logs(
 
 
 def _refuse(matched: MatchedLogs, *, cut_unfinished: bool) -> None:
-    """Raise `TraceError` if the logs do not suffice for a workload."""
+    """Raise `TraceError` if the matched logs do not suffice for a workload."""
     logs = matched.logs
     used = {op.group for log in logs.ranks.values() for op in log.ops}
     for group in sorted(used & logs.short):
@@ -162,9 +163,9 @@ def _workload(matched: MatchedLogs, *, timed: bool) -> Workload:
 
 
 def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
-    """Return the number of each communicator: 0 for the first with all ranks, distinct ones for the others.
+    """Return the numbers of the communicators: 0 for the first of all ranks, unique numbers for the others.
 
-    Communicators of the same ranks remain separate, as their collectives may be in flight in different
+    Communicators of the same ranks remain separate because their collectives may be in flight in different
     orders.
     """
     everyone = tuple(range(logs.world_size))
@@ -174,7 +175,7 @@ def _group_numbers(logs: Logs, used: set[str]) -> dict[str, int]:
 
 
 def _stand_in(logs: Logs, used: set[str]) -> str:
-    """Return the assumption that the logged ranks represent all; raises `TraceError` if they cannot."""
+    """Return the assumption that the logged ranks represent all ranks; raises `TraceError` otherwise."""
     everyone = tuple(range(logs.world_size))
     if any(logs.groups[group] != everyone for group in used):
         absent = sorted(set(everyone) - logs.ranks.keys())
@@ -189,7 +190,7 @@ def _stand_in(logs: Logs, used: set[str]) -> str:
 
 
 def _cuts(matched: MatchedLogs) -> list[str]:
-    """Return the operations of the logs that are not in the workload."""
+    """Return notes on logged operations that the workload omits."""
     lost, late = sum(matched.before.values()), sum(matched.after.values())
     notes = []
     logs = matched.logs
@@ -249,7 +250,7 @@ def _message(found: LoggedMessage, op: LoggedOp) -> dict[str, Any]:
 
 
 def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]:
-    """Set the begin and end of each operation in common time; returns the assumptions."""
+    """Set the begin and end of each operation in common time; return the assumptions."""
     ahead = matched.clocks.ahead_ns
     last_entry = {
         id(op): max(o.created_ns - ahead[rank] for rank, o in found.ops.items())
@@ -264,7 +265,7 @@ def _intervals(matched: MatchedLogs, items: dict[int, list[_Item]]) -> list[str]
             op = item.op
             item.begin_ns = (op.created_ns if op.started_ns == UNKNOWN else op.started_ns) - ahead[rank]
             if op.duration_ns != UNKNOWN:
-                if op.started_ns == UNKNOWN:  # one after the other, as on the group's own stream
+                if op.started_ns == UNKNOWN:  # operations run in sequence on the group's stream
                     item.begin_ns = max(item.begin_ns, ended.get(op.group, item.begin_ns))
                 item.end_ns = item.begin_ns + op.duration_ns
             elif op.ended_ns != UNKNOWN:
@@ -299,16 +300,16 @@ def _clock_note(matched: MatchedLogs) -> str:
 
 
 def _operation(item: _Item, measured_ns: int) -> dict[str, Any]:
-    """Return the columns of the node of *item*."""
+    """Return the columns of the node of the operation *item*."""
     times = {"duration_ns": item.end_ns - item.begin_ns, "measured_start_ns": measured_ns}
     return {**item.columns, **times, "step": 0}
 
 
 def _would_deadlock(graphs: Sequence[Graph]) -> bool:
-    """Return whether ranks would deadlock, as their operations have contradicting orders.
+    """Return whether ranks would deadlock because their operations have contradicting orders.
 
-    Here, a collective has one node for all ranks, identified by its number in the group; a receive waits
-    for its send.
+    In this check, a collective has one node for all ranks, identified by its number in the group. A receive
+    waits for its send.
     """
     ids: dict[tuple[int, ...], int] = {}
     edges: list[tuple[int, int]] = []
@@ -333,9 +334,9 @@ def _would_deadlock(graphs: Sequence[Graph]) -> bool:
 
 
 def _timed_graph(rank: int, items: Sequence[_Item], window_ns: int, sure_ns: int) -> RankGraph:
-    """Return the graph of *rank*: its operations at their times, and the gap before each.
+    """Return the graph of *rank*: the operations at their times, and a gap before each operation.
 
-    An operation waits for another if it began at least *sure_ns* after the other's end.
+    An operation waits for another operation if it began at least *sure_ns* after the other's end.
     """
     builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}
@@ -380,7 +381,7 @@ def _gap(length_ns: int, measured_ns: int) -> dict[str, Any]:
 
 
 def _covered(spans: Sequence[tuple[int, int]]) -> int:
-    """Return the length of the union of *spans*."""
+    """Return the total length of the union of the intervals *spans*."""
     total, until = 0, -(2**63)
     for begin, end in sorted(spans):
         total += max(0, end - max(begin, until))
@@ -389,7 +390,7 @@ def _covered(spans: Sequence[tuple[int, int]]) -> int:
 
 
 def _chained_graph(rank: int, items: Sequence[_Item]) -> RankGraph:
-    """Return the graph of *rank* with its operations in sequence; messages do not wait."""
+    """Return the graph of *rank* with its operations in sequence; sends and receives do not wait."""
     builder = GraphBuilder()
     tail: dict[int, EdgeKind] = {}
     messages: dict[int, EdgeKind] = {}

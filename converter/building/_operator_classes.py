@@ -1,4 +1,4 @@
-"""Classes of operators by name, which decide how their operations and bytes are counted."""
+"""Classes of operators by name; the class determines how operations and bytes are counted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ class Attention(NamedTuple):
     """The positions of an attention operator's arguments.
 
     *query* is the index of the query, followed by key and value. *causal* is the index of the causal flag (or
-    of a mask type above 0). In ``heads_first`` the layout is batch, heads, sequence, width; else batch,
-    sequence, heads, width. *lengths* is the place of the cumulative lengths of packed sequences, -1 for none.
+    of a mask type above 0). With ``heads_first`` the layout is batch, heads, sequence, width; otherwise the
+    layout is batch, sequence, heads, width. *lengths* is the index of the cumulative lengths of packed
+    sequences, -1 for none.
     """
 
     query: int
@@ -46,7 +47,7 @@ ATTENTIONS = {
     "mha_fwd": Attention(0, 5, heads_first=False),
 }
 
-# name -> positions of the two factors
+# Positions of the two factors among the arguments of matmuls, by name.
 GEMM_FACTORS = {
     "mm": (0, 1), "bmm": (0, 1), "matmul": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_int_mm": (0, 1),
     "_scaled_mm": (0, 1), "_addmm_activation": (1, 2), "addbmm": (1, 2), "mv": (0, 1), "addmv": (1, 2),
@@ -60,11 +61,11 @@ _CONVOLUTIONS = (
     "convolution", "conv1d", "conv2d", "conv3d", "conv_depthwise", "slow_conv", "conv_transpose",
 )  # fmt: skip
 COPY, EXPERTS, TRITON = "copy", "experts", "triton"
-# Classes that do each element by itself: one kernel can do neighbours of these.
+# Classes that process each element independently, so that one kernel can fuse adjacent operators.
 FUSIBLE_CLASSES = ("elementwise", COPY)
-# Classes whose operations run on matrix units, where a chip has them.
+# Classes whose operations run on matrix units if the chip has matrix units.
 MATRIX_CLASSES = ("gemm", "convolution", "attention", EXPERTS)
-# Inductor names its Triton kernels, and the operators that launch them, by these.
+# Prefixes of the names of Inductor's Triton kernels, and of the operators that launch these kernels.
 _TRITON_PREFIXES = ("triton_poi_", "triton_red_", "triton_per_")
 
 _NAMES = {
@@ -98,7 +99,7 @@ _NAMES = {
         polar silu_and_mul gelu_and_mul gelu_tanh_and_mul rotary_embedding""",
 }
 _CLASSES = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-# Operators that touch no element: they make views, allocate, or ask.
+# Operators that access no element: they make views, allocate memory, or query properties.
 TOUCHES_NOTHING = frozenset({
     "view", "as_strided", "as_strided_", "reshape", "_reshape_alias", "transpose", "t", "permute", "slice",
     "select", "narrow", "expand", "expand_as", "unsqueeze", "unsqueeze_", "squeeze", "squeeze_", "detach",
@@ -115,15 +116,15 @@ def plain_name(name: str) -> str:
 
 
 def class_of(name: str) -> str:
-    """Return the class of operators called *name*, without namespace; "" for those without a model.
+    """Return the class of the operator *name* (without namespace), or "" if no model covers the operator.
 
-    In-place operators, those of lists (``_foreach_``) and gradients of an operator are of its class.
+    In-place, list (``_foreach_``) and backward variants of an operator have the operator's class.
     """
     if name in GEMM_FACTORS or name in LINEARS:
         return "gemm"
     if name in ATTENTIONS:
         return "attention"
-    if name.startswith(_TRITON_PREFIXES):  # which contain the names of what they fuse
+    if name.startswith(_TRITON_PREFIXES):  # Triton kernels contain the names of fused operators
         return TRITON
     if any(part in name for part in _CONVOLUTIONS):
         return "convolution"

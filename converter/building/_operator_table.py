@@ -1,4 +1,4 @@
-"""The time and work of each operator of a rank, by its arguments and an inference engine's batch."""
+"""Tabulate time and work of a rank's operators by arguments and by the batch of an inference engine."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ._costs import Work, operator_work
 from ._operator_classes import COPY, EXPERTS, plain_name
 from ._recorded_shapes import recorded_operator
 
-# The class of copies between host and device, which the device's memory does not bound.
+# The class of copies between host and device. The bandwidth of the device's memory does not limit them.
 TRANSFER = "transfer"
 _TO_HOST = ("HtoD", "DtoH", "HostToDevice", "DeviceToHost")
 _MOST_ARGUMENTS = 3
-# A device trace gives no types of tensors in lists: this many bytes per element are counted until known.
+# Assumed bytes per element of tensors in lists, for which a device trace records no type.
 _LIST_TYPE, _LIST_ELEMENT_BYTES = "TensorList", 4
 
 
 class _Called(NamedTuple):
-    """An operator called alike: the kind of its *record* (-1: none), or its name and *spelled* arguments."""
+    """A key of equal calls: the kind of the *record* (-1: none), or the name and *spelled* arguments."""
 
     record: int
     name: str
@@ -44,8 +44,9 @@ class _Called(NamedTuple):
 class OperatorCalls(NamedTuple):
     """The calls of one operator with the same arguments on a rank.
 
-    *kind* is its class, "" if it has no model. *time_ns* is that of its *pieces* of device work, of all
-    *calls*; on the host that of the calls themselves. *operations* and bytes are those of one call.
+    *kind* is the operator's class, "" without a model. *time_ns* is the total time of the *pieces* of device
+    work of all *calls*; on the host, the total time of the calls. *operations* and bytes are figures of one
+    call.
     """
 
     operator: str
@@ -63,7 +64,7 @@ class OperatorCalls(NamedTuple):
 def device_operators(
     trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], host: HostTrace
 ) -> list[OperatorCalls]:
-    """Return the operators with device work among *launches*, except communication."""
+    """Return the calls of the operators with device work among *launches*, except communication."""
     own = np.flatnonzero(~launches.is_comm)
     rows = host_rows(launches, lanes, host)
     kind, call = np.full(len(launches), -1, dtype=np.int64), (launches.lane << 32) + launches.op
@@ -99,7 +100,7 @@ def device_operators(
 
 
 def host_operators(ops: Ops, counted: np.ndarray, host: HostTrace) -> list[OperatorCalls]:
-    """Return the *counted* operators of a host thread that have a record, by kind."""
+    """Return the calls of the *counted* operators of a host thread that have a record, by kind."""
     rows = host.rows(ops.record_id)
     own = np.flatnonzero(counted & (rows >= 0))
     kind, times = host.kind[rows[own]], (ops.end_ns - ops.start_ns)[own]
@@ -112,7 +113,7 @@ def host_operators(ops: Ops, counted: np.ndarray, host: HostTrace) -> list[Opera
 
 
 def joined_operators(of_ranks: Mapping[int, Iterable[OperatorCalls]]) -> dict[str, Any]:
-    """Return the operators of all ranks for a workload's metadata: each ``kind`` of call once."""
+    """Return the operator calls of all ranks as metadata, in which each ``kind`` of call appears once."""
     kinds: dict[tuple[Any, ...], int] = {}
     ranks = {
         str(rank): [[kinds.setdefault(call[:7], len(kinds)), *call[7:]] for call in calls]
@@ -124,9 +125,9 @@ def joined_operators(of_ranks: Mapping[int, Iterable[OperatorCalls]]) -> dict[st
 def _called(
     trace: DeviceTrace, launches: Launches, lanes: Sequence[Lane], index: int, batches: Batches
 ) -> tuple[_Called, int]:
-    """Return the operator of a launch, but for its record in the host trace, and its call.
+    """Return the operator of a launch without its record in the host trace, and the number of its call.
 
-    Calls are numbered; launches of one call have one number.
+    All launches of one call have the same call number.
     """
     op, lane = int(launches.op[index]), int(launches.lane[index])
     if index in launches.origins:
@@ -171,7 +172,7 @@ def _transferred(calls: OperatorCalls, pieces: Sequence[str]) -> OperatorCalls:
 
 
 def _arguments(op: HostOp) -> str:
-    """Return the tensor arguments of *op* as text; a type applies until another follows."""
+    """Return the tensor arguments of *op* as text; a type applies to all tensors up to the next type."""
     spelled: list[str] = []
     latest = ""
     for place, shape in enumerate(op.shapes):
@@ -188,20 +189,23 @@ def _arguments(op: HostOp) -> str:
     return " ".join(spelled[:_MOST_ARGUMENTS]) + (f" and {more} more" if more > 0 else "")
 
 
-# Where query, key and value stand: vllm/attention/layer.py, sglang/srt/layers/radix_attention.py,
-# aiter/ops/attention.py and mha.py, flash_attn_interface.py of vllm-flash-attn.
+# Positions of query, key and value among the arguments, from vllm/attention/layer.py,
+# sglang/srt/layers/radix_attention.py, aiter/ops/attention.py and mha.py, and flash_attn_interface.py of
+# vllm-flash-attn.
 _CACHED_ATTENTION = {
     "unified_attention": (0, 1, 2), "unified_attention_with_output": (0, 1, 2), "varlen_fwd": (0, 1, 2),
     "mha_batch_prefill": (0, 1, 2), "paged_attention_ragged": (2, 3, 4),
 }  # fmt: skip
-# SGLang's profiler names a range after the function and the layer.
+# Pattern of the affixes that SGLang's profiler adds to a function's name, such as the number of the layer.
 _RANGE = re.compile(r"^attention_|_\d+$")
-# Hidden states, both weights, and the experts of each token: fused_moe.py of vLLM, SGLang and aiter.
+# Operators with hidden states, both weights and the experts of each token as arguments, from fused_moe.py of
+# vLLM, SGLang and aiter.
 _FUSED_EXPERTS = frozenset({"inplace_fused_experts", "outplace_fused_experts", "fused_moe_"})
-# Hidden states and logits of the router; the layer has the weights (vllm/model_executor/layers/fused_moe).
+# Operators with hidden states and router logits as arguments. The layer holds the weights
+# (vllm/model_executor/layers/fused_moe).
 _EXPERT_LAYERS = frozenset({"moe_forward", "moe_forward_shared"})
 _GATED = re.compile(r"swiglu|_glu|silu_and_mul")
-# Bits of an element of weights by kernel; blocks of 32 elements of the MX formats share a scale of 8 bits.
+# Bits per weight element by kernel name. In MX formats, a block of 32 elements shares an 8-bit scale.
 _WEIGHT_BITS = (("mxfp4", 4.25), ("mxfp8", 8.25), ("fp8", 8.0), ("e4m3", 8.0))
 
 _SUMS = r"sq(\d+)sk(\d+)sqsq(\d+)sqsk(\d+)"
@@ -210,14 +214,14 @@ _SGLANG = re.compile(r"\b([cg])_(sq|sk|sqsq|sqsk)=(\d+)")
 
 
 class Batch(NamedTuple):
-    """The *keys* of all requests of a batch, and the *pairs* of a query and a key that it attends."""
+    """The number of *keys* of all requests in a batch, and of (query, key) *pairs* in attention."""
 
     keys: int
     pairs: float
 
 
 class Context(NamedTuple):
-    """The *batch* during which an operator was called, and the shapes that it *allocated*."""
+    """The *batch* during which an operator was called, and the shapes that the operator *allocated*."""
 
     batch: Batch | None = None
     allocated: tuple[tuple[int, ...], ...] = ()
@@ -233,13 +237,13 @@ class Batches:
         self._batches = [described[number] for number in trace.events.name[events].tolist()]
 
     def at(self, time_ns: int) -> Batch | None:
-        """Return the innermost batch at *time_ns*."""
+        """Return the innermost batch at *time_ns*, or None outside batches."""
         inside = np.flatnonzero((self._start_ns <= time_ns) & (time_ns < self._end_ns))
         return self._batches[inside[-1]] if len(inside) else None
 
 
 def _batch(annotation: str) -> Batch | None:
-    """Return the batch that an *annotation* of vLLM or SGLang describes."""
+    """Return the batch that an *annotation* of vLLM or SGLang describes, or None for other annotations."""
     if match := _VLLM.search(annotation):
         _, sk, sqsq, sqsk, _, generated_sk, _, generated_sqsk = map(int, match.groups())
         return Batch(sk + generated_sk, sqsk - sqsq / 2 + generated_sqsk)
@@ -251,19 +255,19 @@ def _batch(annotation: str) -> Batch | None:
 
 
 def needs_context(name: str) -> bool:
-    """Return whether the work of an operator called *name* depends on its context."""
+    """Return whether the work of the operator *name* depends on its batch or on allocated shapes."""
     return _attention_name(name) in _CACHED_ATTENTION or plain_name(name) in _EXPERT_LAYERS
 
 
 def allocated_in(lanes: Sequence[Lane], lane: int, op: int) -> tuple[tuple[int, ...], ...]:
-    """Return what operator *op* of a *lane* allocates, if its work depends on that."""
+    """Return the shapes that operator *op* of a *lane* allocates, if they determine its work."""
     ops = lanes[lane].ops
     is_layer = plain_name(ops.trace.texts[int(ops.name[op])]) in _EXPERT_LAYERS
     return allocated_shapes(ops, op) if is_layer else ()
 
 
 def work_in_context(op: HostOp, context: Context, kernels: Iterable[str]) -> Work | None:
-    """Return the work of *op*, whose *kernels* have these names; None for operators without such a model."""
+    """Return the work of *op* with *kernels* of these names, or None if no model uses the *context*."""
     name = plain_name(op.name)
     try:
         if name in _FUSED_EXPERTS:
@@ -273,7 +277,7 @@ def work_in_context(op: HostOp, context: Context, kernels: Iterable[str]) -> Wor
         if context.batch is not None and _attention_name(op.name) in _CACHED_ATTENTION:
             return _attention(op, context.batch)
     except (IndexError, OverflowError, TypeError, ValueError, ZeroDivisionError):
-        pass  # shapes that such an operator cannot have
+        pass  # the operator cannot have the recorded shapes
     return None
 
 
@@ -293,14 +297,15 @@ def _attention(op: HostOp, batch: Batch) -> Work:
 
 
 def _width(shape: Sequence[int]) -> int:
-    """Return the elements of all heads of a token in keys or values of *shape*."""
+    """Return the number of elements of all heads of one token in keys or values of *shape*."""
     return math.prod(shape[-2:]) if len(shape) > 2 else shape[-1]
 
 
 class _Experts(NamedTuple):
-    """Two matmuls of routed rows, *hidden* to *wide* and *inner* to *hidden*; *chosen* experts per token.
+    """The two matmuls of an expert layer, *hidden* to *wide* and *inner* to *hidden*.
 
-    *element_bytes* are those of rows, *weight_bytes* those of all weights of one expert.
+    Each token is routed to *chosen* experts. *element_bytes* is the size of one row element, *weight_bytes*
+    the size of all weights of one expert.
     """
 
     tokens: int
@@ -313,7 +318,7 @@ class _Experts(NamedTuple):
     weight_bytes: float
 
     def work(self) -> Work:
-        """Return the work of both matmuls, between which rows of the inner width are written and read."""
+        """Return the work of both matmuls, including the writes and reads of rows between the matmuls."""
         rows = self.tokens * self.chosen
         active = self.experts * (1 - (1 - min(1.0, self.chosen / self.experts)) ** self.tokens)
         moved = (rows * self.inner + self.tokens * self.hidden) * self.element_bytes
@@ -322,7 +327,7 @@ class _Experts(NamedTuple):
 
 
 def _fused_experts(op: HostOp) -> _Experts:
-    """Return the experts whose weights are arguments: experts x rows x columns, of packed elements maybe."""
+    """Return the experts from weights in the arguments: experts x rows x columns, possibly packed."""
     (tokens, hidden), up, down, chosen = (_shape(op, place) for place in (0, 1, 2, 4))
     packed = hidden // up[2]
     weights = (math.prod(one[1:]) * dtype_bytes(op.types[place]) for place, one in ((1, up), (2, down)))
@@ -331,7 +336,7 @@ def _fused_experts(op: HostOp) -> _Experts:
 
 
 def _expert_layer(op: HostOp, allocated: Iterable[Sequence[int]], kernels: Sequence[str]) -> _Experts:
-    """Return the experts of a layer by the rows that it *allocated* for the result of the first matmul."""
+    """Return the experts of a layer from the rows *allocated* for the result of the first matmul."""
     (tokens, hidden), (_, experts) = (_shape(op, place) for place in (0, 1))
     routed = (shape for shape in allocated if math.prod(shape[:-1]) in range(2 * tokens, 2**62, tokens))
     *rows, inner = next(routed, ())
@@ -343,7 +348,7 @@ def _expert_layer(op: HostOp, allocated: Iterable[Sequence[int]], kernels: Seque
 
 
 def _shape(op: HostOp, place: int) -> list[int]:
-    """Return the shape of the tensor at *place*; raises ValueError unless it is one."""
+    """Return the shape of the argument at *place*; raises ValueError unless the argument is a tensor."""
     shape: Any = op.shapes[place]
     if not isinstance(shape, list) or not shape or not all(isinstance(size, int) for size in shape):
         raise ValueError(shape)

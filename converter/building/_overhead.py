@@ -1,4 +1,4 @@
-"""Measure the cost of recording per step and per event, and subtract it from host time."""
+"""Measure the cost of recording per step and per event, and subtract this cost from host time."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ if TYPE_CHECKING:  # answers need no traces
 _CAPTURED, _UNPROFILED, _RESCALED = "captured_step_ns", "unprofiled_step_ns", "host_rescaled"
 _SCATTER, _ERROR = "unprofiled_quartiles_ns", "unprofiled_error_ns"
 _KEY, _REMOVED = "profiler_overhead", "profiler_ns"
-# Fewer steps are no baseline: the first ones of a job, or one that also saves, would decide.
+# Minimum number of baseline steps. With fewer steps, the first steps or a step with a checkpoint dominate.
 _LEAST_STEPS = 5
-# Steps whose middle half is wider than that, relative to the median, are no baseline either.
+# Maximum interquartile range of baseline steps, relative to the median.
 _MOST_SCATTER = 0.2
-# Steps of the same job differ by as much without any profiler.
+# Minimum ratio of captured to unprofiled steps worth reporting. Steps without a profiler differ as much.
 _WORTH_TELLING = 1.1
-# Of a run's steps the first ones allocate and compile.
+# Number of first steps of a run that allocate and compile.
 _FIRST = 3
-# A step this many times the median did other work than the usual ones.
+# A step longer than this multiple of the median did other work than usual steps.
 _LONG = 1.5
-# A normal distribution's median is known to 0.93 interquartile ranges over the root of the number of values.
+# The standard error of a normal sample's median is 0.93 interquartile ranges / sqrt(number of values).
 _MEDIAN_ERROR = 0.93
-# A median that is known no better is no baseline; a difference of fewer errors may be chance.
+# Maximum relative error of a median used as a baseline. A difference of fewer than _ERRORS standard errors
+# may be chance.
 _MOST_ERROR, _ERRORS = 0.1, 2
-# PyTorch's profiler takes 1 to 5 us for an event, with its Python part; what is beyond has other reasons.
+# Maximum recording cost per event. PyTorch's profiler takes 1 to 5 us per event, including its Python part.
+# Additional time has other reasons.
 _MOST_NS = 10_000
-# PyTorch allocates its events in blocks (`BlockSize` in torch/csrc/profiler/collection.h): the first one of a
-# block costs much more than the others.
+# Events per block in which PyTorch allocates events (`BlockSize` in torch/csrc/profiler/collection.h). The
+# first event of a block costs much more than the others.
 _BLOCK = 512
 _WAITS = ("sync", "wait", "idle")
 CLOCK_PHASES = ("loader", "forward", "backward", "optimizer")
@@ -50,12 +52,12 @@ CLOCK_PHASES = ("loader", "forward", "backward", "optimizer")
 
 
 class ProfilerOverhead(NamedTuple):
-    """The median captured and the median unprofiled step of the slowest rank.
+    """The durations of the median captured and the median unprofiled step of the slowest rank.
 
     *removed_ns* is the cost of recording operators, already subtracted from the workload's host time.
-    *host_rescaled* means that the remaining difference was subtracted, too. *quartiles_ns* are those of
-    unprofiled steps, None in workloads of versions that did not record them; *error_ns* is the standard error
-    of their median, -1 in such workloads.
+    *host_rescaled* means that the remaining difference was also subtracted. *quartiles_ns* are the quartiles
+    of unprofiled steps, and *error_ns* is the standard error of their median. Workloads of old versions did
+    not record these figures; they have None and -1.
     """
 
     captured_ns: int
@@ -73,22 +75,22 @@ class ProfilerOverhead(NamedTuple):
 
     @property
     def usual_ns(self) -> int:
-        """The median unprofiled step, 0 if it is not well known. Steps may scatter: many have a median."""
+        """The median unprofiled step (ns), or 0 if its error is large; many scattered steps have a median."""
         return self.unprofiled_ns if 0 <= self.error_ns <= _MOST_ERROR * self.unprofiled_ns else 0
 
     @property
     def ratio(self) -> float:
-        """The ratio of a captured to an unprofiled step, without the cost of recording."""
+        """The ratio of a captured step, without the cost of recording, to an unprofiled step."""
         return (self.captured_ns - self.removed_ns) / self.unprofiled_ns
 
     @property
     def matters(self) -> bool:
-        """Whether results include it, and it exceeds the spread of steps."""
+        """Whether results include the overhead, and the overhead exceeds the spread of steps."""
         return self.ratio >= _WORTH_TELLING and not self.host_rescaled and not self.is_scattered
 
     @property
     def text(self) -> str:
-        """The overhead as a clause of a sentence."""
+        """The profiler's overhead as a clause of a sentence."""
         if self.is_scattered and self.quartiles_ns:
             low, high = map(duration_text, self.quartiles_ns)
             return (
@@ -127,13 +129,13 @@ def measured_overhead(
 
 
 def usual_step_ns(entries: Sequence[RankEntry]) -> int:
-    """Return the median unprofiled step of the slowest rank (ns); 0 if it is not well known."""
+    """Return the median unprofiled step of the slowest rank (ns), or 0 if its error is large."""
     overhead = profiler_overhead(measured_overhead(entries, [entry.steps for entry in entries]))
     return 0 if overhead is None else overhead.usual_ns
 
 
 def _error_of_median(values: Sequence[int]) -> float:
-    """Return the standard error of the median of *values*, as if they were distributed normally."""
+    """Return the standard error of the median of *values*, assuming a normal distribution."""
     low, _, high = quantiles(values, n=4, method="inclusive")
     return float(_MEDIAN_ERROR * (high - low) / len(values) ** 0.5)
 
@@ -143,7 +145,7 @@ def _durations_ns(steps: Sequence[StepRange]) -> list[int]:
 
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
-    """Return the profiler's overhead in the *metadata* of a workload; None if absent."""
+    """Return the profiler's overhead in the *metadata* of a workload, or None without one."""
     stated = metadata.get(_KEY)
     if not isinstance(stated, Mapping):
         return None
@@ -166,7 +168,7 @@ def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
 
 
 def _removed_ns(metadata: Mapping[str, Any]) -> int:
-    """Return the subtracted cost of recording, on the rank with the largest one."""
+    """Return the subtracted cost of recording a step (ns) on the rank with the largest cost."""
     accounting, steps = metadata.get("accounting"), metadata.get("steps")
     figures = accounting.values() if isinstance(accounting, Mapping) else ()
     removed = [one.get(_REMOVED) for one in figures if isinstance(one, Mapping)]
@@ -175,7 +177,7 @@ def _removed_ns(metadata: Mapping[str, Any]) -> int:
 
 
 def with_overhead_noted(workload: Workload) -> Workload:
-    """Return *workload* with the overhead as an assumption, if it matters or was subtracted."""
+    """Return *workload* with the overhead as an assumption, if the overhead matters or was subtracted."""
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not (overhead.matters or overhead.removed_ns):
         return workload
@@ -188,7 +190,7 @@ def with_overhead_noted(workload: Workload) -> Workload:
 def without_overhead(workload: Workload, place: str) -> Workload:
     """Return *workload* with host time scaled by the ratio of an unprofiled step to a captured one.
 
-    Raises `UsageError` if too few steps of *place* were timed without a profiler, or if they scatter.
+    Raises `UsageError` if too few steps of *place* were timed without a profiler, or if these steps scatter.
     """
     overhead = profiler_overhead(workload.metadata)
     if overhead is None:
@@ -241,9 +243,9 @@ def _assuming(workload: Workload, assumption: str, changed: Mapping[str, Any]) -
 def cost_of_recording(evidence: Evidence | None, events: Events, converted: Sequence[StepRange]) -> float:
     """Return the cost of recording one of the *events* of the stepping thread (ns), 0.0 if unknown.
 
-    It is the CPU time of the *converted* steps minus that of unprofiled ones (the upper quartile, as the
-    converted step may be a slow one), divided by the number of events. It is unknown without *evidence*, or
-    where such steps are few or too different.
+    The cost is the CPU time of the *converted* steps minus the CPU time of unprofiled steps, divided by the
+    number of events. The upper quartile of unprofiled steps is used because the converted step may be slow.
+    The cost is unknown without *evidence*, and if unprofiled steps are few or differ widely.
     """
     if evidence is None:
         return 0.0
@@ -273,8 +275,8 @@ def costs_by_phase(
 ) -> np.ndarray:
     """Return the cost of recording each event, which is *cost_ns* on average in the *converted* steps.
 
-    *phases* are those of the events among `CLOCK_PHASES`, -1 outside the steps. Some events cost more than
-    others: each phase bears as much of the sum as it took longer than in the median unprofiled step.
+    *phases* are the events' phases among `CLOCK_PHASES`, -1 outside the steps. Some events cost more than
+    others. Each phase bears a share of the sum proportional to its excess over the median unprofiled step.
     """
     costs = np.full(len(phases), cost_ns)
     if evidence is None or not cost_ns or not evidence.steps.forward_ns:
@@ -289,7 +291,7 @@ def costs_by_phase(
 
 
 def _longer_phases(evidence: Evidence, converted: Container[int]) -> np.ndarray:
-    """Return how much longer (ns) each of `CLOCK_PHASES` took in the *converted* steps than usual."""
+    """Return the excess (ns) of each of `CLOCK_PHASES` in the *converted* steps over unprofiled steps."""
     steps = evidence.steps
     spent = np.array([getattr(steps, f"{name}_ns") for name in CLOCK_PHASES])
     rows = [
@@ -304,13 +306,14 @@ def _longer_phases(evidence: Evidence, converted: Container[int]) -> np.ndarray:
 def without_recording(
     own: RankGraph, events: Mapping[int, Events], window: Window, costs_ns: Mapping[int, np.ndarray]
 ) -> RankGraph:
-    """Return *own* with the *costs_ns* of each of the *events* of a lane taken from the lane's host nodes.
+    """Return the graph *own* with each lane's recording *costs_ns* of *events* subtracted from host nodes.
 
-    The profiler works before it notes an event's start and after it notes its end: half of the cost is taken
-    from the node that ran until the start, and half from the one that ran from the end on. The part that
-    exceeds a node's duration is taken from the following nodes at the same place of the script, as
-    recording also slows down later uses of the recorded tensors. At other places, at most the cost of a
-    block of events is taken. Nodes that wait pay for their own events alone.
+    The profiler works before it records an event's start and after it records the event's end. Half of the
+    cost is subtracted from the node that ran until the start, and half from the node that ran after the end.
+    The part that exceeds a node's duration is subtracted from the following nodes at the same place of the
+    script, because recording also slows down later uses of the recorded tensors. At other places, at most the
+    cost of a block of events is subtracted. From waiting nodes, only the cost of their own events is
+    subtracted.
     """
     if not any(costs.any() for costs in costs_ns.values()):
         return own
@@ -331,7 +334,7 @@ def without_recording(
             - over[np.searchsorted(after, starts[rows])]
         )
         waits = which(nodes["kind"].texts, _WAITS.__contains__)[nodes["kind"].numbers[rows]]
-        payable = np.maximum(durations[rows] - 1, 0)  # one without time is on no critical path, though it ran
+        payable = np.maximum(durations[rows] - 1, 0)  # no critical path contains a node of 0 ns
         payable = np.where(waits, np.minimum(costs, payable), payable)
         most = np.where(
             _stays(nodes["place"].numbers[rows], nodes["place"].texts),
@@ -344,14 +347,14 @@ def without_recording(
 
 
 def _stays(places: np.ndarray, texts: Sequence[str]) -> np.ndarray:
-    """Return, for each node with a name, whether the next such node is at the same place."""
+    """Return whether the next node is at the same named script place, for each node."""
     named = which(texts, bool)[places]
     stays: np.ndarray = named & (places == np.append(places[1:], -1))
     return stays
 
 
 def _paid(costs: np.ndarray, payable: np.ndarray, most: np.ndarray) -> np.ndarray:
-    """Return the part of *costs* that each node pays; later nodes pay up to *most* of the remainder."""
+    """Return the part of *costs* to subtract from each node; later nodes bear up to *most* of the rest."""
     excess = zip((costs - payable).tolist(), most.tolist(), strict=True)
     unpaid = [*accumulate(excess, lambda left, more: min(more[1], max(0.0, left + more[0])), initial=0.0)]
     paid: np.ndarray = np.minimum(payable, costs + unpaid[:-1]).astype(np.int64)

@@ -36,7 +36,7 @@ from ._repetition import optimizer_steps, repeated_steps
 from ._steps import MarkedSteps, Window, annotated_steps, named_steps, own_steps, whole_trace
 
 _LOOKED_AT = 5_000
-# Compressed device traces up to this size together are read once and kept, others are read again.
+# Maximum total size of compressed device traces that are read once and kept. Larger traces are read again.
 _KEPT_BYTES = 32 * 2**20
 _NO_OPERATOR = (
     "a device trace holds no operator (cpu_op), so host work and kernels have no operator's name: record CPU "
@@ -45,13 +45,13 @@ _NO_OPERATOR = (
 
 
 class StepsDiffer(Exception):
-    """The communication of the steps differs, so the host trace of one does not apply to another."""
+    """Steps differ in communication, so the host trace of one step does not apply to another step."""
 
 
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
-    """Find the steps of all *ranks*, in their device traces unless known.
+    """Find the steps of all *ranks*; unknown steps are read from the device traces.
 
-    Small device traces read for that are retained if *keep* is set. Several *threads* read at the same time.
+    With *keep*, small device traces are retained after reading. Several *threads* read at the same time.
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
     opened = partial(open_rank, keep=keep and small)
@@ -73,7 +73,7 @@ def _all_opened(
 
 
 def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
-    """Find the steps of one rank; a device trace that is read for this is retained if *keep* is set."""
+    """Find the steps of one rank; with *keep*, a device trace that had to be read is retained."""
     if traces.steps and not traces.annotation:
         return OpenRank(traces, list(traces.steps))
     trace, host = _device_trace(traces)
@@ -94,7 +94,7 @@ def open_rank(traces: RankTraces, *, keep: bool) -> OpenRank:
 
 
 def _marked(traces: RankTraces, trace: DeviceTrace) -> MarkedSteps:
-    """Return the steps marked in *trace*, or by the requested annotation."""
+    """Return the steps that *trace* marks, or the occurrences of the requested annotation."""
     if not traces.annotation:
         return annotated_steps(trace)
     place = f"{traces.device_path} (rank {traces.rank})"
@@ -109,8 +109,8 @@ def _size(path: Path) -> int:
 def rank_graph(opened: OpenRank, selection: Selection) -> RankGraph:
     """Return the graph of one rank for the selected steps.
 
-    Raises `TraceError` for traces that are unusable or not of one run, `StepsDiffer` if only the structure
-    step can be converted.
+    Raises `TraceError` for traces that are unusable or not of one run, and `StepsDiffer` if only the step
+    with a host trace can be converted.
     """
     traces = opened.traces
     trace, host, lacking = read_rank(traces, opened.trace, opened.host)
@@ -164,9 +164,9 @@ def _device_trace(traces: RankTraces) -> tuple[DeviceTrace, HostTrace | None]:
 def read_rank(
     traces: RankTraces, trace: DeviceTrace | None = None, host: HostTrace | None = None
 ) -> tuple[DeviceTrace, HostTrace, list[str]]:
-    """Return device and host trace of a rank, and sentences on the information that they lack.
+    """Return the device trace and host trace of a rank, and notes on missing information.
 
-    *trace* and *host* are those that are already read. Raises `TraceError` for unusable files.
+    *trace* and *host* are the traces already in memory. Raises `TraceError` for unusable files.
     """
     if trace is None:
         trace, host = _device_trace(traces)
@@ -216,7 +216,7 @@ def _refuse_lost_device(traces: RankTraces, trace: DeviceTrace, host: HostTrace)
 
 
 def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None:
-    """Raise `TraceError` if no device work could be matched with the host."""
+    """Raise `TraceError` if no device work could be matched with a host call."""
     if not (graph.node_columns["stream"] >= DEVICE_LANE).any():
         raise TraceError(
             f"{traces.device_path}: none of rank {traces.rank}'s {len(trace.works)} kernels and copies was "
@@ -226,7 +226,7 @@ def _refuse_untied(traces: RankTraces, graph: Graph, trace: DeviceTrace) -> None
 
 
 def _tensor_device(host: HostTrace) -> str:
-    """Return an accelerator that holds tensors, or "" if the host holds them all."""
+    """Return an accelerator that holds tensors, or "" if the host holds all tensors."""
     for kind in np.unique(host.kind[:_LOOKED_AT]).tolist():
         op = host.kinds[kind]
         for tensor in [*op.inputs, *op.outputs] if tensors(op.inputs) or tensors(op.outputs) else []:
@@ -237,10 +237,10 @@ def _tensor_device(host: HostTrace) -> str:
 
 
 def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedGraph], list[str]]:
-    """Return the graphs in a rank's capture traces, and sentences on unusable ones.
+    """Return the captured graphs in a rank's capture traces, and notes on unusable capture traces.
 
-    Capture traces that were not given are read only if *trace* launches a graph. Raises `TraceError` for
-    given traces that cannot be read or have no capture.
+    Capture traces that the user did not name are read only if *trace* launches a graph. Raises `TraceError`
+    for named capture traces that cannot be read or have no capture.
     """
     if not traces.captures_given and not launches_graphs(trace):
         return [], []
@@ -264,7 +264,7 @@ def _captures_of(traces: RankTraces, trace: DeviceTrace) -> tuple[list[CapturedG
 
 
 def _captured(path: Path) -> tuple[list[CapturedGraph], TraceError | None]:
-    """Return the graphs captured in the trace at *path*, or the reason why it cannot be read."""
+    """Return the graphs captured in the trace at *path*, or the error of an unreadable trace."""
     try:
         return captured_graphs(read_device_trace(path, with_arguments=True)), None
     except TraceError as error:

@@ -1,4 +1,4 @@
-"""A rank of a conversion: its open traces, its graph and other facts, its lateness and uneven splits."""
+"""Describe a rank of a conversion: open traces, graph, facts, lateness and uneven splits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ._belonging import Identity
 from ._operator_table import OperatorCalls
 from ._steps import StepChoice
 
-# The ranks of a process group, and its label.
+# The ranks of a process group, and the group's label.
 Group = tuple[tuple[int, ...], str]
 
 
@@ -41,14 +41,14 @@ class Selection:
 
 
 class OpenRank(msgspec.Struct):
-    """A rank with known steps; *marked*: the trace marks them.
+    """A rank with known steps; *marked* means that the trace marks the steps.
 
-    Otherwise the whole trace is one step, or each repetition or each interval up to the end of an
-    optimizer's step is one; *begins_with* names the first kernels or operators of each, or the optimizer.
-    *own* is the time of each step on host and device, if known. *names* are the annotations of steps that
-    have one, *which* the steps that a requested annotation selects. *world_size* and *stated_rank* come from
-    the trace; 0 and -1 if it was not read. *trace* is the device trace if it was read and is small enough to
-    keep, *host* the host data of the same file. *last_entries* are the known times at which the last rank
+    Without marks, a step is the whole trace, a repetition of the work, or the interval up to the end of an
+    optimizer's step. *begins_with* names the first kernels or operators of each step, or the optimizer.
+    *own* is the time of each step on host and device, if known. *names* are the annotations of steps, *which*
+    the steps that a requested annotation selects. *world_size* and *stated_rank* come from the trace; they
+    are 0 and -1 if the trace was not read. *trace* is the device trace if it was read and is small enough to
+    keep. *host* is the host data of the same file. *last_entries* are the known times at which the last rank
     entered each collective.
     """
 
@@ -67,7 +67,7 @@ class OpenRank(msgspec.Struct):
 
     @property
     def identity(self) -> Identity:
-        """The origin of the traces, as known before they are read completely."""
+        """The origin of the traces, as known before the traces are read completely."""
         traces = self.traces
         host_path = None if traces.host_path == traces.device_path else traces.host_path
         return Identity(
@@ -83,14 +83,14 @@ class OpenRank(msgspec.Struct):
 class RankGraph:
     """The graph of one rank, and the facts of its traces for which a graph has no column.
 
-    The column ``group`` counts *groups* from 1 on, each of ranks and a label (see `group_labels`); 0 is all
-    ranks. *splits* are the bytes for each member by
-    node, of the collectives whose splits the traces list. *accounting* divides the time of the measured
-    steps (ns). *step_shares* has the time of each step: number, start and end (ns from *began_ns*, which is
-    in the trace's clock). *arrivals* are when each captured step issued communications (Unix ns).
-    *operators* are the calls of each operator, *repeated* the nodes of copies that repeat an earlier one,
-    *shared_inputs* rows of two nodes and the bytes that the first reads after the second. *chip* names the
-    device, *identity* is where the traces come from.
+    The column ``group`` numbers *groups* from 1. A group has ranks and a label (see `group_labels`). Number
+    0 is the group of all ranks. *splits* maps a collective's node to the bytes for each member, if the traces
+    list the splits. *accounting* divides the time of the measured steps (ns). *step_shares* has the time of
+    each step: number, start and end (ns from *began_ns*, which is in the trace's clock). *arrivals* are the
+    times at which each captured step issued communications (Unix ns). *operators* are the calls of each
+    operator. *repeated* are the nodes of copies that repeat an earlier copy. *shared_inputs* has rows of two
+    nodes and the bytes that the first node reads after the second. *chip* names the device. *identity* is the
+    origin of the traces.
     """
 
     graph: Graph
@@ -109,15 +109,16 @@ class RankGraph:
 
     @property
     def rank(self) -> int:
-        """The rank whose graph it is."""
+        """The rank to which the graph belongs."""
         return self.graph.rank
 
 
 _KEY, _WAITED_LESS = "lateness_ns", "waited_less_ns"
-# Of the steps, and of the time in question, so much makes a rank late.
+# Minimum share of steps, and of the delay in question, in which a rank must be late.
 _MOST_STEPS, _MOST_OF_IT = 0.75, 0.5
 _FEWEST_STEPS = 2
-# Of unprofiled steps, of which the first ones allocate; and the least share of them that ranks wait.
+# Number of first unprofiled steps to skip (they allocate), minimum number of unprofiled steps, and minimum
+# share of these steps that ranks spend waiting.
 _FIRST, _FEWEST_UNPROFILED, _LEAST_WAIT = 3, 6, 0.02
 
 
@@ -132,8 +133,9 @@ def arrivals(trace: DeviceTrace, own: np.ndarray, steps: Sequence[StepRange]) ->
 def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, Any]:
     """Return the workload's metadata on the lateness of each rank, from `arrivals` on a common clock.
 
-    For each captured step it is the maximum, over its collectives, of the rank's delay after the median of
-    the others. Steps in which the numbers of collectives differ are omitted; {} if no step is left.
+    The lateness in a captured step is the maximum, over the step's collectives, of the rank's delay after the
+    median of the other ranks. Steps in which ranks issue different numbers of collectives are omitted. Return
+    {} if no step remains.
     """
     ranks = sorted(of_ranks)
     if len(ranks) < 2:
@@ -153,9 +155,9 @@ def lateness(of_ranks: Mapping[int, Mapping[int, Sequence[int]]]) -> dict[str, A
 def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
     """Return the workload's metadata on how much less each rank waited for collectives than its peers.
 
-    The last rank to arrive does not wait. The figure for an unprofiled step is the median wait of the
-    others minus the rank's own (ns). {} without several ranks, of too few steps, or if they hardly waited,
-    as hosts do not wait for collectives of devices.
+    The last rank to arrive does not wait. The figure for an unprofiled step is the median wait of the other
+    ranks minus the wait of the rank (ns). Return {} for a single rank, for too few steps, or if ranks hardly
+    waited: hosts do not wait for collectives of devices.
     """
     waits = {rank: _waits(evidence) for rank, evidence in of_ranks.items()}
     steps = sorted(set.intersection(*map(set, waits.values()))) if len(waits) > 1 else []
@@ -173,7 +175,7 @@ def waited_less(of_ranks: Mapping[int, Evidence]) -> dict[str, Any]:
 
 
 def _waits(evidence: Evidence) -> dict[int, tuple[int, int]]:
-    """Return for each unprofiled step how long it waited for collectives, and how long it took (ns)."""
+    """Return the wait for collectives and the duration (ns) of each unprofiled step."""
     steps = evidence.steps
     return {
         index: (
@@ -186,9 +188,9 @@ def _waits(evidence: Evidence) -> dict[int, tuple[int, int]]:
 
 
 def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> bool:
-    """Return whether *rank* was late in most steps; True if that is unknown.
+    """Return whether *rank* was late in most steps, or True if the lateness is unknown.
 
-    Most unprofiled steps have to agree with `usually_late_ns`. If these are unknown, the rank has to be
+    Most unprofiled steps have to agree with `usually_late_ns`. Without unprofiled steps, the rank has to be
     late by about *late_ns* in most captured steps.
     """
     own = _of_rank(metadata, _WAITED_LESS, rank)
@@ -202,30 +204,30 @@ def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> boo
 
 
 def usually_late_ns(metadata: Mapping[str, Any], rank: int) -> int:
-    """Return how late *rank* was in the median unprofiled step (ns), 0 if that is unknown."""
+    """Return how late *rank* was in the median unprofiled step (ns), or 0 if unknown."""
     own = _of_rank(metadata, _WAITED_LESS, rank)
     return max(0, round(median(own))) if own else 0
 
 
 def _of_rank(metadata: Mapping[str, Any], key: str, rank: int) -> list[int]:
-    """Return the times of *rank*, one per step; [] if there are none."""
+    """Return the times of *rank* under *key* of the metadata, one per step, or [] without times."""
     stated = metadata.get(key)
     own = stated.get(str(rank)) if isinstance(stated, Mapping) else None
     return own if isinstance(own, list) and all(type(ns) is int for ns in own) else []
 
 
 def flights_of(traces: RankTraces) -> Sequence[Flight]:
-    """Return the flight record of a rank, empty if it has none."""
+    """Return the flight record of a rank, or an empty sequence without a flight record."""
     if traces.flight_path is None:
         return ()
     return read_flight_record(traces.flight_path)
 
 
 def last_entries(ranks: Sequence[RankTraces]) -> list[dict[Entry, int]]:
-    """Return, for each of *ranks*, when the last rank entered each collective of its flight record.
+    """Return the time at which the last rank entered each collective of each rank's flight record.
 
-    The times are Unix nanoseconds of the ranks' own clocks. Ranks that compute on a device have none: there
-    the device's work has the times of collectives.
+    The times are Unix nanoseconds of the ranks' clocks. Ranks that compute on a device have no entries
+    because the device's work has the times of collectives.
     """
     own = [_entries(rank) for rank in ranks]
     latest: dict[tuple[tuple[int, ...], Entry], int] = {}
@@ -236,7 +238,7 @@ def last_entries(ranks: Sequence[RankTraces]) -> list[dict[Entry, int]]:
 
 
 def _entries(rank: RankTraces) -> dict[tuple[tuple[int, ...], Entry], int]:
-    """Return the entry times of *rank* at each collective, by the group's ranks (names may not be unique)."""
+    """Return the times at which *rank* entered collectives, by the group's ranks (names may repeat)."""
     if rank.device not in HOST_DEVICES:
         return {}
     return {
@@ -262,7 +264,7 @@ _SPREAD = (
 
 
 class _Part(msgspec.Struct):
-    """One member's part in a collective; *splits* are its bytes for each member, () unknown."""
+    """One member's part in a collective; *splits* are the part's bytes for each member, or () if unknown."""
 
     rank: int
     row: int
@@ -273,7 +275,7 @@ class _Part(msgspec.Struct):
 
 
 class _Calls(msgspec.Struct):
-    """The collectives of a graph: their groups, and a row of four figures of each."""
+    """The collectives of a graph: group, and a row of (row, id, kind, size) for each collective."""
 
     group: np.ndarray
     figures: np.ndarray
@@ -295,7 +297,7 @@ def with_uneven_splits(
 ) -> tuple[list[Graph], list[str]]:
     """Return the graphs of all *ranks* with the members' bytes in uneven collectives, and notes.
 
-    ASTRA-sim supports one size for all members, which is the largest.
+    ASTRA-sim supports a single size for all members. The largest member's size is used.
     """
     graphs, splits_by_rank = [one.graph for one in ranks], [one.splits for one in ranks]
     if len(graphs) < max(2, world_size):
@@ -326,7 +328,7 @@ def _collectives(
     group: int,
     members: Sequence[int],
 ) -> Iterator[list[_Part]]:
-    """Yield the parts of the members in each collective of the group that may be uneven, in order."""
+    """Yield the members' parts in each collective of *group* that may be uneven, in order."""
     for same in zip(*(calls[rank].of_group(group) for rank in members), strict=False):
         parts = []
         for rank, (row, node, kind, size) in zip(members, same, strict=True):
@@ -341,7 +343,7 @@ def _is_uneven(parts: Sequence[_Part]) -> bool:
 
 
 def _shares(part: _Part, members: int) -> tuple[int, ...]:
-    """Return equal shares for each member, or the whole size if all get the same data."""
+    """Return equal shares for all members, or the whole size for each if all get the same data."""
     if part.kind == CollectiveType.ALL_GATHER:
         return (part.size,) * members
     share, more = divmod(part.size, members)

@@ -1,8 +1,8 @@
 """Read operators' arguments from device traces, for jobs without host traces.
 
-With ``record_shapes`` the profiler notes shapes, types and numbers of arguments, but neither which tensors
-they are nor what an operator returned. The annotation of the communication library names the collective,
-and lists its tensors with their type.
+With ``record_shapes`` the profiler records shapes, types and numeric values of arguments. The
+profiler records neither the identity of tensors nor the results of an operator. The annotation of the
+communication library names the collective, and lists the collective's tensors with their type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _WAIT_TENSOR = f"{FUNCTIONAL}wait_tensor"
 _COMMUNICATION = (PARAMETERS, NCCL, GLOO, FUNCTIONAL)
 _MESSAGES = ("send", "recv")
 _MAX_ELEMENTS = 2**50
-# Types of tensors in lists are not recorded.
+# Assumed bytes per element of tensors in lists, whose types the profiler does not record.
 _LIST_ELEMENT_BYTES = 4
 _BOOLEAN = frozenset({
     "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "logical_xor", "isnan",
@@ -61,10 +61,11 @@ _SHAPES_ONLY = (
 
 
 class _Kind(NamedTuple):
-    """The arguments of operators with equal calls, *spelled* as in the trace.
+    """The common arguments of equal operator calls, *spelled* as in the trace.
 
-    For communication, *moved* are the arguments of its library's annotation, *collective* is the name
-    in it or in the operator's own arguments; *message* is the peer and the bytes of a send or receive.
+    For communication, *moved* are the arguments of the library's annotation. *collective* is the collective's
+    name in this annotation or in the operator's arguments. *message* is the peer and the bytes of a send or
+    receive.
     """
 
     name: str
@@ -75,7 +76,7 @@ class _Kind(NamedTuple):
 
 
 class _RecordedKinds(Kinds):
-    """`Kinds` that are assembled from recorded arguments on first use."""
+    """Kinds of operator calls, assembled from recorded arguments on first use."""
 
     def __init__(self, kinds: Sequence[_Kind]) -> None:
         super().__init__([kind.name for kind in kinds], [""] * len(kinds), [""] * len(kinds))
@@ -88,15 +89,15 @@ class _RecordedKinds(Kinds):
 
 
 def with_own_records(trace: DeviceTrace) -> DeviceTrace:
-    """Return *trace* with its events' external ids as record ids, if it is too old to have record ids."""
+    """Return *trace* with the events' external ids as record ids, if an old trace lacks record ids."""
     return trace if trace.events.record_id.any() else trace.with_records(trace.events.external_id)
 
 
 def read_recorded_host(trace: DeviceTrace) -> tuple[HostTrace, str]:
-    """Return the operators' arguments in *trace*, and a sentence on missing ones.
+    """Return the operators' arguments in *trace* as a host trace, and a note on missing arguments.
 
-    The trace was read with arguments, and has record ids. Only a functional collective and its wait share a
-    storage; there are no other data dependencies.
+    *trace* must have been read with arguments, and must have record ids. Only a functional collective and its
+    wait share a storage. Other data dependencies are unknown.
     """
     own, kinds = _called(trace)
     relevant = which(trace.texts, lambda text: text in COMM_OPS or text.startswith(_COMMUNICATION))
@@ -125,7 +126,7 @@ def recorded_operator(name: str, spelled: str) -> HostOp:
 
 
 def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
-    """Return the kind of each operator with recorded arguments, by record, and the kinds."""
+    """Return the kind number of each operator with recorded arguments by record id, and all kinds."""
     events = trace.events
     known = np.flatnonzero((events.arguments >= 0) & (events.record_id > 0))
     records, first = np.unique(events.record_id[known], return_index=True)
@@ -136,7 +137,7 @@ def _called(trace: DeviceTrace) -> tuple[dict[int, int], list[_Kind]]:
 
 
 def _host_trace(kind_of: Mapping[int, int], kinds: Sequence[_Kind], waited: Mapping[int, int]) -> HostTrace:
-    """Return the trace of these records; the pairs of *waited* (waiting, collective) share a storage."""
+    """Return the host trace of the given records; pairs of *waited* (waiting, collective) share a storage."""
     shared = {record: number for number, pair in enumerate(waited.items()) for record in pair}
     records = np.array(sorted(kind_of), dtype=np.int64)
     begin = np.array([shared.get(record, 0) for record in records.tolist()], dtype=np.int64)
@@ -155,7 +156,7 @@ def _host_trace(kind_of: Mapping[int, int], kinds: Sequence[_Kind], waited: Mapp
 
 
 def _communications(events: Sequence[Event], spelled: Mapping[int, str]) -> Iterator[tuple[Event, _Kind]]:
-    """Yield the operators that communicate, with their arguments."""
+    """Yield the communicating operators with their arguments."""
     annotations = dict(_annotated(events))
     messages = dict(_messages(events))
     for event in events:
@@ -169,9 +170,10 @@ def _communications(events: Sequence[Event], spelled: Mapping[int, str]) -> Iter
 
 
 def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]:
-    """Yield, for operators that communicate, the annotation of the collective: its record id and name.
+    """Yield communicating operators with the record id and name of the collective's annotation.
 
-    It is the next annotation by number, of NCCL on the operator's thread, of gloo on any thread.
+    The annotation of a collective is the next annotation by record id. NCCL's annotation is on the operator's
+    thread; gloo's annotation may be on any thread.
     """
     opened: dict[str, list[Event]] = {}
     latest = ""
@@ -190,7 +192,7 @@ def _annotated(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, str]]]
 
 
 def _messages(events: Sequence[Event]) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield, for sends and receives, the peer and the bytes in their recorded parameters."""
+    """Yield sends and receives with the peer and the bytes in their recorded parameters."""
     around: dict[str, Event] = {}
     for event in events:
         if event.name in COMM_OPS:
@@ -206,7 +208,7 @@ def _message_bytes(comm: CommArguments) -> int:
 
 
 def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
-    """Yield, for every wait of a functional collective, the operator that it waits for: the oldest."""
+    """Yield waits of functional collectives with the awaited operator: the oldest without a wait."""
     pending: deque[int] = deque()
     issued_until: dict[str, int] = {}
     for event in events:
@@ -220,7 +222,7 @@ def _waited(events: Sequence[Event]) -> Iterator[tuple[int, int]]:
 
 
 def _operator(kind: _Kind) -> HostOp:
-    """Return *kind* in the form of host traces."""
+    """Return the calls of *kind* as an operator of a host trace."""
     moved = [item for item in _inputs(kind.moved)[0] if _is_tensor(item)]
     if kind.name == PARAMETERS:
         return HostOp(kind.name, [moved, -1, ["", ""], 0, kind.collective, [], [], 0, 1, 0], [], "")
@@ -242,10 +244,10 @@ def _operator(kind: _Kind) -> HostOp:
 
 
 def _returned_width(name: str, inputs: Sequence[Any], shapes: Sequence[Any], types: Sequence[Any]) -> int:
-    """Return the bytes of an element that an operator called *name* returns.
+    """Return the bytes per element of the result of the operator *name*.
 
-    Floating-point types are promoted over integers, tensors of no dimension change no type, and products of
-    8-bit factors are of 16 bits.
+    Floating-point types take precedence over integer types. Tensors without dimensions do not change the
+    type. Products of 8-bit factors have 16 bits.
     """
     if name in _BOOLEAN:
         return 1
@@ -265,7 +267,7 @@ def _returned_width(name: str, inputs: Sequence[Any], shapes: Sequence[Any], typ
 
 
 def _inputs(spelled: str) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return arguments as host traces spell them, their shapes and types."""
+    """Return arguments in the format of host traces, their shapes and their types."""
     try:
         shapes, types, values = msgspec.json.decode(spelled, type=list[list[Any]])
     except msgspec.MsgspecError:
@@ -301,7 +303,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _number(value: Any) -> Any:
-    """Return the number, truth value or list in the text *value*, or else the text itself."""
+    """Return the number, Boolean or list in the text *value*; return other text unchanged."""
     if not isinstance(value, str) or not value:
         return None
     try:

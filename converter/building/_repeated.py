@@ -1,4 +1,4 @@
-"""Repeated work: copies of the same data, and tensors that two elementwise operators read."""
+"""Find repeated work: copies of the same data, and tensors that two elementwise operators read."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ._costs import Work, operator_work
 from ._operator_classes import FUSIBLE_CLASSES
 from ._steps import Window
 
-# What every cast, transfer and transposed copy of PyTorch calls with the tensor that it copies.
+# Operators that every cast, transfer and transposed copy of PyTorch calls with the copied tensor.
 _COPIES = frozenset({"aten::_to_copy", "aten::clone"})
 
 
 def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> np.ndarray:
-    """Return the record ids of the copies that repeat an earlier one of the same step.
+    """Return the record ids of the copies that repeat an earlier copy of the same step.
 
-    Both have the same arguments and copy the same part of a storage, which no operator writes between them.
-    Copies whose result is changed in place are necessary, and left out. Empty if *host* does not identify
-    tensors.
+    Both copies have the same arguments and copy the same part of a storage, to which no operator writes
+    between the copies. Copies whose result is changed in place are necessary and therefore omitted. Return an
+    empty array if *host* does not identify tensors.
     """
     if not len(host.offsets) or not threads:
         return np.empty(0, dtype=np.int64)
@@ -61,21 +61,21 @@ def repeated_copies(threads: Sequence[Ops], host: HostTrace, window: Window) -> 
 
 
 def of_records(ops: Ops, records: np.ndarray) -> np.ndarray:
-    """Return which of *ops* have one of *records* or are called directly by an operator that has."""
+    """Return which operators have a record id in *records*, or have a direct caller with such a record id."""
     own = np.isin(ops.record_id, records)
     called: np.ndarray = own | (own[ops.parent] & (ops.parent >= 0)) if len(own) else own
     return called
 
 
 def _copies(rows: np.ndarray, host: HostTrace) -> np.ndarray:
-    """Return the indices of the copies of one tensor into another one."""
+    """Return the indices of operators that copy a single tensor into a new tensor."""
     is_copy = np.array([name in _COPIES for name in host.kinds.names], dtype=bool)
     single = (host.inputs_end - host.begin == 1) & (host.end - host.inputs_end == 1)
     return np.flatnonzero(is_copy[host.kind[rows]] & single[rows]) if len(rows) else rows
 
 
 def _writes(rows: np.ndarray, host: HostTrace, storages: set[int]) -> dict[int, list[tuple[int, bool]]]:
-    """Return the operators that write each of *storages*, in order, and whether they do so in place.
+    """Return the operators that write each of *storages* in order, and whether they write in place.
 
     Operators that return a view of their input write nothing.
     """
@@ -97,7 +97,7 @@ def _writes(rows: np.ndarray, host: HostTrace, storages: set[int]) -> dict[int, 
 def _is_changed(writes: Sequence[tuple[int, bool]], starts: np.ndarray, copied_ns: int) -> bool:
     """Return whether the result of a copy that ended at *copied_ns* is changed in place.
 
-    Storages are addresses: if an operator returns the storage as new, the result had been freed before.
+    Storages are addresses. If an operator returns the storage as new, the copy's result was freed before.
     """
     later = (in_place for writer, in_place in writes if starts[writer] >= copied_ns)
     return next(later, False)
@@ -106,9 +106,9 @@ def _is_changed(writes: Sequence[tuple[int, bool]], starts: np.ndarray, copied_n
 def shared_inputs(records: np.ndarray, host: HostTrace) -> np.ndarray:
     """Return rows of two places in *records* and the bytes that the first operator reads after the second.
 
-    *records* are those of operators in the order in which they ran. Both operators of a row are elementwise
-    or copies, and no other operator reads or writes the tensor between them. Empty if *host* does not
-    identify tensors.
+    *records* are the record ids of operators in the order of execution. Both operators of a row are
+    elementwise operators or copies, and no other operator reads or writes the tensor between them. Return an
+    empty array if *host* does not identify tensors.
     """
     rows = host.rows(records)
     places = np.flatnonzero(rows >= 0)
@@ -145,7 +145,7 @@ def shared_inputs(records: np.ndarray, host: HostTrace) -> np.ndarray:
 
 
 def _accesses(rows: np.ndarray, host: HostTrace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the storages that *rows* access, as places in *host*, with the place of the row, and reads."""
+    """Return accesses of *rows*: storage index in *host*, index of the row, and whether it is a read."""
     begins, ends = zip(
         *(bounds.reshape(-1, 2).T for bounds in (host.reads(rows), host.writes(rows))), strict=True
     )

@@ -1,4 +1,4 @@
-"""Find steps in traces without step marks: by optimizers, or by repeated sequences of work."""
+"""Find steps in traces without step marks, from optimizer calls or repeated sequences of work."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
 _LEAST_REPEATED = 3
-_LEAST_PIECES = 4  # of a step: fewer are a loop within one
-_LEAST_PIECES_OF_TWO = 16  # of each of two steps: fewer may be layers
-_SAME = 0.9  # of the sequence: so much recurs one period later
-_AS_GOOD = 0.002  # a shorter period explains the sequence as well as the best one does
-_CONTEXT = 4  # pieces by which the beginning of a step is known
-_SPACING = 0.1  # of the period: beginnings lie so near to one period apart
+_LEAST_PIECES = 4  # minimum pieces per step, because fewer pieces are a loop within a step
+_LEAST_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
+_SAME = 0.9  # minimum share of the sequence that recurs one period later
+_AS_GOOD = 0.002  # tolerance within which a shorter period explains the sequence as well as the best one
+_CONTEXT = 4  # pieces that identify the beginning of a step
+_SPACING = 0.1  # maximum deviation of the distance between beginnings, as a share of the period
 _MOST_PIECES = 1 << 18
-_MOST_PERIODS = 256  # candidates that are compared in full
+_MOST_PERIODS = 256  # candidate periods to compare in full
 _DIMENSIONS = 8
-# PyTorch annotates each call of an optimizer's ``step`` so, and each piece of a backward pass.
+# Prefixes of PyTorch's annotations of each call of an optimizer's ``step``, and of each backward node.
 OPTIMIZER_STEP = "Optimizer.step#"
 _BACKWARD = "autograd::engine::evaluate_function"
 
 
 class _Pieces(msgspec.Struct, frozen=True):
-    """The sequence in which to find repetitions: a number per piece, and the times of its call on the host.
+    """A sequence to search for repetitions: a number per piece, and the times of the piece's host call.
 
-    *opens* marks possible starts of a step, which are not within the pieces of one graph launch or
-    operator.
+    *opens* marks the pieces at which a step may start. No step starts within the pieces of one graph launch
+    or operator.
     """
 
     symbol: np.ndarray
@@ -41,11 +41,11 @@ class _Pieces(msgspec.Struct, frozen=True):
 
 
 def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
-    """Return the steps of *trace*, numbered from 0, and the optimizer at the end of each; none without two.
+    """Return the steps of *trace*, numbered from 0, and the optimizer that ends each step.
 
-    A step ends with a call of an optimizer's ``step``, or with the last one of several optimizers. Calls
-    within an operator are parts of a backward pass, and end no step. Together the steps cover the whole
-    trace; the first and the last may be incomplete.
+    A step ends with a call of an optimizer's ``step``, or with the last call of several optimizers. Calls
+    within an operator are parts of a backward pass, and end no step. The steps cover the whole trace. The
+    first step and the last step may be incomplete. Return no steps if fewer than two are found.
     """
     events = trace.events
     is_mark = which(trace.texts, lambda text: text.startswith(OPTIMIZER_STEP))[events.name]
@@ -67,9 +67,9 @@ def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 
 
 def _before_a_backward(trace: DeviceTrace, marks: np.ndarray) -> np.ndarray:
-    """Return those of *marks*, calls of optimizers, that a backward pass follows before the next call.
+    """Return the optimizer calls *marks* that a backward pass follows before the next optimizer call.
 
-    The last is among them. In a trace without marks of backward passes, all are.
+    The last call is always included. In a trace without marks of backward passes, all calls are included.
     """
     events = trace.events
     is_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))[events.name]
@@ -82,20 +82,20 @@ def _before_a_backward(trace: DeviceTrace, marks: np.ndarray) -> np.ndarray:
 
 
 def _last_of_each_cycle(events: Events, marks: np.ndarray) -> np.ndarray:
-    """Return the last of each cycle of optimizers that take turns; they are known by their names."""
+    """Return the last call in each cycle of optimizers that take turns, identified by their names."""
     names = events.name[marks]
     turns = next(turn for turn in range(1, len(names) + 1) if np.array_equal(names[turn:], names[:-turn]))
     return marks[turns - 1 :: turns]
 
 
 def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
-    """Return the steps of *trace*, numbered from 0, and the first piece of each; none if they are uncertain.
+    """Return the steps of *trace*, numbered from 0, and the first piece of each step, if steps are certain.
 
-    The sequence of kernels on the busiest stream, or of a host thread's operators without a device,
-    must repeat one period at least three times from the first piece to the last: the layers of one step
-    are preceded or followed by other work. Two repetitions are enough if they are equal piece by piece.
-    Repetitions within one operator are not steps. Together the steps cover the whole trace; the first and
-    the last of three or more may be incomplete.
+    The sequence consists of the kernels on the busiest stream or, without a device, of the operators of a
+    host thread. The sequence must repeat one period at least three times from its first piece to its last.
+    The layers of a single step do not: other work precedes or follows them. Two repetitions are enough if
+    they are equal piece by piece. Repetitions within one operator are not steps. The steps cover the whole
+    trace. Of at least three steps, the first and the last may be incomplete.
     """
     pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
     if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
@@ -132,7 +132,7 @@ def _on_the_device(trace: DeviceTrace) -> _Pieces:
 
 
 def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
-    """Return the row of the outermost operator of each thread at each time, -1 for none."""
+    """Return the row of the outermost operator at each thread and time, or -1 without an operator."""
     around = np.full(len(moments_ns), -1)
     operators = np.flatnonzero(trace.events.is_operator)
     for thread in np.unique(threads).tolist():
@@ -146,12 +146,12 @@ def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) 
 
 
 def _is_outer(operators: Events) -> np.ndarray:
-    """Return the operators of one thread, in order of start, that no earlier one encloses."""
+    """Return which operators of one thread, sorted by start, no earlier operator encloses."""
     return operators.start_ns >= np.maximum.accumulate(np.append(0, operators.end_ns))[:-1]
 
 
 def _on_the_host(trace: DeviceTrace) -> _Pieces:
-    """Return the outermost operators of the thread that has most operators."""
+    """Return the outermost operators of the thread with the most operators."""
     events = trace.events.take(trace.events.is_operator)
     threads, sizes = np.unique(events.thread, return_counts=True)
     if len(threads):
@@ -161,7 +161,7 @@ def _on_the_host(trace: DeviceTrace) -> _Pieces:
 
 
 def _periods(symbols: np.ndarray) -> Iterator[int]:
-    """Yield the periods that explain nearly all of the sequence, the shortest first."""
+    """Yield the periods that explain nearly all of the sequence, shortest first."""
     longest = len(symbols) // _LEAST_REPEATED
     likely = _likely(symbols, longest)
     same = {period: float(np.mean(symbols[period:] == symbols[:-period])) for period in likely}
@@ -171,10 +171,10 @@ def _periods(symbols: np.ndarray) -> Iterator[int]:
 
 
 def _likely(symbols: np.ndarray, longest: int) -> list[int]:
-    """Return the periods, up to the *longest*, at which the sequence resembles itself most.
+    """Return the periods up to *longest* with the highest autocorrelation of the sequence.
 
-    Each symbol is a random vector of ones and minus ones, so that a correlation, by Fourier transforms,
-    estimates how many pieces are equal.
+    Each symbol is a random vector of 1 and -1. The autocorrelation, computed by Fourier transforms, then
+    estimates the number of equal pieces.
     """
     _, numbers = np.unique(symbols, return_inverse=True)
     signs = np.random.default_rng(0).integers(0, 2, (_DIMENSIONS, int(numbers.max()) + 1)) * 2 - 1
@@ -193,7 +193,7 @@ def _is_all(symbols: np.ndarray, period: int) -> bool:
 
 
 def _has_equal_halves(symbols: np.ndarray) -> bool:
-    """Return whether the sequence is two times the same long one, which does not repeat anything itself."""
+    """Return whether the sequence is a long sequence twice, which has no shorter period."""
     half, odd = divmod(len(symbols), 2)
     if odd or half < _LEAST_PIECES_OF_TWO or not np.array_equal(symbols[:half], symbols[half:]):
         return False
@@ -220,14 +220,14 @@ def _beginnings(pieces: _Pieces, period: int, least: int) -> np.ndarray:
 
 
 def _is_regular(rows: np.ndarray, period: int, least: int) -> bool:
-    """Return whether at least *least* rows are at distances of one *period*, from the first period on."""
+    """Return whether *rows* has at least *least* rows at distances of one *period*, from the first period."""
     if len(rows) < least or rows[0] >= period * (1 + _SPACING):
         return False
     return bool((np.abs(np.diff(rows) - period) <= _SPACING * period).all())
 
 
 def _ranges(trace: DeviceTrace, pieces: _Pieces, first: np.ndarray, period: int) -> list[StepRange]:
-    """Return the host time of the trace, divided at the starts; a short remainder joins the last step."""
+    """Divide the host time of the trace at the starts of steps; short remainders join adjacent steps."""
     rests = np.minimum(first, len(pieces.symbol) - first)
     cuts = [_opened(trace, pieces, row) for row in first[rests > _SPACING * period].tolist()]
     whole = whole_trace(trace)
@@ -236,7 +236,7 @@ def _ranges(trace: DeviceTrace, pieces: _Pieces, first: np.ndarray, period: int)
 
 
 def _opened(trace: DeviceTrace, pieces: _Pieces, row: int) -> int:
-    """Return the start of the outermost operator around a piece, if that is after the previous piece."""
+    """Return the start of the outermost operator around a piece, if it starts after the previous piece."""
     call_ns = int(pieces.start_ns[row])
     before_ns = int(pieces.end_ns[row - 1]) if row else 0
     events = trace.events

@@ -35,28 +35,32 @@ from ._sections import (
 )
 from ._steps import Window
 
-# A thread that got less of a processor than this share of an interval did not compute in it.
+# A thread whose CPU time is less than this share of an interval did not compute in the interval.
 _BUSY = 0.5
-# A run delay that is shorter, or a smaller share of the time between samples, comes from ordinary scheduling.
+# Minimum run delay, in ns and as a share of the time between samples. Ordinary scheduling causes shorter
+# delays.
 _DELAY_NS, _DELAY_SHARE = 500_000, 0.2
-# A thread that slept for a smaller share of a step only ran, or waited for a processor.
+# Minimum share of a step in which a sleeping thread slept. Below this share, the thread only ran, or waited
+# for a processor.
 _SLEPT = 0.02
-# A collection that is shorter does not matter.
+# Minimum duration of a garbage collection that matters.
 _COLLECTION_NS = 100_000
-# The tracer's function that Python calls around each collection, without its class before Python 3.11.
+# Name of the tracer's function that Python calls around each collection. Python before 3.11 omits the class.
 _COLLECTED = re.compile(r"chakrascope/tracer/_agent/garbage\.py:(GarbageWatch\.)?_note$")
 # Causes in which a thread takes no processor time.
 _BLOCKED = ("lock", "sleep")
 # Causes of waiting that needs no interpreter lock.
 _WAITING = ("communication_call", "io", "lock", "sleep", "synchronisation", "worker_wait")
-# Functions that call into C++ and wait there, in jobs of several ranks for the ranks' gradients and buffers.
+# Functions that call into C++ and wait there. In jobs of several ranks, they wait for the other ranks'
+# gradients and buffers.
 _ENGINE = "_engine_run_backward"
 _AWAITING_PEERS = re.compile(rf"torch/(autograd/graph\.py:{_ENGINE}$|nn/parallel/distributed\.py:)")
-# What the engine calls that is no hook: backward passes in Python, and recomputation of activations.
+# Functions that autograd's engine calls and that are no hooks: backward passes in Python, and recomputation
+# of activations.
 _NO_HOOKS = frozenset({"backward", "recompute_fn"})
-# The causes and the module of data loaders, whose ranges the profiler marks.
+# Causes and module of data loaders. The profiler marks ranges of data loaders.
 _OF_LOADERS, _LOADER_FILE = ("sampler", "input_pipeline", "worker_wait"), "torch/utils/data/dataloader.py"
-# Activities whose every range the tracer marks, so that samples do not extend them.
+# Activities whose ranges the tracer marks completely. Samples do not extend these ranges.
 _MARKED = frozenset({"recomputation", "anomaly_detection", "sampler"})
 
 
@@ -78,7 +82,7 @@ def host_causes(
 
 
 class SampledCauses:
-    """Finds the spans of known cause of the stepping thread."""
+    """A finder of the stepping thread's spans with a known cause, from the tracer's samples."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
@@ -94,10 +98,10 @@ class SampledCauses:
         phases_of: Callable[[tuple[int, int]], Sequence[int]],
         marked: Sequence[Span] = (),
     ) -> list[Span]:
-        """Return disjoint spans within *window*; *ops* are the operators of the thread.
+        """Return disjoint spans with causes within *window*; *ops* are the operators of the thread.
 
         *phases_of* returns the `phase_edges` of a captured step by its start and end. *marked* are the
-        spans of the profiler's ranges: data loaders run there alone.
+        spans of the profiler's ranges. Data loaders run only in these ranges.
         """
         edges = section_edges(ops)
         loads = [span for span in marked if span.cause in _OF_LOADERS]
@@ -121,7 +125,7 @@ class SampledCauses:
     def times(self, start_ns: int, end_ns: int) -> Counter[tuple[str, str]]:
         """Return the sampled time of each pair of cause and place between two times.
 
-        A sample represents the time since the previous sample, even if that lies before the step.
+        A sample represents the time since the previous sample, even if the previous sample precedes the step.
         """
         shares: Counter[tuple[str, str]] = Counter()
         first, after = bisect_left(self._times, start_ns), bisect_left(self._times, end_ns)
@@ -132,7 +136,7 @@ class SampledCauses:
         return shares
 
     def hooks(self) -> list[str]:
-        """Return the places of the script's hooks of the backward pass, the one with most samples first."""
+        """Return the places of the script's backward hooks, the place with the most samples first."""
         places: Counter[str] = Counter()
         stacks = Counter(self._evidence.samples.stack[row] for row in self._rows)
         for stack, count in stacks.items():
@@ -145,10 +149,10 @@ class SampledCauses:
         return [place for place, _ in places.most_common()]
 
     def _states(self, start_ns: int, end_ns: int, loads: Sequence[Span] = ()) -> Iterator[State]:
-        """Yield spans from the samples between two times and the next one; none without samples between.
+        """Yield states from the samples between two times and the next sample, if there are samples between.
 
-        A sample's evidence about a data loader applies only within its range, one of *loads*: the sampler
-        often gets the interpreter lock as the thread enters it.
+        A sample's evidence about a data loader applies only within the range of *loads* around the sample:
+        the sampler often gets the interpreter lock just when the thread enters the range.
         """
         samples, rows, times = self._evidence.samples, self._rows, self._times
         first, after = bisect_left(times, start_ns), bisect_left(times, end_ns)
@@ -165,12 +169,15 @@ class SampledCauses:
             yield State(changed_ns or time - samples.late_ns[row], time, changed_ns > 0, cause, place)
 
     def _still_waits(self, row: int, following: int) -> bool:
-        """Return whether the thread waits at *row* and the *following* sample, however busy it was before."""
+        """Return whether the thread waits both at sample *row* and at the *following* sample."""
         stacks = self._evidence.samples.stack
         return stacks[row] == stacks[following] and self.about(stacks[row])[1] in _BLOCKED
 
     def _entered_loader_ns(self, row: int, loads: Sequence[Span]) -> int:
-        """Return the start of the range of *loads* around a sample of a loader: -1 for none, 0 for others."""
+        """Return the start of the range of *loads* around a data loader's sample, or -1 outside ranges.
+
+        Samples outside data loaders have the start 0.
+        """
         frames = self._evidence.frames_of(self._evidence.samples.stack[row])
         if not any(frame.path.endswith(_LOADER_FILE) for frame in frames):
             return 0
@@ -179,7 +186,7 @@ class SampledCauses:
         return next(around, -1)
 
     def _other_steps(self, window: Window) -> Iterator[tuple[int, int]]:
-        """Yield start and end of the captured steps that are not in *window*."""
+        """Yield the start and end of each captured step outside *window*."""
         steps = self._evidence.steps
         for _, begin, end in steps.steps():
             start_ns, end_ns = steps.time_ns[begin], steps.time_ns[end]
@@ -187,9 +194,10 @@ class SampledCauses:
                 yield start_ns, end_ns
 
     def _changed_ns(self, before: int, row: int) -> int:
-        """Return the time at which the thread blocked or continued between two samples; 0 unless just once.
+        """Return the time at which the thread blocked or continued between two samples.
 
-        It had a processor, or waited for one, before it blocked or after it continued.
+        The time is 0 unless the thread changed exactly once. The thread had a processor, or waited for a
+        processor, before it blocked or after it continued.
         """
         samples = self._evidence.samples
         ran_ns = _since(samples.cpu_ns, before, row)
@@ -201,9 +209,9 @@ class SampledCauses:
         return earlier + ran_ns if is_blocked else later - ran_ns
 
     def _blocking_call(self, row: int) -> str:
-        """Return the cause that a blocking system call indicates; "" for none.
+        """Return the cause that the blocking system call of a sample indicates, or "" without a cause.
 
-        A futex shows nothing: the sampler holds the interpreter lock.
+        A futex indicates no cause because the sampler holds the interpreter lock.
         """
         cause = SYSTEM_CALLS.get(self._evidence.waits[self._evidence.samples.wait[row]], "")
         return cause if cause != "lock" else ""
@@ -221,7 +229,7 @@ class SampledCauses:
             return blocked, place
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
-        # Time without a processor is left out: the activity in it is unknown.
+        # Time without a processor is omitted because the activity in this time is unknown.
         wall -= min(max(0, _since(self._delays_ns, before, row)), wall - max(0, busy))
         if busy < 0 or busy > _BUSY * wall:
             return "python" if mechanism in ("", *_BLOCKED) else mechanism, place
@@ -243,7 +251,7 @@ class SampledCauses:
     def _holder(self, before: int, row: int, idle: int) -> str | None:
         """Return the place where another thread ran Python in most of the *idle* time between two samples.
 
-        None if no thread had a processor for that time.
+        Return None if no other thread had a processor for that time.
         """
         samples = self._evidence.samples
         last: dict[int, int] = {}
@@ -260,18 +268,18 @@ class SampledCauses:
         return None
 
     def _about(self, stack: int) -> tuple[str, str, str]:
-        """Return the activity, mechanism and place in the script of a *stack*; "" if unknown."""
+        """Return activity, mechanism and script place of a *stack*; unknown values are ""."""
         place, mechanism, activities = "", "", set()
         frames = self._evidence.frames_of(stack)
         if frames:
             mechanism = CALLS.get(frames[0].call, "")
-        if mechanism == "lock":  # the caller knows better what is waited for
+        if mechanism == "lock":  # the caller's name identifies the wait better
             mechanism = frame_cause(frames[0].path, frames[0].function) or mechanism
         for frame in frames:
             cause = frame_cause(frame.path, frame.function)
             is_script = frame.origin == "script"
-            mechanism = mechanism or cause * (not place)  # what calls the script is not what it does
-            # Validation runs the model: the function that validates is the place, not the innermost frame.
+            mechanism = mechanism or cause * (not place)  # a caller of the script gives no mechanism
+            # Validation runs the model, so the place is the validating function and not the innermost frame.
             if is_script and (not place or (cause == ACROSS_THE_MODEL and cause not in activities)):
                 place = frame.place
             if cause in ACTIVITIES:
@@ -279,14 +287,14 @@ class SampledCauses:
         return next((cause for cause in ACTIVITIES if cause in activities), ""), mechanism, place
 
     def _dataset(self) -> str:
-        """Return the place at which the first data loader with workers makes its examples; "" if unknown."""
+        """Return the place at which the first data loader with workers makes examples, or "" if unknown."""
         for loader in self._evidence.loaders:
             if loader.workers and loader.file >= 0:
                 return f"{loader.dataset} ({self._evidence.files[loader.file].path}:{loader.line})"
         return ""
 
     def _moments(self, ops: Ops, window: Window) -> list[Span]:
-        """Return the times of garbage collection, and of waiting for a processor."""
+        """Return spans of garbage collection, and spans of waiting for a processor."""
         samples = self._evidence.samples
         collected = [
             span
@@ -309,10 +317,10 @@ class SampledCauses:
         return layered(delayed, sorted(collected))
 
     def _collections(self) -> list[Span]:
-        """Return the collections of the thread.
+        """Return the garbage collections of the thread as spans.
 
-        Those without a sample have the place of the longest one of their generation: a script that collects
-        everything says nothing of the line that allocates much.
+        Collections without a sample have the place of the longest collection of the same generation. The
+        place of a full collection that the script requests does not apply to other generations.
         """
         rows = self._evidence.collections
         columns = zip(rows.start_ns, rows.end_ns, rows.generation, rows.thread, strict=True)
@@ -328,7 +336,7 @@ class SampledCauses:
         return [span._replace(place=span.place or usual.get(generation, "")) for generation, span in spans]
 
     def _collector(self, start_ns: int, end_ns: int) -> str:
-        """Return the place that caused a collection, which a sample of the tracer's callback has, else ""."""
+        """Return the place that caused a collection, from a sample in the tracer's callback, or ""."""
         samples, number = self._evidence.samples, bisect_left(self._times, start_ns)
         for row in self._rows[number : number + 1]:
             stack, is_near = samples.stack[row], samples.time_ns[row] <= end_ns + _COLLECTION_NS
@@ -338,9 +346,10 @@ class SampledCauses:
         return ""
 
     def _lost(self, before: int, row: int) -> tuple[int, str | None]:
-        """Return the time between two samples in which the thread was runnable but not run, and the reason.
+        """Return the time between two samples in which the runnable thread did not run, and the reason.
 
-        The reason None is a lack of CPUs; a place is that of the thread with the interpreter lock.
+        The reason None is a lack of CPUs. A place as the reason is that of the thread with the interpreter
+        lock.
         """
         samples = self._evidence.samples
         wall = samples.time_ns[row] - samples.time_ns[before]
@@ -352,7 +361,7 @@ class SampledCauses:
         return delay if holder is None else lost, holder
 
     def _delays(self, before: int, row: int) -> list[tuple[int, int, int]]:
-        """Return the time between two samples, divided where steps end, with the run delay in each part."""
+        """Divide the time between two samples at the ends of steps; return the run delay of each part."""
         samples, steps = self._evidence.samples, self._evidence.steps
         first, after = (bisect_right(steps.time_ns, samples.time_ns[one]) for one in (before, row))
         readings = [
@@ -369,7 +378,7 @@ class SampledCauses:
     def _scheduled_rows(self) -> list[int]:
         """Return the samples of the thread, except intervals spent entirely waiting for a processor.
 
-        The kernel adds a delay when it ends.
+        The kernel counts a delay only when the delay ends.
         """
         samples, waits, rows = self._evidence.samples, self._evidence.waits, self._rows[:1]
         for row in self._rows[1:]:
@@ -380,10 +389,10 @@ class SampledCauses:
 
 
 def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
-    """Return the run delay until each sample; *rows* are those of the stepping thread.
+    """Return the run delay until each sample; *rows* are the samples of the stepping thread.
 
-    The kernel adds a delay when it ends. In a step in which the thread never slept, though, all time without
-    a processor is one.
+    The kernel counts a delay only when the delay ends. In a step in which the thread never slept, however,
+    all time without a processor is run delay.
     """
     steps, samples = evidence.steps, evidence.samples
     delays = list(samples.delay_ns)
@@ -401,5 +410,5 @@ def _delays_at_samples(evidence: Evidence, rows: Sequence[int]) -> list[int]:
 
 
 def _since(column: Sequence[int], before: int, row: int) -> int:
-    """Return how much a counter grew from row *before* to *row*, -1 if it was not read."""
+    """Return how much a counter grew from row *before* to *row*, or -1 if the counter was not read."""
     return column[row] - column[before] if min(column[row], column[before]) >= 0 else -1

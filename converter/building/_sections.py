@@ -1,4 +1,4 @@
-"""The sections of a thread's step, such as modules and backward passes, and its sampled states in them."""
+"""Divide a thread's step into sections, such as modules and backward passes, with sampled states."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LOADER, _FORWARD, _BACKWARD, _OPTIMIZER = range(len(CLOCK_PHASES))
 
 
 class Elements(NamedTuple):
-    """The outermost operators of a thread and the gaps between them, each by its start and end."""
+    """The outermost operators of a thread and the gaps between them, as a sorted list of their edges."""
 
     edges: list[int]
 
     @classmethod
     def of(cls, ops: Ops, window: Window, *, nested: bool = False) -> Elements:
-        """Return the elements of *window*; of *nested* operators each one's own pieces."""
+        """Return the elements of *window*; with *nested*, the edges of inner operators are included."""
         outer = (ops.parent < 0) | nested
         edges = np.unique(
             np.concatenate([ops.start_ns[outer], ops.end_ns[outer], [window.start_ns, window.end_ns]])
@@ -36,10 +36,10 @@ class Elements(NamedTuple):
         return cls(edges.tolist())
 
     def longest(self, start_ns: int, end_ns: int, delay_ns: int) -> list[tuple[int, int]]:
-        """Return the place of a delay in an interval, in order: at the ends of its longest elements.
+        """Return the intervals of a delay within an interval, in order: the ends of its longest elements.
 
-        A thread that loses a processor gets it back milliseconds later, so that short elements were not
-        delayed. Without the delay the long ones are equally long.
+        A thread that loses its processor gets a processor back milliseconds later, so short elements were not
+        delayed. Without the delay, the longest elements have equal lengths.
         """
         inner = self.edges[bisect_right(self.edges, start_ns) : bisect_left(self.edges, end_ns)]
         elements = sorted(pairwise([start_ns, *inner, end_ns]), key=lambda one: one[0] - one[1])
@@ -52,10 +52,9 @@ class Elements(NamedTuple):
         return sorted((begin + level_ns, end) for begin, end in elements if end - begin > level_ns)
 
     def boundary(self, earlier_ns: int, since_ns: int, later_ns: int) -> int:
-        """Return the time at which a state sampled at *earlier_ns* changed to one sampled at *later_ns*.
+        """Return the time at which the state sampled at *earlier_ns* changed to that sampled at *later_ns*.
 
-        The first state began at *since_ns* at the latest. States begin and end with operators if
-        possible.
+        The earlier state began at *since_ns* at the latest. If possible, states begin and end with operators.
         """
         middle = min((earlier_ns + later_ns) // 2, max(since_ns, earlier_ns))
         at = bisect_left(self.edges, middle)
@@ -67,7 +66,7 @@ class Elements(NamedTuple):
 
 
 def phase_edges(ops: Ops, start_ns: int, end_ns: int) -> list[int]:
-    """Return the start and end of a step on a thread, and those of its phases except modules."""
+    """Return the start and end of a step on a thread, and the edges of its phases except modules."""
     inner = [edge for edge in section_edges(ops, has_modules=False) if start_ns < edge < end_ns]
     return [start_ns, *inner, end_ns]
 
@@ -87,9 +86,9 @@ def section_edges(ops: Ops, *, has_modules: bool = True) -> list[int]:
 
 
 def clock_phases(ops: Ops, times_ns: np.ndarray, steps: Sequence[StepRange]) -> np.ndarray:
-    """Return the number among `CLOCK_PHASES` of each of *times_ns*, -1 outside *steps*.
+    """Return the number among `CLOCK_PHASES` of each time of *times_ns*, or -1 outside *steps*.
 
-    It is that of the latest of *ops*.
+    The latest operator of *ops* before a time determines the phase.
     """
     outer = ops.parent < 0
     starts, own = ops.start_ns[outer], ops.phase[outer]
@@ -106,7 +105,8 @@ def clock_phases(ops: Ops, times_ns: np.ndarray, steps: Sequence[StepRange]) -> 
     return phases
 
 
-# A place, and how often a function has to go back to an earlier line for what is between to be a loop.
+# Pattern of a place in the script, and the minimum number of times that a function in a loop returns to an
+# earlier line.
 _PLACE = re.compile(r"(?P<function>.+:)(?P<line>\d+)\)")
 _TURNS = 2
 ACROSS_THE_MODEL = "validation"
@@ -114,7 +114,7 @@ ACROSS_THE_MODEL = "validation"
 
 
 class State(NamedTuple):
-    """The activity of the stepping thread at a sample, and its start, at the latest or *is_exact*."""
+    """The activity of the stepping thread at a sample; the start is the latest possible, or *is_exact*."""
 
     since_ns: int
     time_ns: int
@@ -129,16 +129,16 @@ def states_of_other_steps(
     edges: Sequence[int],
     steps: Sequence[Sequence[int]],
 ) -> Iterator[State]:
-    """Yield spans from *others*, steps by their phases and states, for sections without samples of *own*.
+    """Yield states from *other* steps (phases and states) for sections without a sample in *own*.
 
     A sample of another step applies to a section if its distances from the start and end of the phase fit
-    the section; or if the phase is a single section, and all its samples show one place. *steps* are the
-    phases of those to describe.
+    the section. The sample also applies if the phase is a single section and all its samples show one place.
+    *steps* are the phases of the steps to describe.
     """
     seen = {bisect_right(edges, state.time_ns) for state in own if steps and state.time_ns < steps[-1][-1]}
     for phases, (other, states) in product(steps, others):
         here, there = phases, other
-        if len(here) != len(there):  # steps of other phases are compared as a whole
+        if len(here) != len(there):  # steps with different phases are compared as a whole
             here, there = [here[0], here[-1]], [there[0], there[-1]]
         else:
             yield from (
@@ -162,7 +162,7 @@ def states_of_other_steps(
 def _alike_in_phases(
     here: Sequence[int], there: Sequence[int], states: Sequence[State]
 ) -> Iterator[tuple[int, State]]:
-    """Yield the number of each phase in which all *states* of another step are at one place, and that state.
+    """Yield the number and state of each phase in which all *states* of another step show one place.
 
     *here* and *there* are the edges of the phases in the two steps.
     """
@@ -175,7 +175,7 @@ def _alike_in_phases(
 
 
 def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
-    """Return for each place the line that represents its loop: the most frequent one.
+    """Return, for each place in a loop, the most frequent line, which represents the loop.
 
     A loop is a function that returns to an earlier line at least twice within one of *steps*.
     """
@@ -202,9 +202,9 @@ def lines_of_loops(steps: Sequence[Sequence[State]]) -> dict[str, str]:
 def spans_around(
     states: Sequence[State], elements: Elements, edges: Sequence[int], window: Window
 ) -> Iterator[Span]:
-    """Yield a span around each run of equal *states*: a state only applies to its section between *edges*.
+    """Yield a span around each run of equal *states*; a state only applies to its section between *edges*.
 
-    Validation runs modules: its state is that of all sections up to the next sample.
+    Validation runs modules, so a state of validation applies to all sections up to the next sample.
     """
     sections = [bisect_right(edges, state.time_ns) for state in states]
     begin = window.start_ns

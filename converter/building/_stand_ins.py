@@ -1,4 +1,4 @@
-"""Facts on a workload: its steps, its device, and ranks without traces, which others replace or not."""
+"""State facts on a workload: steps, device, and the ranks without traces, which other ranks may replace."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..chakra import TextColumn, have_messages
 
 FROM_LOGS = "logs"
 STAND_INS = "stand_ins"
-# Which rank's program each of these ranks has, where a replica stands in for single ones.
+# Metadata key: the rank whose program a rank without traces uses, if a replica replaces the rank.
 STAND_IN_OF = "stand_in_of"
-# What the script calls process groups, by number.
+# Metadata key: the script's names of process groups, by number.
 GROUP_NAMES = "group_names"
-# Why this step of several was converted.
+# Metadata key: the reason why this step was chosen among several.
 STEP_CHOICE = "step_choice"
 _NAMED_AT_MOST = 8
 MAX_PROGRAMS = 1024
@@ -40,7 +40,7 @@ def captured_steps(metadata: Mapping[str, Any]) -> int:
 
 
 def step_choice_text(metadata: Mapping[str, Any]) -> str:
-    """Return the step in a workload with this *metadata* and why it was chosen; "" without a choice."""
+    """Return a sentence on the step in *metadata* and the reason for its choice, or "" without a choice."""
     steps, why = metadata.get("steps"), metadata.get(STEP_CHOICE)
     if not isinstance(steps, list) or len(steps) != 1 or not isinstance(why, str):
         return ""
@@ -48,7 +48,7 @@ def step_choice_text(metadata: Mapping[str, Any]) -> str:
 
 
 def group_name(metadata: Mapping[str, Any], number: int) -> str:
-    """Return what a workload with this *metadata* calls a process group, such as ``group 2 (dp)``."""
+    """Return the name of process group *number* in a workload's *metadata*, such as ``group 2 (dp)``."""
     if number == 0:
         return "all ranks"
     names = metadata.get(GROUP_NAMES)
@@ -57,7 +57,7 @@ def group_name(metadata: Mapping[str, Any], number: int) -> str:
 
 
 def computed_on_host(workload: Workload) -> bool:
-    """Return whether all computation of a captured *workload* ran on a CPU. Unknown for production logs."""
+    """Return whether all computation of a captured *workload* ran on a CPU; False for production logs."""
     if FROM_LOGS in workload.metadata:
         return False
     return not any((graph.node_columns["stream"] >= DEVICE_LANE).any() for graph in workload.graphs)
@@ -80,18 +80,18 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
 
 
 def stand_in_of(metadata: Mapping[str, Any], rank: int) -> int | None:
-    """Return the rank that replaces *rank*, which has no usable traces; None if no rank does."""
+    """Return the rank that replaces *rank*, which has no usable traces, or None without a replacement."""
     other = metadata.get(STAND_IN_OF, {}).get(str(rank))
     return None if other is None else int(other)
 
 
 def stood_in(metadata: Mapping[str, Any]) -> str:
-    """Return the assumption in a workload's *metadata* on ranks that represent others, or nothing."""
+    """Return the assumption in *metadata* on ranks that represent other ranks, or "" without one."""
     return str(metadata.get(STAND_INS, ""))
 
 
 class _Refused(Exception):
-    """Why no rank can stand in for another, as the end of a sentence."""
+    """The reason why no rank can replace another rank, as the end of a sentence."""
 
 
 def with_stand_ins(
@@ -99,9 +99,9 @@ def with_stand_ins(
 ) -> tuple[list[RankGraph], dict[int, tuple[int, ...]], dict[int, int]]:
     """Return all ranks, all groups, and the replacement of each rank without a graph.
 
-    A replica has the same program for another part of the batch: a data-parallel group is one of the
-    *groups*, or all ranks, in which gradients or parameters are exchanged. Raises `TraceError`, with
-    *why_missing*, for a rank without a replica, or with replicas that differ.
+    A replica runs the same program on another part of the batch. Replicas are the members of a data-parallel
+    group: one of the *groups*, or all ranks, in which ranks exchange gradients or parameters. Raises
+    `TraceError`, with *why_missing*, for a rank without a replica, or with replicas that differ.
     """
     found = recognise([one.graph for one in ranks], np.zeros(world_size, dtype=np.int32), groups)
     everyone = tuple(range(world_size))
@@ -125,7 +125,7 @@ def with_stand_ins(
 
 
 def replicas_text(stand_ins: Mapping[int, int]) -> str:
-    """Return the assumption about the *stand_ins*."""
+    """Return the assumption that the ranks in *stand_ins* are replaced by replicas."""
     if len(stand_ins) == 1:
         ((rank, other),) = stand_ins.items()
         return (
@@ -144,7 +144,7 @@ def _stand_in(
     replicas: Sequence[tuple[int, ...]],
     known: dict[int, tuple[int, ...]],
 ) -> tuple[int, RankGraph]:
-    """Return the first replica of *rank* that has a graph, and that graph as that of *rank*."""
+    """Return the first replica of *rank* that has a graph, and the graph adapted to *rank*."""
     own = next((ranks for ranks in replicas if rank in ranks), None)
     if own is None:
         raise _Refused("no rank with traces exchanges gradients with it")
@@ -160,7 +160,7 @@ def _stand_in(
 
 
 class _Moved:
-    """Maps ranks around *source* to those around *target*, its replica in the group *own*."""
+    """A map of the ranks around *source* to the ranks around *target*, its replica in the group *own*."""
 
     def __init__(
         self, source: int, target: int, own: tuple[int, ...], replicas: Sequence[tuple[int, ...]]
@@ -171,19 +171,19 @@ class _Moved:
         self._from, self._to = own.index(source), own.index(target)
 
     def rank(self, member: int) -> int:
-        """Return the rank that corresponds to *member* for the target."""
+        """Return the rank that has the role of *member* for the target rank."""
         group = next((ranks for ranks in self._replicas if member in ranks), ())
         if len(group) != len(self._own) or group.index(member) != self._from:
             raise _Refused(f"the counterpart of rank {member} is unknown")
         return group[self._to]
 
     def group(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the target's group that corresponds to the source's group of *ranks*."""
+        """Return the target rank's group that corresponds to the source rank's group of *ranks*."""
         return ranks if self._target in ranks else tuple(self.rank(member) for member in ranks)
 
 
 def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int, ...]]) -> Graph:
-    """Return *graph* as that of *rank*, with the rank's groups and peers; its groups are added to *known*."""
+    """Return *graph* with the groups and peers of *rank*; add the groups of *rank* to *known*."""
     nodes = graph.node_columns
     numbers = {ranks: number for number, ranks in reversed([*known.items()])}
     group = nodes["group"].copy()
@@ -209,7 +209,7 @@ def _as_rank(graph: Graph, rank: int, moved: _Moved, known: dict[int, tuple[int,
 
 
 def _check_partners(graph: Graph, survivors: Mapping[int, Graph], known: _Groups) -> None:
-    """Refuse a *graph* if its collectives and messages do not match those of other ranks with its rank."""
+    """Refuse *graph* if its collectives and messages do not match those of the other ranks."""
     for number, ranks in known.items():
         if graph.rank not in ranks:
             continue
@@ -253,9 +253,9 @@ def pose_for_all(
 ) -> Workload:
     """Return a workload of *num_ranks* ranks like rank 0 of *workload*.
 
-    *made_groups* are the ranks of every group of the script, in order of creation; each rank gets the group
-    that corresponds to that of rank 0. Raises `TraceError` naming *place* if rank 0 cannot represent the
-    others: it sends to single ranks, or its groups do not cover all ranks.
+    *made_groups* are the ranks of every group of the script, in order of creation. Each rank gets the groups
+    that correspond to the groups of rank 0. Raises `TraceError` naming *place* if rank 0 cannot represent the
+    other ranks because rank 0 sends to single ranks, or because its groups do not cover all ranks.
     """
     (graph,) = workload.graphs
     if graph.nodes["type"].isin(MESSAGES).any():
@@ -298,9 +298,9 @@ def pose_for_all(
 def groups_like(
     ranks: tuple[int, ...], made_groups: Sequence[Sequence[int]], num_ranks: int, place: str
 ) -> list[tuple[int, ...]]:
-    """Return the groups created together with that of *ranks*, so that each rank is in one of them.
+    """Return the groups created together with the group of *ranks*, which together hold each rank once.
 
-    Raises `TraceError` naming *place* if there are none.
+    Raises `TraceError` naming *place* if no groups were created together with it.
     """
     made = [tuple(group) for group in made_groups]
     own = tuple(sorted(ranks))
@@ -316,7 +316,7 @@ def groups_like(
 
 
 def _partitions(made: Sequence[tuple[int, ...]], num_ranks: int) -> Iterator[list[tuple[int, ...]]]:
-    """Yield the runs of consecutive groups that contain each rank once."""
+    """Yield each sequence of consecutively created groups that contains each rank once."""
     groups: list[tuple[int, ...]] = []
     covered: set[int] = set()
     for group in made:
@@ -332,7 +332,7 @@ def _partitions(made: Sequence[tuple[int, ...]], num_ranks: int) -> Iterator[lis
 def _numbers_of(
     rank: int, families: Mapping[int, Sequence[tuple[int, ...]]], numbers: Mapping[tuple[int, ...], int]
 ) -> tuple[int, ...]:
-    """Return the numbers of the groups of *rank* that correspond to those of rank 0, in their order."""
+    """Return the numbers of the groups of *rank* that correspond to rank 0's groups, in the same order."""
     return tuple(
         next(numbers[group] for group in families[number] if rank in group) for number in sorted(families)
     )
@@ -348,18 +348,18 @@ _WORLD_SIZE, _GROUP_SIZES = "measured_world_size", "measured_group_sizes"
 
 
 def needs_all_ranks(graphs: Sequence[Graph], groups: _Groups, world_size: int) -> bool:
-    """Return whether the given *graphs* communicate in groups or pairs, so that none stands for others."""
+    """Return whether *graphs* communicate in groups or pairs, so that no rank can represent others."""
     return any(len(ranks) < world_size for ranks in groups.values()) or have_messages(graphs)
 
 
 def measured_alone(
     graphs: Sequence[Graph], groups: _Groups, stated: Sequence[int], world_size: int
 ) -> tuple[list[Graph], dict[int, tuple[int, ...]], dict[str, Any], str]:
-    """Return the given ranks as a separate job, with its groups, metadata and the note on it.
+    """Return the measured ranks as a separate job: graphs, groups, metadata and a note.
 
-    *stated* are their ranks in the job, -1 if unknown. Their collectives remain, with the members that were
-    measured. Messages to other ranks become communication without a peer. Only a replay can use such a
-    workload.
+    *stated* are the numbers of these ranks in the original job, -1 if unknown. Collectives keep only the
+    measured members. Messages to other ranks become communication without a peer. Only a replay can use a
+    workload of measured ranks only.
     """
     known = list(stated) if min(stated) >= 0 else list(range(len(graphs)))
     place = {rank: number for number, rank in enumerate(known)}
@@ -379,13 +379,13 @@ def measured_alone(
 
 
 def measured_world_size(metadata: Mapping[str, Any]) -> int:
-    """Return the number of ranks of a job of which a workload has only the measured ones; 0 if it has all."""
+    """Return the size of the job if a workload has only the measured ranks, or 0 for complete workloads."""
     stated = metadata.get(_WORLD_SIZE)
     return stated if isinstance(stated, int) else 0
 
 
 def measured_group_sizes(metadata: Mapping[str, Any]) -> dict[int, int]:
-    """Return the number of ranks of each group of such a job, also of those without traces; else {}."""
+    """Return the full size of each group if a workload has only the measured ranks, or {} otherwise."""
     try:
         return msgspec.convert(metadata.get(_GROUP_SIZES, {}), dict[int, int], strict=False)
     except msgspec.ValidationError:
@@ -393,7 +393,7 @@ def measured_group_sizes(metadata: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _without_absent_peers(graph: Graph, place: Mapping[int, int]) -> Graph:
-    """Return *graph* with the numbers of *place*; a message to a rank that is not there has no peer."""
+    """Return *graph* with ranks renumbered by *place*; messages to absent ranks lose their peer."""
     nodes = graph.node_columns
     types, columns = np.array(nodes["type"]), {}
     is_message = np.isin(types, MESSAGES)

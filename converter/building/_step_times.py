@@ -1,4 +1,4 @@
-"""Summarise unprofiled steps: their durations, recurring long steps, and the cores that they left free."""
+"""Summarise unprofiled steps: durations, recurring long steps, and the CPU cores left free."""
 
 from __future__ import annotations
 
@@ -21,41 +21,46 @@ from ._rank_graph import waited_less
 from ._sampled_causes import SampledCauses
 
 _KEY = "step_times"
-# How long a thread waited for a processor in the median unprofiled step, and in captured ones by number.
+# Metadata keys: time a thread waited for a processor in the median unprofiled step and in captured steps by
+# number, and the same time by rank.
 RUN_DELAYS, _RANK_DELAYS = "run_delay_ns", "rank_delays_ns"
-# Fewer steps have no distribution; of more the first ones, which allocate and compile, are left out.
+# Minimum number of steps for a distribution, and number of first steps to omit because they allocate and
+# compile.
 _FEWEST, _FIRST = 6, 3
-# A step is long if it takes this many times the median, without the time in which it waited for a processor,
-# which the script does not cause. Long steps matter if they take at least this share of the run.
+# Minimum multiple of the median of a long step, and minimum share of the run in which long steps matter. Time
+# waiting for a processor does not count because the script does not cause it.
 _LONG, _MATTERS = 1.5, 0.05
-# Of the time of long steps so much has to be at the places of a period, and of these so many have to be long.
+# Minimum share of the excess time of long steps at the places of a period, and minimum share of these places
+# with long steps.
 _REGULAR = 0.8
-# Fewer long steps are no evidence of a pattern; a single one may have any cause.
+# Minimum number of long steps for a pattern, and minimum number of long steps for a cause.
 _TIMES, _SEVERAL = 3, 2
-# A period is one if steps that are long at random are at any of those tried less often than that.
+# Maximum probability that randomly long steps fit any of the tried periods.
 _BY_CHANCE = 0.02
-# Long steps follow each other if they form so many standard deviations fewer groups than at random.
+# Long steps are consecutive if their number of groups is this many standard deviations below that of randomly
+# long steps.
 _IN_A_ROW = -1.64
-# Phases with such a share of a step are longer alike if each is by at least such a part of what the step is.
+# Minimum share of a step of a compared phase. Phases are longer alike if the relative excess of each phase is
+# at least _ALIKE times the relative excess of the step.
 _PHASES = ("loader_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _PHASE_SHARE, _ALIKE = 0.1, 0.5
-# Causes that are counted for each step, in addition to what the samples in it show.
+# Causes that are counted for each step, in addition to the causes in the step's samples.
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
-# Causes of scattered long steps that the machine, or another rank, may be the reason of.
+# Causes of scattered long steps that may result from the machine or from another rank.
 _NOT_THE_SCRIPTS = ("", "python", "dispatch", _DELAYED, "communication_call")
-# The ranks of a job take steps together: the step times of this many ranks represent all.
+# Maximum number of ranks to read. Ranks of a job take steps together, so some ranks represent all ranks.
 _MOST_RANKS = 16
 _ORDINALS = ("", "", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
 class StepTimes(NamedTuple):
-    """Durations of *steps* unprofiled steps of the slowest rank; *long_count* exceed 1.5 times the median.
+    """Durations of *steps* unprofiled steps of the slowest rank.
 
-    Long steps have the period *every* (0: none) and the mean *long_ns*; *cause* and *place* take most
-    of the difference ("" if unknown); without it, the mean step would be *gain_ns* shorter. *is_distinct*
-    is 1 if long steps alone run the function at *place*, most of them by time. Per step,
-    *collection_ns* is the mean time of garbage collections, *worker_wait_ns* that of waiting for data
-    loader workers.
+    *long_count* steps exceed 1.5 times the median. Long steps have the period *every* (0: none) and the mean
+    *long_ns*. *cause* and *place* take most of the additional time of long steps ("" if unknown). Without the
+    additional time, the mean step would be *gain_ns* shorter. *is_distinct* is 1 if only long steps run the
+    function at *place*, and if these steps have most of the additional time. *collection_ns* is the mean time
+    of garbage collections per step. *worker_wait_ns* is the mean wait for data loader workers per step.
     """
 
     steps: int
@@ -74,7 +79,7 @@ class StepTimes(NamedTuple):
     is_distinct: int = 0
 
     def mean_ns(self, cause: str) -> int:
-        """Return the mean time of *cause* in a step of the run; 0 if that is unknown."""
+        """Return the mean time (ns) of *cause* in a step of the run, or 0 if unknown."""
         return {_COLLECTING: self.collection_ns, _WORKER_WAIT: self.worker_wait_ns}.get(cause, 0)
 
     @property
@@ -84,13 +89,13 @@ class StepTimes(NamedTuple):
 
     @property
     def is_the_scripts(self) -> bool:
-        """Whether the script makes them long: regularly, for a specific cause or in a certain function."""
+        """Whether the script makes steps long: regularly, for a specific cause or in a certain function."""
         is_its_own = self.every > 0 or self.is_distinct > 0 or self.cause not in _NOT_THE_SCRIPTS
         return self.matters and self.long_count >= _TIMES and is_its_own
 
     @property
     def text(self) -> str:
-        """A sentence on the long steps; "" if they do not matter."""
+        """A sentence on the long steps, or "" if long steps do not matter."""
         if not self.matters:
             return ""
         long, usual = duration_text(self.long_ns), duration_text(self.median_ns)
@@ -105,7 +110,7 @@ class StepTimes(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step of one rank: its rows in the evidence, its duration, and the delay in it."""
+    """One step of one rank: rows in the evidence, duration, and run delay."""
 
     rank: int
     begin: int
@@ -115,12 +120,12 @@ class _Step(NamedTuple):
 
     @property
     def own_ns(self) -> int:
-        """Its duration without waiting for a processor."""
+        """The duration of the step without the wait for a processor."""
         return self.took_ns - self.delay_ns
 
 
 def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]:
-    """Return the workload's metadata on the steps of a run; {} if too few were timed."""
+    """Return the workload's metadata on the steps of a run, or {} if too few steps were timed."""
     evidence = {
         entry.rank: read_evidence(folder / entry.evidence)
         for entry in entries[:_MOST_RANKS]
@@ -153,7 +158,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
-    """Return the mean growth (ns) of a *counter* over *steps*; 0 if it was not read."""
+    """Return the mean growth (ns) of *counter* per step of *steps*, or 0 if the counter was not read."""
     columns = {rank: getattr(own.steps, counter) for rank, own in evidence.items()}
     pairs = [(columns[step.rank][step.begin], columns[step.rank][step.end]) for step in steps]
     return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0
@@ -162,9 +167,10 @@ def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], coun
 def _slowest(
     evidence: Mapping[int, Evidence], *, recorded: bool = False, working: bool = False
 ) -> dict[int, _Step]:
-    """Return the *recorded* or unprofiled steps by number, each of the rank where it took longest.
+    """Return the *recorded* or unprofiled steps by number, each on the rank with the longest duration.
 
-    With *working*, waits for collectives do not count: the rank that others waited for has the cause.
+    With *working*, waits for collectives do not count, because the cause is on the rank for which the other
+    ranks waited.
     """
     slowest: dict[int, tuple[int, _Step]] = {}
     for rank, own in evidence.items():
@@ -181,7 +187,7 @@ def _slowest(
 
 
 def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
-    """Return the distribution of *steps*, and the period and the mask of the long ones."""
+    """Return the distribution of *steps*, and the numbers of the long steps."""
     taken = {index: step.took_ns for index, step in steps.items()}
     own = {index: step.own_ns for index, step in steps.items()}
     usual = median(own.values())
@@ -200,7 +206,7 @@ def _times(steps: Mapping[int, _Step]) -> tuple[StepTimes, set[int]]:
 
 
 def _follow_each_other(long: Collection[int], steps: Sequence[int]) -> bool:
-    """Return whether the *long* ones of *steps* form far fewer groups than long steps at random would."""
+    """Return whether *long* steps form far fewer groups among *steps* than randomly long steps would."""
     few, count = len(long), len(steps)
     if few < _TIMES or few >= count:
         return False
@@ -211,13 +217,13 @@ def _follow_each_other(long: Collection[int], steps: Sequence[int]) -> bool:
 
 
 def _alike(long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]) -> bool:
-    """Return whether all phases of the *long* steps are longer about as much as these steps are.
+    """Return whether all phases of the *long* steps grow about in proportion to these steps.
 
-    What a script does in addition makes one phase longer.
+    Additional work of the script would make only one phase longer.
     """
     columns = {rank: [getattr(own.steps, name) for name in _PHASES] for rank, own in evidence.items()}
     if any(not column for own in columns.values() for column in own):
-        return False  # a capture without phases
+        return False  # the capture has no times of phases
     spent: dict[bool, list[list[int]]] = {True: [], False: []}
     for index, step in steps.items():
         phases = [column[step.end] - column[step.begin] for column in columns[step.rank]]
@@ -230,19 +236,19 @@ def _alike(long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[
 
 
 def _mean_excess(values: Mapping[int, int], long: Collection[int]) -> float:
-    """Return the difference of the mean of *values* to that of those that are not *long*."""
+    """Return the mean of *values* minus the mean of the values of steps that are not *long*."""
     others = [value for index, value in values.items() if index not in long]
     return mean(values.values()) - mean(others) if long and others else 0.0
 
 
 def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int]:
-    """Return the period of long steps in *steps*, and its remainder; zeros without a period.
+    """Return the period of long steps in *steps* and the remainder of the period, or zeros without a period.
 
-    *excess* is the additional time of each long one: long steps outside the period are tolerated if their
+    *excess* is the additional time of each long step. Long steps outside the period are tolerated if their
     excess is comparatively small.
     """
     periods = range(2, (len(steps) + 1) // 2)
-    tried = sum(min(every, len(steps) - 2 * every) for every in periods)  # places that come thrice
+    tried = sum(min(every, len(steps) - 2 * every) for every in periods)  # places that occur three times
     for every in periods:
         by_place: Counter[int] = Counter()
         for index, longer in excess.items():
@@ -258,7 +264,7 @@ def _period(excess: Mapping[int, float], steps: Sequence[int]) -> tuple[int, int
 
 
 def _chance(count: int, due: int, long: int, steps: int) -> float:
-    """Return the probability that *count* or more *due* steps are among the *long* ones of all *steps*."""
+    """Return the probability that *long* steps, random among *steps*, include *count* or more *due* steps."""
     ways = sum(comb(due, some) * comb(steps - due, long - some) for some in range(count, min(due, long) + 1))
     return ways / comb(steps, long)
 
@@ -266,7 +272,7 @@ def _chance(count: int, due: int, long: int, steps: int) -> float:
 def _explained(
     times: StepTimes, long: Collection[int], steps: Mapping[int, _Step], evidence: Mapping[int, Evidence]
 ) -> StepTimes:
-    """Return *times* with the cause that takes more time in the *long* steps than in the others."""
+    """Return *times* with the cause that takes more time in the *long* steps than in other steps."""
     by_cause = {rank: SampledCauses(own) for rank, own in evidence.items()}
     excess: Counter[tuple[str, str]] = Counter()
     visits: Counter[tuple[bool, str]] = Counter()  # additional time of the steps that run each function
@@ -292,7 +298,7 @@ def _explained(
     loading = _WORKER_WAIT if has_workers else "input_pipeline"
     causes[loading] = max(causes[loading], round(loading_ns))
     longer_ns = times.long_ns - times.median_ns
-    # Without a period it may be the machine, whatever ran meanwhile.
+    # Without a period, the machine may be the cause, independent of the running code.
     counted = [one for one in (_COLLECTING, _DELAYED) if causes[one] >= longer_ns / 2 and not times.every]
     owning = [one for one in ACTIVITIES if causes[one] >= longer_ns / 2][:1]
     sampled = [one for one in causes if one != _DELAYED or not times.every]
@@ -307,21 +313,21 @@ def _explained(
 
 
 def _function(place: str) -> str:
-    """Return the function and file of a *place*, without its line."""
+    """Return the function and file of a script *place*, without the line."""
     return place.rpartition(":")[0]
 
 
 def rank_delays(metadata: Mapping[str, Any]) -> list[int]:
-    """Return how long each rank waited for a processor in its median unprofiled step (ns); [] if unknown."""
+    """Return each rank's wait for a processor in its median unprofiled step (ns), or [] if unknown."""
     stated = metadata.get(_RANK_DELAYS)
     values = list(stated.values()) if isinstance(stated, Mapping) else []
     return values if all(type(value) is int for value in values) else []
 
 
 def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return how long the thread waited for a processor in the median unprofiled step, and in those shown.
+    """Return the wait for a processor (ns) in the usual case and in the workload's steps, or None if unknown.
 
-    In nanoseconds; None if that is unknown.
+    The usual wait is that of the median unprofiled step, times the number of the workload's steps.
     """
     stated, steps = metadata.get(RUN_DELAYS), metadata.get("steps")
     if not isinstance(stated, Mapping) or not isinstance(steps, list):
@@ -332,7 +338,7 @@ def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
-    """Return the step times in the *metadata* of a workload, None if it has none."""
+    """Return the step times in the *metadata* of a workload, or None without step times."""
     stated = metadata.get(_KEY)
     required = set(StepTimes._fields) - StepTimes._field_defaults.keys()
     if not isinstance(stated, Mapping) or not required <= set(stated) <= set(StepTimes._fields):
@@ -343,13 +349,13 @@ def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
 
 
 _CORES = "cores"
-_FIRST_STEADY = 3  # steps that allocate, compile and start workers
+_FIRST_STEADY = 3  # earlier steps allocate, compile and start workers
 _Row = tuple[float, float, float]
-_LEAST_NS = 100_000_000  # the kernel counts in hundredths of a second
+_LEAST_NS = 100_000_000  # the kernel counts CPU time in hundredths of a second
 
 
 class FreeCores(NamedTuple):
-    """Of the *usable* cores of a rank, the job kept *busy* so many and *free* were idle, on average."""
+    """The number of *usable* cores of a rank, and how many were *busy* and *free* on average."""
 
     usable: float
     busy: float
@@ -357,7 +363,7 @@ class FreeCores(NamedTuple):
 
     @property
     def movable_share(self) -> float:
-        """The most of a step that is saved by moving its work to free cores, which leaves as much to do."""
+        """The maximum share of a step that moving work to free cores saves, with the work unchanged."""
         return self.free / max(1e-9, self.busy + self.free)
 
     @property
@@ -367,10 +373,10 @@ class FreeCores(NamedTuple):
 
 
 def cores_of_ranks(entries: Sequence[RankEntry], evidence: Mapping[int, Evidence]) -> dict[str, Any]:
-    """Return the workload's metadata on the cores of each rank in unprofiled steps; {} if unknown.
+    """Return metadata on the CPU cores of each rank in unprofiled steps, or {} if unknown.
 
-    Ranks of one host share its cores, with the workers of their data loaders; those without *evidence* are
-    as busy as the others. What else runs there is not free either.
+    Ranks of one host share its cores with the workers of their data loaders. Ranks without *evidence* are
+    assumed to be as busy as the other ranks. Cores that other processes use are not free.
     """
     hosts = {entry.rank: entry.hostname for entry in entries}
     spans = {rank: list(_spans(own)) for rank, own in evidence.items()}
@@ -399,7 +405,7 @@ def _workers(evidence: Evidence) -> int:
 
 
 def _spans(evidence: Evidence) -> Iterator[tuple[int, int, int]]:
-    """Yield stretches of unprofiled steps: how long each takes, and the busy and idle time of cores (ns)."""
+    """Yield intervals of unprofiled steps: duration, busy time and idle time of cores (ns)."""
     steps = evidence.steps
     begin = before = -1
     for row, idle_ns in enumerate(steps.idle_ns):
@@ -416,7 +422,7 @@ def _spans(evidence: Evidence) -> Iterator[tuple[int, int, int]]:
 
 
 def free_cores(metadata: Mapping[str, Any], ranks: Iterable[int] | None = None) -> FreeCores | None:
-    """Return the cores of the rank with the least free of *ranks*, by default of all; None if unknown."""
+    """Return the cores of the rank of *ranks* (default: all) with the fewest free cores, None if unknown."""
     stated = metadata.get(_CORES)
     if not isinstance(stated, Mapping):
         return None

@@ -1,4 +1,4 @@
-"""Find the steps of a trace, and choose those to convert."""
+"""Find the steps of a trace, and choose the steps to convert."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from ..linking import Linked
 from ..readers import STEP_MARK, DeviceTrace
 
 _start_ns = attrgetter("start_ns")
-# A step's number, "median", "all", or the annotation that marks steps: NAME, NAME#3, or a glob.
+# A choice of steps: a number, "median", "all", or an annotation (NAME, NAME#3, or a glob).
 StepChoice = int | str
 _EACH = ("all", "median")
 _STUMP_SHARE = 0.1
 _MOST_NAMES = 5
 _MOST_SUGGESTED = 20
-# Without characters that mean something in a pattern.
+# Pattern of names that end with a number and contain no characters with a meaning in a glob.
 _NUMBERED = re.compile(r"([^\[\]*?]*#)\d+")
 _UNKNOWN = -1
-# SGLang's forward modes (`ForwardMode`); speculative drafts and their checks belong to generation.
+# Kinds of batches by SGLang's forward mode (`ForwardMode`). Speculative drafts and their verification belong
+# to decode.
 _SGLANG_KINDS = {
     "decode": "decode",
     "draft_extend": "decode",
@@ -45,9 +46,9 @@ _SGLANG_KINDS = {
 
 
 class MarkedSteps(msgspec.Struct, frozen=True):
-    """The steps that annotations mark, in order, with the annotation of those that have one by number.
+    """The steps that annotations mark, in order, and their annotations by number of the step.
 
-    *which* are the requested ones, if the request named an occurrence.
+    *which* is the choice of steps, if the request named an occurrence of the annotation.
     """
 
     steps: list[StepRange]
@@ -56,22 +57,22 @@ class MarkedSteps(msgspec.Struct, frozen=True):
 
 
 def step_choice(text: str) -> StepChoice:
-    """Return the choice of steps in *text*; raises `UsageError` if it is empty."""
+    """Return the choice of steps in *text*; raises `UsageError` for an empty text."""
     if not text.strip():
         raise UsageError("The step is empty; give median, all, a step's number or an annotation.")
     return int(text) if text.isdecimal() else text
 
 
 def is_annotation(step: StepChoice) -> bool:
-    """Return whether *step* names annotations, instead of steps by number or all of them."""
+    """Return whether *step* names an annotation, and is no number, ``"all"`` or ``"median"``."""
     return isinstance(step, str) and step not in _EACH
 
 
 def annotated_steps(device: DeviceTrace) -> MarkedSteps:
-    """Return the steps that *device* marks: the profiler's, else the batches of an inference engine.
+    """Return the steps that *device* marks: the profiler's steps, or the batches of an inference engine.
 
-    A profiler's step is called after the batches in it. One profiler's step around several batches is not a
-    step: the batches are. Batches within others, and idle ones, are left out.
+    A profiler's step has the name of the batches in the step. If a single profiler's step contains several
+    batches, the batches are the steps. Nested batches and idle batches are omitted.
     """
     steps, batches = _profiler_steps(device), _batches(device)
     starts = np.array([step.start_ns for step, _ in batches], dtype=np.int64)
@@ -87,7 +88,7 @@ def annotated_steps(device: DeviceTrace) -> MarkedSteps:
 
 
 def _profiler_steps(device: DeviceTrace) -> list[StepRange]:
-    """Return the steps of ``torch.profiler``.
+    """Return the steps that ``torch.profiler`` marks in the trace.
 
     A profiler that stops within a step leaves a truncated annotation, which is ignored.
     """
@@ -106,16 +107,16 @@ def _profiler_steps(device: DeviceTrace) -> list[StepRange]:
 
 
 def _batches(device: DeviceTrace) -> list[tuple[StepRange, str]]:
-    """Return the batches of an inference engine, numbered from 0 on."""
+    """Return the batches of an inference engine, numbered from 0."""
     kinds = {text: batch.kind for text in device.texts if (batch := batch_of(text)) is not None}
     return _occurrences(device, [text for text, kind in kinds.items() if kind != "idle"])
 
 
 def named_steps(device: DeviceTrace, annotation: str, place: str, window: Window | None) -> MarkedSteps:
-    """Return the occurrences of *annotation* (NAME, NAME#3 or a glob) in *window*, numbered from 0 on.
+    """Return the occurrences of *annotation* (NAME, NAME#3 or a glob) in *window*, numbered from 0.
 
-    An exact name has precedence over a glob, and both over NAME#3. Occurrences within others are left out.
-    Raises `UsageError`, which names *place*, if there is none.
+    An exact name takes precedence over a glob, and a glob over NAME#3. Nested occurrences are omitted. Raises
+    `UsageError`, which names *place*, without an occurrence.
     """
     events = device.events
     if window is not None:
@@ -147,7 +148,7 @@ def _readings(annotation: str) -> Iterable[tuple[str, StepChoice]]:
 
 
 def _most_frequent(annotation: str, counts: Counter[str]) -> str:
-    """Return the end of a sentence that lists the annotations that occur most."""
+    """Return the end of an error message that lists the most frequent annotations."""
     if not counts:
         return ": it holds none. Mark the steps in the script, or leave --step out."
     most = counts.most_common(_MOST_NAMES)
@@ -158,7 +159,7 @@ def _most_frequent(annotation: str, counts: Counter[str]) -> str:
 
 
 def _occurrences(device: DeviceTrace, names: Sequence[str]) -> list[tuple[StepRange, str]]:
-    """Return the annotations of these *names*, without nested ones, numbered from 0."""
+    """Return the annotations with one of *names*, without nested annotations, numbered from 0."""
     events = device.events
     wanted = which(device.texts, frozenset(names).__contains__)[events.name]
     wanted &= ~events.is_operator & (events.end_ns > events.start_ns)
@@ -173,9 +174,9 @@ def _occurrences(device: DeviceTrace, names: Sequence[str]) -> list[tuple[StepRa
 
 
 def step_names(device: DeviceTrace) -> list[str]:
-    """Return the values of ``--step`` for the annotations of *device*, those that cover most time first.
+    """Return the values of ``--step`` for the annotations of *device*, sorted by covered time.
 
-    Annotations that differ only in the number at their end are one pattern.
+    Annotations that differ only in the number at their end form one pattern.
     """
     events = device.events
     is_mark = ~events.is_operator & (events.end_ns > events.start_ns)
@@ -202,7 +203,8 @@ def whole_trace(device: DeviceTrace) -> StepRange:
 def own_steps(device: DeviceTrace, steps: Sequence[StepRange]) -> list[StepRange]:
     """Return the time of each of *steps* on host and device (see `Window.shares`).
 
-    If some steps issued work to the device, the others are omitted, as parts of a truncated trace.
+    If some steps issued work to the device, steps without device work are omitted as parts of a truncated
+    trace.
     """
     calls, works = device.calls, device.works
     works = works.take(works.correlation > 0)
@@ -222,9 +224,9 @@ def typical_steps(
 ) -> list[int]:
     """Return the numbers of the steps that every rank has, the most typical first.
 
-    The most typical step is nearest to *usual_ns*, the usual duration; if that is unknown (0), it is the
-    median. The machine's *delays* of each step, by number, are subtracted, and so is their ``median`` from
-    *usual_ns*.
+    The most typical step is nearest to the usual duration *usual_ns*, or to the median if *usual_ns* is 0
+    (unknown). *delays* are the machine's delays of each step, by number. The delays are subtracted from the
+    steps' durations, and the ``median`` delay from *usual_ns*.
     """
     return _from_the_typical(steps, _common(steps), usual_ns, delays)
 
@@ -257,11 +259,11 @@ def choose_steps(
     place: str,
     own: Sequence[Sequence[StepRange]] = (),
 ) -> set[int]:
-    """Return the numbers of the steps to convert: *step*, ``"all"`` or the ``"median"`` one.
+    """Return the numbers of the steps to convert: step *step*, ``"all"`` or the ``"median"`` step.
 
-    *steps* are those of each rank; only a step of every rank can be chosen, and the median is by the slowest
-    rank, of the *own* time of its steps where that is known. *place* is named in errors: `TraceError` without
-    a common step, `UsageError` for another *step*.
+    *steps* are the steps of each rank. Only a step of every rank can be chosen. The median step is that of
+    the slowest rank, by the *own* time of the rank's steps if known. Raises `TraceError` without a common
+    step and `UsageError` for an unknown *step*; both name *place*.
     """
     common = _common(steps)
     if not common:
@@ -280,7 +282,7 @@ def choose_steps(
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The interval that is converted, and its steps."""
+    """The interval of a trace to convert, and the steps in this interval."""
 
     start_ns: int
     end_ns: int
@@ -288,13 +290,13 @@ class Window(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, steps: Sequence[StepRange]) -> Window:
-        """Return the window from the first of *steps* to the end of the last."""
+        """Return the window from the start of the first step of *steps* to the end of the last step."""
         return cls(min(s.start_ns for s in steps), max(s.end_ns for s in steps), tuple(steps))
 
     def steps_at(self, times_ns: np.ndarray) -> np.ndarray:
-        """Return the step that each of *times_ns* belongs to: the last one to begin, else the first.
+        """Return the step of each time of *times_ns*: the last step begun before it, or the first step.
 
-        Host work after the end of a step belongs to it until the next one begins.
+        Host work after the end of a step belongs to this step until the next step begins.
         """
         ordered = sorted(self.steps, key=_start_ns)
         begun = np.searchsorted([step.start_ns for step in ordered], times_ns, side="right") - 1
@@ -310,10 +312,10 @@ class Window(msgspec.Struct, frozen=True):
     def shares(self, issued_ns: np.ndarray, ended_ns: np.ndarray, busy_until_ns: int) -> np.ndarray:
         """Return the time of each step: rows of number, start and end, in order of start.
 
-        *issued_ns* and *ended_ns* are the issue and end times of device work, *busy_until_ns* the end
-        of work issued before the window. A step ends when the host has finished it and the device all
-        work that it issued; it begins with the host's step, or at the end of earlier device work, if
-        that is later. Thus steps that overlap on the device add up.
+        *issued_ns* and *ended_ns* are the issue and end times of device work. *busy_until_ns* is the end of
+        work issued before the window. A step ends when the host has finished the step and the device has
+        finished all work of the step. A step begins with the host's step or at the end of earlier device
+        work, whichever is later. The times of steps that overlap on the device thus add up.
         """
         order = np.argsort(issued_ns, kind="stable")
         done = np.maximum.accumulate(np.append(busy_until_ns, ended_ns[order]))
@@ -333,7 +335,7 @@ class Extent(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, linked: Linked) -> Extent | None:
-        """Return the extent of all work *linked* with the host, None if there is none."""
+        """Return the extent of all device work *linked* with the host, or None without device work."""
         launches = linked.launches
         if not len(launches):
             return None
@@ -342,7 +344,7 @@ class Extent(msgspec.Struct, frozen=True):
     def cut(
         self, lanes: np.ndarray, starts_ns: np.ndarray, durations_ns: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return start and duration of the nodes on these *lanes*; host time outside of it is omitted."""
+        """Return starts and durations of the nodes on *lanes*, without host time outside the extent."""
         host = lanes < DEVICE_LANE
         times = starts_ns, starts_ns + durations_ns
         begin, end = (np.clip(time, self.start_ns, self.end_ns) for time in times)
@@ -361,7 +363,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 def batch_of(name: str) -> Batch | None:
-    """Return the batch of an annotation with this *name*; None for other annotations."""
+    """Return the batch that the annotation *name* describes, or None for other annotations."""
     for pattern, parsed in _FORMATS:
         match = pattern.fullmatch(name)
         if match is not None:
@@ -370,7 +372,7 @@ def batch_of(name: str) -> Batch | None:
 
 
 def _of_both(prefill: int, decode: int, tokens: int = _UNKNOWN) -> Batch:
-    """Return the batch of these numbers of prefill and decode requests."""
+    """Return the batch with the given numbers of *prefill* and *decode* requests."""
     kinds = {(True, True): "mixed", (True, False): "prefill", (False, True): "decode"}
     return Batch(kinds.get((prefill > 0, decode > 0), "idle"), prefill + decode, tokens)
 
@@ -412,8 +414,9 @@ def _sizes(text: str) -> Mapping[str, int]:
     return {name: int(value) for name, value in re.findall(r"(\w+)=(\d{1,18})", text)}
 
 
-# As published: vLLM ``execute_context_2(6144)_generation_3(3)`` (``GPUWorker.annotate_profile``), before that
-# ``execute_new_2_cached_3`` (vLLM pull request 22496), and ROCm's with squares of lengths,
+# Published formats of annotations. vLLM: ``execute_context_2(6144)_generation_3(3)``
+# (``GPUWorker.annotate_profile``), earlier ``execute_new_2_cached_3`` (vLLM pull request 22496), and ROCm's
+# variant with squares of lengths,
 # ``execute_6147_context_2(sq6144sk7144sqsq..sqsk..)_generation_3(sq3..)``; SGLang ``step[DECODE bs=32]``,
 # ``step[EXTEND bs=15 toks=15360]``, ``step[MIXED bs=66 c=2 g=64 c_sq=2048 g_sq=64 ..]`` (pull requests 23419
 # and 24911); ATOM ``prefill[bs=2 tok=14721 ctx=[..]]``, ``decode[bs=117/128 tok=117 p=0 d=117]``; xDiT

@@ -1,8 +1,8 @@
-"""Convert ranks in processes of this machine, or on a Dask cluster, and store the finished ones.
+"""Convert ranks in processes of this machine, or on a Dask cluster, and store finished graphs.
 
-For large traces the converting process writes each graph to a file, which is read by column, and from which
-an interrupted conversion resumes. A file records its inputs: it is invalid for traces of other sizes or
-times, other steps or another version.
+For large traces, the converting process writes each graph to a file. The file is read by column, and an
+interrupted conversion resumes from it. A file records its inputs. The file is invalid for traces of other
+sizes or times, for other steps, or for another version.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ...tracer import StepRange
 from ..chakra import Graph, read_graph, write_graph
 from ._steps import StepChoice
 
-# Below this, starting another process takes longer than it saves.
+# Minimum total size of traces for which starting another process saves time.
 _WORTH_PROCESSES_BYTES = 32 << 20
 
 
@@ -50,27 +50,27 @@ class Workers(Protocol):
 
     @property
     def finished(self) -> FinishedRanks:
-        """The store of finished graphs, after the start."""
+        """The store of finished graphs, available after the start."""
 
     def readers(self, ranks: Sequence[RankTraces]) -> int:
         """Return the number of threads for reading *ranks* in this process."""
 
     def keeps(self, ranks: Sequence[RankTraces]) -> bool:
-        """Return whether data of *ranks* read in this process is available during their conversion."""
+        """Return whether data of *ranks* read in this process is available during the conversion."""
 
     def begun(
         self, ranks: Sequence[RankTraces], selection: Selection
     ) -> Iterator[tuple[int, OpenRank, bool]]:
-        """Open and convert each rank, with the steps of *selection*, and store its graph.
+        """Open and convert each rank with the steps of *selection*, and store the graph of the rank.
 
-        Yields in order of completion the index in *ranks*, the opened rank and whether its graph could be
-        made. Raises what `open_rank` does.
+        Yields, in order of completion, the index in *ranks*, the opened rank and whether the conversion
+        succeeded. Raises the errors of `open_rank`.
         """
 
     def graphs(self, opened: Sequence[OpenRank], selection: Selection) -> Iterator[tuple[int, RankGraph]]:
         """Yield the index in *opened* and the graph of each rank, in order of completion.
 
-        Raises the errors of `rank_graph` for the first rank with one.
+        Raises the error of `rank_graph` for the first rank whose conversion fails.
         """
 
 
@@ -78,8 +78,8 @@ class Workers(Protocol):
 def workers_at(cluster: str | None, jobs: int | None, finished: FinishedRanks | None) -> Iterator[Workers]:
     """Yield the executor: a Dask *cluster*, or up to *jobs* processes (None: a useful number).
 
-    *finished* stores their graphs, if they are large; without it graphs stay in memory. For a batch
-    system's cluster, *jobs* is its number of jobs. Raises what `connected` does.
+    *finished* stores the graphs of large traces. Without *finished*, graphs stay in memory. For a batch
+    system's cluster, *jobs* is the number of the batch system's jobs. Raises the errors of `connected`.
     """
     if cluster is None:
         yield _Processes(jobs, finished or FinishedRanks.nowhere())
@@ -118,7 +118,7 @@ class _Processes:
 def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[A]:
     """Yield the results of *work* for *items*, in order, computed by several processes.
 
-    If closed before its end, it only waits for running tasks; if interrupted, for none.
+    Closing the generator early waits only for running tasks. An interrupt waits for no task.
     """
     if jobs < 2:
         yield from map(work, items)
@@ -127,7 +127,7 @@ def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[
     from multiprocessing import active_children, get_context  # noqa: PLC0415 - as above
 
     others = active_children()
-    # Spawned, not forked: a fork of a process with threads (a server, torch) may never return.
+    # Processes are spawned because a fork of a process with threads (a server, torch) may deadlock.
     with ProcessPoolExecutor(jobs, get_context("spawn"), end_with_parent, (os.getpid(),)) as pool:
         try:
             yield from pool.map(work, items)
@@ -143,11 +143,14 @@ def _mapped(work: Callable[[T], A], items: Sequence[T], jobs: int) -> Generator[
 def _begin(
     traces: RankTraces, selection: Selection, finished: FinishedRanks
 ) -> tuple[OpenRank, RankGraph | None, bool]:
-    """Open and convert a rank; the graph is None if stored in *finished* or not made (last value: made)."""
+    """Open and convert a rank; return the opened rank, its graph, and whether the conversion succeeded.
+
+    The returned graph is None if *finished* stores the graph, or if the conversion failed.
+    """
     opened = open_rank(traces, keep=True)
     graph = None
     if selection.steps <= {step.index for step in opened.steps}:
-        with suppress(ChakrascopeError, StepsDiffer):  # raised again if it has to be converted so
+        with suppress(ChakrascopeError, StepsDiffer):  # a needed conversion raises the error again
             graph = rank_graph(opened, selection)
     opened.trace = opened.host = None
     if graph is None:
@@ -156,7 +159,7 @@ def _begin(
 
 
 def _convert(opened: OpenRank, selection: Selection, finished: FinishedRanks) -> RankGraph | None:
-    """Convert a rank; returns None if its graph is stored in *finished*."""
+    """Convert a rank; return the graph, or None if the graph is stored in *finished*."""
     graph = rank_graph(opened, selection)
     return None if finished.keep(graph, opened, selection) else graph
 
@@ -167,7 +170,7 @@ def _found(
     selection: Selection,
     finished: FinishedRanks,
 ) -> Iterator[RankGraph]:
-    """Yield the graphs in *answers*, or those stored in *finished*."""
+    """Yield the graphs in *answers*; graphs that are None come from *finished*."""
     for rank, graph in zip(opened, answers, strict=False):
         yield graph or finished.find(rank, selection) or rank_graph(rank, selection)
 
@@ -202,18 +205,18 @@ class _OnCluster:
         with closing(self._answers(unopened, selection)) as answers:
             for index, opened, graph, well in answers:
                 finished = graph is None or self.finished.keep(graph, opened, selection)
-                # The worker's paths are absolute.
+                # The worker's paths are absolute, so the original traces are restored.
                 yield index, msgspec.structs.replace(opened, traces=ranks[index]), well and finished
 
     def _answers(
         self, opened: Sequence[OpenRank], selection: Selection
     ) -> Generator[tuple[int, OpenRank, RankGraph | None, bool]]:
-        """Yield the index of each rank, the opened rank, and its graph as from `_begin`."""
+        """Yield the index of each rank, the opened rank, and the graph and success as from `_begin`."""
         errors: dict[int, Exception] = {}
 
         def tasks() -> Iterator[_Task]:
             for index, rank in enumerate(opened):
-                if errors:  # earlier ranks are being converted, and their error is raised first
+                if errors:  # errors of earlier ranks, still in conversion, are raised first
                     return
                 yield _Task.of(index, rank, selection, self.finished)
 
@@ -233,7 +236,7 @@ class _OnCluster:
 
 @dataclass(frozen=True)
 class _Task:
-    """A rank to convert; *seen* are its files that exist where the command runs."""
+    """A rank to convert; *seen* are the rank's files that exist on the machine of the command."""
 
     index: int
     opened: OpenRank
@@ -243,7 +246,7 @@ class _Task:
 
     @classmethod
     def of(cls, index: int, opened: OpenRank, selection: Selection, finished: FinishedRanks) -> _Task:
-        """Return the task of a rank with absolute paths, so that it runs in any working directory."""
+        """Return the task of a rank with absolute paths, which runs in any working directory."""
         named = opened.traces
         absolute: dict[str, Any] = {
             name: path.absolute()
@@ -256,10 +259,10 @@ class _Task:
         return cls(index, msgspec.structs.replace(opened, traces=traces), selection, finished, seen)
 
     def answer(self) -> tuple[OpenRank | None, RankGraph | None, bool] | Exception:
-        """Convert the rank on a worker, which opens it if necessary; an error in its traces is the result.
+        """Convert the rank on a worker, which opens the traces if necessary; return errors as the result.
 
-        Otherwise the result is the rank if it was opened, its graph (None if it is stored in a folder
-        that the worker sees), and whether it could be made.
+        Without an error, the result is the rank (if the worker opened it), the graph, and whether the
+        conversion succeeded. The graph is None if the worker stored the graph in an accessible folder.
         """
         for path in self.seen:
             if not path.is_file():
@@ -278,12 +281,12 @@ class _Task:
 
 _FORMAT = 8
 _NAME = "rank{rank}"
-# Traces that are smaller together are converted again sooner than they are looked up.
+# Minimum total size of traces for which a cache lookup is faster than a repeated conversion.
 _WORTH_KEEPING_BYTES = 128 << 20
 
 
 class _Head(msgspec.Struct):
-    """The sources of a graph, the steps of its traces, and its facts; its columns are in the tables."""
+    """The sources of a cached graph, the steps of its traces, and its facts; tables hold the columns."""
 
     made_from: str
     of_traces: str
@@ -297,14 +300,14 @@ class _Head(msgspec.Struct):
     rank_graph: RankGraph
 
 
-# Of these fields of a head, those of an open rank.
+# Fields that a head shares with an open rank.
 _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "begins_with")
 
 
 class FinishedRanks:
-    """The graphs in *folder*, which is created for large traces only.
+    """A cache of the graphs of finished ranks in *folder*, which is created for large traces only.
 
-    Workers get a copy, by which they check that they see the folder.
+    Workers get a copy of the cache, with which they check that they can access the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -327,17 +330,17 @@ class FinishedRanks:
 
     @property
     def is_used(self) -> bool:
-        """Whether graphs are cached in a folder that this process sees."""
+        """Whether graphs are cached in a folder that this process can access."""
         return self._mark.is_file()
 
     def begin(self, ranks: Sequence[RankTraces]) -> None:
-        """Create the folder if *ranks* are large and no other process uses it."""
+        """Create the folder if the traces of *ranks* are large and no other process uses the folder."""
         if self._lock is not None or self.folder == Path(os.devnull):
             return
         size = sum(_state(path)[0] for rank in ranks for path in _files(rank))
         if size < _WORTH_KEEPING_BYTES and not self.folder.is_dir():
             return
-        with suppress(OSError):  # a place that may not be written to keeps nothing
+        with suppress(OSError):  # without write permission, no graph is cached
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
@@ -349,7 +352,7 @@ class FinishedRanks:
             self._lock = lock
 
     def end(self, *, well: bool) -> None:
-        """Release the folder; remove it if the conversion ended *well*."""
+        """Release the folder, and remove the folder if the conversion ended *well*."""
         if self._lock is None:
             return
         self._mark.unlink(missing_ok=True)
@@ -359,7 +362,7 @@ class FinishedRanks:
         self._lock = None
 
     def keep(self, own: RankGraph, opened: OpenRank, selection: Selection) -> bool:
-        """Write the graph of a rank, *own*; returns False if the folder is not visible or writable."""
+        """Write a rank's graph *own* to the cache; return False if the folder is not accessible."""
         if not self.is_used or own.graph.extra:
             return False
         head = _Head(
@@ -376,12 +379,12 @@ class FinishedRanks:
         return True
 
     def find(self, opened: OpenRank, selection: Selection) -> RankGraph | None:
-        """Return the cached graph of a rank with the same inputs; None if it is missing or damaged."""
+        """Return the cached graph of a rank with the same inputs, or None if missing or damaged."""
         head = self._read(opened.traces)
         return head.rank_graph if head and head.made_from == _made_from(opened, selection) else None
 
     def opened(self, traces: RankTraces) -> OpenRank | None:
-        """Return the rank with the cached steps of the same traces; None if missing."""
+        """Return the rank with the cached steps of the same traces, or None if missing."""
         head = self._read(traces)
         if head is None or head.of_traces != _digest(_of_traces(traces)):
             return None
@@ -400,7 +403,7 @@ class FinishedRanks:
 
 @contextmanager
 def finished_ranks(target: str | Path) -> Iterator[FinishedRanks]:
-    """Yield the cache of a conversion to *target*: a folder next to it, removed when the block succeeds."""
+    """Yield the cache of a conversion to *target*: a folder next to *target*, removed upon success."""
     target = Path(target).absolute()
     finished = FinishedRanks(target.with_name(f".{target.name}.converting"))
     well = False
@@ -414,7 +417,7 @@ def finished_ranks(target: str | Path) -> Iterator[FinishedRanks]:
 def _made_from(opened: OpenRank, selection: Selection) -> str:
     """Return the cache key of a rank's graph: files by name, size and time, steps and facts.
 
-    Folders do not count, so files that were unpacked or copied again with their times match.
+    Folders are not part of the key, so files match after being unpacked or copied with their times.
     """
     known = (opened.steps, opened.marked, opened.stated_rank, opened.last_entries)
     return _digest((*_of_traces(opened.traces), sorted(selection.steps), selection.world_size, *known))
@@ -440,7 +443,7 @@ def _files(traces: RankTraces) -> list[Path]:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Return the size and the modification time of a file; zeros if it is missing."""
+    """Return the size and the modification time of the file *path*, or zeros for a missing file."""
     try:
         status = path.stat()
     except OSError:

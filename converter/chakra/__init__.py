@@ -1,4 +1,4 @@
-"""Chakra graphs and workloads: the model, its order, and the ``.et`` files."""
+"""Chakra graphs and workloads: data model, execution order, and ``.et`` files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Build a graph: nodes one by one or as columns, edges with the nodes or on their own."""
+"""Build a graph from single nodes or columns of nodes, with edges added per node or separately."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 from ...support.table import TextColumn
 from ._graph import NODE_COLUMNS, CollectiveType, Column, EdgeKind, Graph, NodeType
 
-# So many nodes that were added one by one become columns.
+# Number of nodes added one by one that are converted to columns together.
 _BLOCK_NODES = 1 << 12
 
 
 class GraphBuilder:
-    """A graph in the making: nodes are numbered from 0 in the order in which they are added.
+    """A graph under construction; nodes are numbered from 0 in the order of their addition.
 
-    Columns that are added whole have numbers for their texts (see `texts`).
+    Whole columns have numbers in place of their texts (see `texts`).
     """
 
     def __init__(self) -> None:
         self.size = 0
-        self._rows: list[Mapping[str, Any]] = []  # nodes that are not yet columns
-        self._ties: list[tuple[int, int, int]] = []  # and their edges
+        self._rows: list[Mapping[str, Any]] = []  # single nodes, not yet converted to columns
+        self._ties: list[tuple[int, int, int]] = []  # edges of the single nodes
         self._blocks: list[tuple[int, dict[str, np.ndarray]]] = []
         self._edges: list[np.ndarray] = []
         self._numbers: dict[str, int] = {}
@@ -31,7 +31,7 @@ class GraphBuilder:
     def add(self, columns: Mapping[str, Any], waits: Mapping[int, EdgeKind] | None = None) -> int:
         """Append a node with some columns of `NODE_COLUMNS`; return its id.
 
-        *waits* are the nodes that it depends on, each with the reason.
+        *waits* maps the nodes on which the new node depends to the reasons.
         """
         if len(self._rows) == _BLOCK_NODES:
             self._gather()
@@ -42,7 +42,7 @@ class GraphBuilder:
         return number
 
     def add_columns(self, count: int, **columns: Any) -> int:
-        """Append *count* nodes; return the id of the first. A scalar is the same for all."""
+        """Append *count* nodes; return the id of the first node. A scalar applies to all nodes."""
         self._gather()
         first = self.size
         block = {name: _typed(name, value, count) for name, value in columns.items()}
@@ -53,25 +53,25 @@ class GraphBuilder:
     def tie(
         self, sources: np.ndarray | Sequence[int], targets: np.ndarray | Sequence[int], kind: Any
     ) -> None:
-        """Let each of the *targets* wait for the source in its place; *kind* is one reason, or one each."""
+        """Make each target wait for the source at the same index; *kind* is one reason, or one per edge."""
         ends = np.asarray(sources, np.int64), np.asarray(targets, np.int64)
         kinds = np.broadcast_to(np.asarray(kind, np.int64), len(ends[0]))
         self._edges.append(np.column_stack([*ends, kinds]))
 
     def text(self, text: str) -> int:
-        """Return the number of *text* in columns that are added whole."""
+        """Return the number that represents *text* in whole columns."""
         return self._numbers.setdefault(text, len(self._numbers))
 
     def texts(
         self, numbers: np.ndarray, source: Sequence[str], spelled: Callable[[str], str] = str
     ) -> np.ndarray:
-        """Return the numbers of the texts that have *numbers* in *source*, as they are *spelled* here."""
+        """Return this graph's numbers for texts with *numbers* in *source*, converted by *spelled*."""
         different, place = np.unique(numbers, return_inverse=True)
         own = [self.text(spelled(source[number])) for number in different.tolist()]
         return np.array(own, dtype=np.int32)[place.ravel()]
 
     def column(self, name: str) -> np.ndarray:
-        """Return a column of the nodes so far."""
+        """Return the column *name* of the nodes added before."""
         self._gather()
         dtype, default = NODE_COLUMNS[name]
         missing = self.text(default) if dtype == "str" else default
@@ -79,7 +79,7 @@ class GraphBuilder:
         return np.concatenate([_typed(name, missing, 0), *parts])
 
     def edges(self) -> np.ndarray:
-        """Return the edges so far as rows of source, target and kind."""
+        """Return the edges added before as rows of source, target and kind."""
         self._gather()
         return np.concatenate([np.empty((0, 3), np.int64), *self._edges])
 
@@ -91,9 +91,9 @@ class GraphBuilder:
         order: np.ndarray | None = None,
         **changed: np.ndarray,
     ) -> Graph:
-        """Return the graph of *rank*, with other *edges* and *changed* columns if they are given.
+        """Return the graph of *rank*; given *edges* and *changed* columns replace the builder's.
 
-        With an *order*, nodes get new numbers in that order.
+        With an *order*, nodes get new numbers in this order.
         """
         self._gather()
         columns: dict[str, Column] = {"node_id": np.arange(self.size)}
@@ -108,7 +108,7 @@ class GraphBuilder:
         return Graph.of_columns(rank, columns, ends)
 
     def _gather(self) -> None:
-        """Make columns of the nodes that were added one by one."""
+        """Convert the nodes added one by one to columns."""
         if not self._rows:
             return
         rows, self._rows, ties, self._ties = self._rows, [], self._ties, []
@@ -122,7 +122,7 @@ class GraphBuilder:
 
 
 def _typed(name: str, value: Any, count: int) -> np.ndarray:
-    """Return *value*, a scalar or one for each node, as *count* rows of column *name*."""
+    """Return *value*, a scalar or an array with a value per node, as *count* rows of column *name*."""
     dtype = NODE_COLUMNS[name][0]
     return np.broadcast_to(np.asarray(value, "int32" if dtype == "str" else dtype), count)
 
@@ -136,9 +136,9 @@ def communication(
     peer: int = -1,
     tag: int = -1,
 ) -> dict[str, Any]:
-    """Return the columns of a communication: its type, size, and members.
+    """Return the columns of a communication: type, size, and members.
 
-    *size_bytes* follows ASTRA-sim's conventions. *peer* and *tag* are those of a message, whose *collective*
+    *size_bytes* follows ASTRA-sim's conventions. *peer* and *tag* describe a message, for which *collective*
     is None.
     """
     columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Chakra ``.et`` files: length-prefixed messages, one ``GlobalMetadata``, then the nodes in any order."""
+"""Read and write Chakra ``.et`` files: length-prefixed messages, a ``GlobalMetadata`` before the nodes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .._native import order_by_dependency
 from .._native import replay as replay_times
 from ._graph import NodeType
 
-_TYPE_FIELD = b"\x18"  # prefix of the extra fields of a node with a type that is not in `NodeType`
+_TYPE_FIELD = b"\x18"  # prefix of the extra fields of a node whose type `NodeType` lacks
 
 
 def read_et(path: str | Path) -> bytes:
-    """Return the content of the ``.et`` file at *path*, decompressed if it is gzip, as ASTRA-sim reads it.
+    """Return the content of the ``.et`` file at *path*; gzip files are decompressed, as by ASTRA-sim.
 
-    Raises `WorkloadError` if it cannot be read, and `WorkloadFormatError` if it is truncated or unpacks to
-    more than any graph has.
+    Raises `WorkloadError` if the file cannot be read. Raises `WorkloadFormatError` if the file is truncated
+    or unpacks to more bytes than any graph has.
     """
     try:
         return unpacked(Path(path))
@@ -50,7 +50,7 @@ def read_et(path: str | Path) -> bytes:
 
 
 def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Graph:
-    """Read the bytes of an ``.et`` file.
+    """Return the graph of *rank* in *data*, the bytes of an ``.et`` file.
 
     Raises `WorkloadFormatError` naming *source*, the byte and the node for an invalid file.
     """
@@ -65,7 +65,7 @@ def decode_graph(data: bytes, *, rank: int = 0, source: str = "<bytes>") -> Grap
 
 
 def other_attributes(graph: Graph, node_id: int) -> dict[str, Any]:
-    """Return the attributes of a node that have no column, by name, from the file of *graph*."""
+    """Return a node's attributes without a column, by name, from the file of *graph*."""
     return read_attributes(graph.extra.get(node_id, b""))
 
 
@@ -75,15 +75,15 @@ def has_unknown_type(graph: Graph, node_id: int) -> bool:
 
 
 def encode_graph(graph: Graph) -> bytes:
-    """Return *graph* as the bytes of an ``.et`` file that ASTRA-sim reads, those of `encoded_pieces`."""
+    """Return *graph* as the bytes of an ``.et`` file for ASTRA-sim, the joined `encoded_pieces`."""
     return b"".join(encoded_pieces(graph))
 
 
 def encoded_pieces(graph: Graph) -> Iterator[bytes]:
     """Yield the bytes of an ``.et`` file of *graph*, about a megabyte at a time.
 
-    ``duration_micros`` is the nanosecond duration rounded with carry along each lane, so that sums agree to
-    half a microsecond; the exact value is in the attribute ``duration_ns``.
+    ``duration_micros`` is the duration in microseconds, rounded with carry along each lane, so that sums
+    agree to half a microsecond. The attribute ``duration_ns`` has the exact value.
     """
     nodes, edges = graph.node_columns, graph.edge_columns
     numbers = {name: _integers(column) for name, column in nodes.items() if isinstance(column, np.ndarray)}
@@ -107,13 +107,13 @@ def _integers(column: np.ndarray) -> np.ndarray:
 
 
 def _dependencies(ids: np.ndarray, sources: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ids on which each node depends, by node; missing nodes are omitted."""
+    """Return the ids of the nodes on which each node depends, by node; missing nodes are omitted."""
     place = positions(ids, targets)
     known = place >= 0
     return dependencies(_integers(sources)[known], place[known], len(ids))
 
 
-# The numbers of the fields that the codec reads and writes. Other fields are copied unchanged.
+# Field numbers that the codec reads and writes, by message. Other fields are copied unchanged.
 _FIELDS = {
     "GlobalMetadata": {"version": 1, "attr": 2},
     "Node": {
@@ -129,7 +129,7 @@ _FIELDS = {
 def bytes_of_messages(messages: Iterable[Any], *, rank: int) -> bytes:
     """Return the ``.et`` file of *messages*: a ``GlobalMetadata``, then each ``Node``.
 
-    Raises `WorkloadFormatError` for other messages, and for other numbers of their fields.
+    Raises `WorkloadFormatError` for messages of other types or with other field numbers.
     """
     pieces, expected = [], "GlobalMetadata"
     for position, message in enumerate(messages):
@@ -148,9 +148,9 @@ def bytes_of_messages(messages: Iterable[Any], *, rank: int) -> bytes:
 
 
 def messages_of_bytes(data: bytes, et_def: Any) -> Iterator[Any]:
-    """Yield the messages of the ``.et`` file *data*, of the classes in the module *et_def*.
+    """Yield the messages of the ``.et`` file *data* as objects of the classes in the module *et_def*.
 
-    Raises `UsageError` if it has other classes or other numbers of their fields.
+    Raises `UsageError` if *et_def* has other classes or other field numbers.
     """
     try:
         message_class, node_class = et_def.GlobalMetadata, et_def.Node
@@ -174,7 +174,7 @@ def messages_of_bytes(data: bytes, et_def: Any) -> Iterator[Any]:
 
 
 def _check(descriptor: Any) -> None:
-    """Raise `UsageError` if fields of a message have other numbers than in Chakra 0.0.4."""
+    """Raise `UsageError` if the field numbers of a message differ from Chakra 0.0.4."""
     fields = descriptor.fields_by_name
     for name, number in _FIELDS[descriptor.name].items():
         if name not in fields or fields[name].number != number:
@@ -225,8 +225,9 @@ HOST_CAUSES: Mapping[str, str] = {
     "dispatch": "Dispatch and launches",
 }
 """Each cause of host time (column ``cause``), and its label; "" is host time whose cause is unknown."""
-# The collectives of a group have a separate lane, and so have the messages to or from each peer in it: on the
-# wire, a message only waits for those in the same direction between the same two ranks.
+# First lanes of collectives and messages. The collectives of a group have a separate lane. The messages to or
+# from each peer in a group also have a separate lane: on the wire, a message only waits for messages in the
+# same direction between the same two ranks.
 COMM_LANE, MESSAGE_LANE = 100, 500
 # Stream s of device d is lane DEVICE_LANE x (d + 1) + s.
 DEVICE_LANE = 1000
@@ -236,21 +237,22 @@ BUFFERS: Mapping[str, str] = {
     "reduce_scatter": "reduced gradients of FSDP",
 }
 """The place of what copies to and from the buffers of each type of collective."""
-# The time between the collectives of production logs.
+# Name of nodes for the time between the collectives of production logs.
 GAP = "gap between collectives, not profiled"
-# Before the name of the operator that follows host work outside any operator.
+# Prefix of the name of host work outside operators, before the name of the next operator.
 HOST_BEFORE = "host before "
-# Host work after the last operator, and of a thread without any: only its calls of the runtime were recorded.
+# Names of host work after the last operator, and of host work of a thread for which only runtime calls were
+# recorded.
 HOST_END = "host until the end of the step"
 HOST_UNRECORDED = "host work between calls of the runtime"
-# Before the name of the kernel that a host thread waits for without a call.
+# Prefix of the name of a host thread's wait without a call, before the name of the awaited kernel.
 SPIN = "spin until "
-# Before the name of the work that a device began late, without a known reason.
+# Prefix of the name of a device's unexplained delay, before the name of the delayed work.
 LATENCY = "device latency before "
 
 
 def with_current_kinds(nodes: dict[str, Column]) -> None:
-    """Replace the kinds of version 0.2's files: ``launch`` and ``comm_call``."""
+    """Replace the kinds ``launch`` and ``comm_call`` in files of version 0.2 by current kinds."""
     kinds = nodes.get("kind")
     if kinds is None or not {"launch", "comm_call"}.intersection(_texts(kinds).texts):
         return
@@ -273,7 +275,7 @@ def _texts(column: Column) -> TextColumn:
 
 
 def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColumn:
-    """Return *column* with the text of each key in its rows."""
+    """Return *column* with each text of *rows_of* set in the rows of this text."""
     numbers, texts = column.numbers.copy(), list(column.texts)
     for text, rows in rows_of.items():
         if text not in texts:
@@ -282,16 +284,15 @@ def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColu
     return type(column)(numbers, texts)
 
 
-# Edges that are inferred from measured times; all others are certain.
+# Kinds of edges that are inferred from measured times. Edges of other kinds are certain.
 _CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
 _SEARCHED_FROM = 200
 
 
 def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return *edges* without inferred ones that close a dependency cycle, and the number of removed edges.
+    """Return *edges* without inferred edges that close a dependency cycle, and the number of removed edges.
 
-    Of the inferred edges within a cycle, those whose target did not start later than their source are
-    removed.
+    An inferred edge within a cycle is removed if its target did not start later than its source.
     """
     order = np.argsort(starts_ns, kind="stable")
     position = np.empty(len(order), dtype=np.int64)
@@ -312,7 +313,7 @@ def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, in
 def execution_order(
     starts_ns: Sequence[int] | np.ndarray, edges: Sequence[tuple[int, int, int]] | np.ndarray
 ) -> np.ndarray:
-    """Return the nodes 0, 1, ... in order of start, but never before one of their dependencies.
+    """Return the node indices in order of start; every node comes after its dependencies.
 
     *edges* are (source, target, kind). Raises `DependencyError` if there is a dependency cycle.
     """
@@ -334,9 +335,9 @@ def execution_order(
 
 
 def dependencies(sources: np.ndarray, targets: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sources by target: those of node i start at the i-th entry of the first array.
+    """Return the dependencies of *count* nodes: an array of bounds, and the sources sorted by target.
 
-    Both arrays cover *count* nodes.
+    The sources of node i start at the i-th entry of the bounds.
     """
     order = np.argsort(targets, kind="stable")
     bounds = np.zeros(count + 1, dtype=np.int64)
@@ -360,9 +361,10 @@ class Replay:
 def replay(graph: Graph) -> Replay:
     """Start every node when its dependencies and its predecessor on its lane (``stream``) have ended.
 
-    Receives occupy no lane, as in simulations: any number of them may be pending. Nodes start in id order,
-    which is program order. In foreign files, in which a node may depend on one with a higher id, they start
-    in the nearest possible order. Raises `DependencyError` when a node waits for a missing one or for itself.
+    Receives occupy no lane, as in simulations, so any number of receives may be pending. Nodes start in id
+    order, which is program order. In foreign files, a node may depend on a node with a higher id; nodes then
+    start in the nearest possible order. Raises `DependencyError` if a node waits for a missing node or for
+    itself.
     """
     nodes, edges = graph.node_columns, graph.edge_columns
     ids, sources, targets = nodes["node_id"], edges["src"], edges["dst"]
@@ -385,7 +387,7 @@ def replay(graph: Graph) -> Replay:
 
 
 def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-    """Return which of the nodes 0..*count*-1 can never start: those on cycles, and all that depend on them.
+    """Return which of *count* nodes can never start: nodes on cycles, and nodes that depend on cycles.
 
     *src* and *dst* are the edges' ends as indices.
     """
@@ -395,10 +397,11 @@ def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 
 def shortest_cycle(src: Sequence[int], dst: Sequence[int]) -> list[int]:
-    """Return the nodes of a shortest cycle in order, each a predecessor of the next, or [] if there is none.
+    """Return the nodes of a shortest cycle in order of dependency, or [] without a cycle.
 
     Every cycle has an edge to a node with the same or a lower number. The search starts from the targets of
-    such edges; if there are more than 200, from the first ones, so that the cycle may not be the shortest.
+    these edges. If there are more than 200 targets, the search starts from the first 200 only, so the cycle
+    may not be the shortest.
     """
     successors: dict[int, list[int]] = {}
     for source, target in zip(src, dst, strict=True):
@@ -413,7 +416,7 @@ def shortest_cycle(src: Sequence[int], dst: Sequence[int]) -> list[int]:
 
 
 def _back_to(start: int, successors: dict[int, list[int]], below: int) -> list[int]:
-    """Return a shortest path from *start* back to it with fewer than *below* nodes, or []."""
+    """Return a shortest cycle through *start* with fewer than *below* nodes, or [] without one."""
     came_from: dict[int, int] = {}
     queue = deque([(start, 1)])
     while queue:

@@ -1,6 +1,6 @@
-"""The Chakra graph of one program: nodes and edges as columns, with the numbers of the format.
+"""The Chakra graph of one program: nodes and edges as columns, with the enum values of the format.
 
-Fields without a column, such as those of other writers and the splits of uneven collectives, stay encoded.
+Fields without a column, such as fields of other writers and the splits of uneven collectives, stay encoded.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CollectiveType(IntEnum):
 
     @classmethod
     def of(cls, number: int) -> CollectiveType | None:
-        """Return the type with this *number*; None for another number, as of a message."""
+        """Return the collective with the value *number*, or None for other values, such as messages'."""
         try:
             return cls(number)
         except ValueError:
@@ -63,12 +63,12 @@ class CollectiveType(IntEnum):
 
     @property
     def operation(self) -> str:
-        """Its name in tables, such as ``all_reduce``."""
+        """The name of the collective in tables, such as ``all_reduce``."""
         return self.name.lower()
 
     @property
     def key(self) -> str:
-        """Its name in system configurations and of programs, such as ``all-reduce``."""
+        """The name of the collective in system configurations and programs, such as ``all-reduce``."""
         return self.operation.removesuffix("_block").replace("_", "-")
 
     @property
@@ -78,12 +78,12 @@ class CollectiveType(IntEnum):
 
     @property
     def ring_passes(self) -> int:
-        """How often a ring sends all but one rank's share over each link; 0 if no ring runs it."""
+        """How often a ring sends all but one rank's share over each link; 0 for collectives without rings."""
         return 2 if self is CollectiveType.ALL_REDUCE else int(self not in (*_ROOTED, CollectiveType.BARRIER))
 
     @property
     def sized_by_shard(self) -> bool:
-        """Whether its size is one rank's shard, as in ASTRA-sim, not all bytes of the operation."""
+        """Whether the collective's size is one rank's shard, as in ASTRA-sim, and not the total size."""
         return self in (CollectiveType.ALL_GATHER, CollectiveType.GATHER)
 
 
@@ -91,9 +91,9 @@ _ROOTED = (CollectiveType.REDUCE, CollectiveType.GATHER, CollectiveType.SCATTER,
 
 
 class EdgeKind(IntEnum):
-    """The reason of an edge.
+    """The reason for an edge.
 
-    ``DATA`` is a data dependency in the file, all others are control dependencies.
+    ``DATA`` is a data dependency in the file. All other kinds are control dependencies.
     """
 
     DATA = 0
@@ -107,7 +107,7 @@ class EdgeKind(IntEnum):
     CTRL = 8
 
 
-# column -> (dtype, value of a node without it)
+# Columns of nodes: name -> (dtype, default value).
 NODE_COLUMNS: dict[str, tuple[str, Any]] = {
     "node_id": ("int64", 0),
     "name": ("str", ""),
@@ -142,23 +142,24 @@ Column = np.ndarray | TextColumn
 
 @runtime_checkable
 class RowsOnDemand(Protocol):
-    """Columns in external storage, from which single rows can be read."""
+    """Columns in external storage, which supports reading single rows."""
 
     def take(self, name: str, rows: np.ndarray) -> Column:
-        """Return *rows* of a column."""
+        """Return the given *rows* of the column *name*."""
 
 
 class Graph:
-    """One program: what one rank (or several identical ones) executes.
+    """One program, which one rank (or several identical ranks) executes.
 
-    Its data are columns: *node_columns*, by the names of `NODE_COLUMNS`, sorted by ``node_id``, and
-    *edge_columns*, ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts. *nodes* and *edges*
-    are the same as tables, built on first use. *extra* has, by node id, the encoded fields of a read file
-    without a column, and its metadata under `FILE_METADATA`, so that they are written back.
+    The data of a graph are columns. *node_columns* have the names of `NODE_COLUMNS` and are sorted by
+    ``node_id``. *edge_columns* are ``src``, ``dst`` and ``kind``: ``src`` finishes before ``dst`` starts.
+    *nodes* and *edges* are the same data as tables, built on first use. *extra* has the encoded fields of a
+    read file that have no column, by node id, and the file's metadata under `FILE_METADATA`. Writing the
+    graph writes these fields again.
 
-    Make one by `of_columns`, `of_tables` or `build`. A graph, its columns and its tables are immutable:
+    Make a graph by `of_columns`, `of_tables` or `build`. A graph, its columns and its tables are immutable:
     `with_columns`, `with_edges` and `as_rank` return another graph, which shares unchanged columns. Graphs
-    are equal if rank, columns and *extra* are; they have no hash, as their columns have none.
+    are equal if rank, columns and *extra* are equal. Graphs have no hash because columns have no hash.
     """
 
     def __init__(
@@ -184,8 +185,8 @@ class Graph:
     ) -> Graph:
         """Make a graph from columns, sorted by ``node_id``, and edges (src, dst, kind).
 
-        Missing columns get their default. Of several edges with the same ends, the one of the lowest kind is
-        kept.
+        Missing columns get their default. Of several edges with the same ends, only the edge of the lowest
+        kind is kept.
         """
         count = len(nodes["node_id"])
         complete = {name: _complete(nodes.get(name), name, count) for name in NODE_COLUMNS}
@@ -227,29 +228,29 @@ class Graph:
         return cls.of_columns(rank, {name: column[order] for name, column in columns.items()}, edges, extra)
 
     def as_rank(self, rank: int) -> Graph:
-        """Return this graph as that of another *rank*."""
+        """Return a copy of this graph as the graph of another *rank*."""
         return Graph(rank, self.node_columns, self.edge_columns, self.extra)
 
     def with_columns(self, **columns: Column) -> Graph:
-        """Return this graph with other values in some columns."""
+        """Return a copy of this graph with other values in the given *columns*."""
         changed = {name: _complete(column, name, self.num_nodes) for name, column in columns.items()}
         nodes = {**self.node_columns, **changed}
         return Graph(self.rank, nodes, self.edge_columns, self.extra)
 
     def derived(self, **columns: Callable[[Mapping[str, Any]], Column]) -> Graph:
-        """Return this graph with derived columns; for a graph in a file, they are computed on every read."""
+        """Return a copy with derived columns; a graph in a file computes derived columns on every read."""
         if isinstance(self.node_columns, dict):
             return self.with_columns(**{name: make(self.node_columns) for name, make in columns.items()})
         nodes = _Derived(self.node_columns, columns)
         return Graph(self.rank, nodes, self.edge_columns, self.extra)
 
     def with_edges(self, edges: Sequence[tuple[int, int, int]] | np.ndarray) -> Graph:
-        """Return this graph with other *edges* (src, dst, kind)."""
+        """Return a copy of this graph with other *edges* (src, dst, kind)."""
         columns = _distinct_edges(edge_array(edges))
         return Graph(self.rank, self.node_columns, columns, self.extra)
 
     def column_rows(self, name: str, rows: np.ndarray) -> Column:
-        """Return some rows of a column of nodes.
+        """Return the given *rows* of the node column *name*.
 
         For a graph in a file, only these rows are kept in memory.
         """
@@ -262,17 +263,17 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """The number of nodes."""
+        """The number of nodes in the graph."""
         return len(self.node_columns["node_id"])
 
     @property
     def num_edges(self) -> int:
-        """The number of edges."""
+        """The number of edges in the graph."""
         return len(self.edge_columns["src"])
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
-        """The nodes as a table, one row each."""
+        """The nodes of the graph as a table with one row per node."""
         import pandas as pd  # noqa: PLC0415 - converting and saving do without
 
         table: pd.DataFrame = pd.DataFrame(
@@ -285,7 +286,7 @@ class Graph:
 
     @cached_property
     def edges(self) -> pd.DataFrame:
-        """The edges as a table, one row each."""
+        """The edges of the graph as a table with one row per edge."""
         import pandas as pd  # noqa: PLC0415 - converting and saving do without
 
         table: pd.DataFrame = pd.DataFrame(dict(self.edge_columns))
@@ -307,12 +308,12 @@ class Graph:
         return f"Graph(rank={self.rank}, num_nodes={self.num_nodes}, num_edges={self.num_edges})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Omit the tables from pickles and copies: they are built again from the columns."""
+        """Omit the tables from pickles and copies, because columns can rebuild the tables."""
         return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "edges")}
 
 
 class _Derived(Mapping[str, Any]):
-    """The columns of *own*, with derived columns that are computed on demand."""
+    """The columns of *own* and derived columns, which are computed on demand."""
 
     def __init__(
         self, own: Mapping[str, Any], made: Mapping[str, Callable[[Mapping[str, Any]], Column]]
@@ -347,7 +348,7 @@ def _same(one: Column, other: Column) -> bool:
 
 
 def _complete(column: Column | None, name: str, count: int) -> Column:
-    """Return *column* in the type of column *name*, or filled with its default if there is none."""
+    """Return *column* in the type of column *name*; a missing column is filled with the default."""
     dtype, default = NODE_COLUMNS[name]
     if column is None:
         column = (
@@ -368,7 +369,7 @@ def edge_array(edges: Sequence[tuple[int, int, int]] | np.ndarray) -> np.ndarray
 
 
 def _distinct_edges(array: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the columns of *array*, sorted by target, one row for each (src, dst): the lowest kind wins."""
+    """Return the columns of *array* sorted by target; each (src, dst) keeps its lowest kind."""
     source, target, kind = (array[:, place] for place in range(3))
     order = np.lexsort((kind, source, target))
     source, target, kind = source[order], target[order], kind[order]
@@ -378,7 +379,8 @@ def _distinct_edges(array: np.ndarray) -> dict[str, np.ndarray]:
     return {name: column[fresh].astype(dtype) for (name, dtype), column in columns}
 
 
-# The bytes of a rank for each member of an uneven collective, an attribute that ASTRA-sim ignores.
+# Name of the attribute with a rank's bytes for each member of an uneven collective. ASTRA-sim ignores this
+# attribute.
 SPLITS = "comm_splits"
 # Field numbers of the schema: an attribute of a node, its name, its list of unsigned integers, and the list's
 # values.
@@ -386,9 +388,9 @@ _ATTRIBUTE, _NAME, _LIST, _VALUES = 10, 1, 14, 1
 
 
 class Extra(Mapping[int, bytes]):
-    """A mapping of numbers to bytes, as `Graph.extra` is, without a Python object per entry.
+    """A mapping of numbers to bytes for `Graph.extra`, without a Python object per entry.
 
-    Entry i, of *ids* ascending, ends at ``ends[i]`` of *content*.
+    *ids* are ascending. Entry i ends at ``ends[i]`` of *content*.
     """
 
     def __init__(self, ids: np.ndarray, ends: np.ndarray, content: np.ndarray) -> None:
@@ -396,7 +398,7 @@ class Extra(Mapping[int, bytes]):
 
     @classmethod
     def of(cls, entries: Mapping[int, bytes]) -> Extra:
-        """Return *entries* as such a mapping."""
+        """Return *entries* as an `Extra` mapping."""
         if isinstance(entries, cls):
             return entries
         ids = np.array(sorted(entries), dtype=np.int64)
@@ -416,20 +418,20 @@ class Extra(Mapping[int, bytes]):
         return self._content[self._ends[at - 1] if at else 0 : self._ends[at]].tobytes()
 
     def values(self) -> ValuesView[bytes]:
-        """Return the concatenated entries."""
+        """Return a view of the entries, which iterates without lookups."""
         return _Values(self, self._ends, self._content)
 
     def spans(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the content, and the start and end of the entry of each of *ids*; a missing one is empty."""
+        """Return the content, and start and end of the entries of *ids*; missing entries are empty."""
         at = positions(self._ids, ids)
-        ends = np.concatenate([self._ends, [0]])  # -1, a missing id, selects the last one
+        ends = np.concatenate([self._ends, [0]])  # the position -1 of a missing id selects this 0
         begins = np.concatenate([[0], self._ends])
         begins[-1] = 0
         return self._content, begins[at], ends[at]
 
 
 class _Values(ValuesView[bytes]):
-    """The values, without lookups."""
+    """A view of the values of an `Extra` mapping that iterates without lookups."""
 
     def __init__(self, extra: Extra, ends: np.ndarray, content: np.ndarray) -> None:
         super().__init__(extra)
@@ -443,7 +445,7 @@ class _Values(ValuesView[bytes]):
 
 
 def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:
-    """Return *graph* with the bytes of nodes, by id, for each member of their groups, in order."""
+    """Return *graph* with *splits*: by node id, the bytes for each member of the group, in order."""
     extra = dict(graph.extra)
     for node, sizes in splits.items():
         extra[node] = extra.get(node, b"") + _attribute(sizes)
@@ -451,7 +453,7 @@ def with_splits(graph: Graph, splits: Mapping[int, Sequence[int]]) -> Graph:
 
 
 def _attribute(sizes: Sequence[int]) -> bytes:
-    """Return the field of an encoded node with the attribute."""
+    """Return the encoded field of a node with the attribute `SPLITS`."""
     values = _field(_VALUES, b"".join(map(varint, sizes)))
     return _field(_ATTRIBUTE, _field(_NAME, SPLITS.encode()) + _field(_LIST, values))
 
@@ -461,7 +463,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return a non-negative *value* as a varint."""
+    """Return a non-negative *value* encoded as a varint."""
     digits = bytearray()
     while value > 127:
         digits.append(value & 127 | 128)

@@ -23,9 +23,10 @@ def replicate(
     """Return graphs, programs, groups and assumptions for *num_ranks*, a multiple of the present ranks.
 
     The captured ranks are one block, which is repeated. Groups of data parallelism, and of all ranks, span
-    all blocks; other groups, all-to-alls and point-to-point peers stay inside their block. A block needs
-    separate graphs only if it has some of these. With *first_only*, the graphs and programs of the first
-    block are returned, with all its groups. Raises `WorkloadError` for a job that shows no data parallelism.
+    all blocks. Other groups, all-to-alls and point-to-point peers stay inside their block. A block needs
+    separate graphs only if some communication stays inside the block. With *first_only*, the graphs and
+    programs of the first block are returned, with all its groups. Raises `WorkloadError` for a job that shows
+    no data parallelism.
     """
     found = recognise(graphs, program_of_rank, groups)
     if found.why_not:
@@ -75,7 +76,7 @@ def replicate(
 def _staying(
     found: Parallelism, groups: Mapping[int, tuple[int, ...]], everyone: set[int], world: int
 ) -> dict[tuple[int, bool], tuple[int, ...]]:
-    """Return the ranks of groups that stay within a block (False), or only of their all-to-alls (True)."""
+    """Return the ranks of groups that stay in a block, by (group, whether only all-to-alls stay)."""
     staying: dict[tuple[int, bool], tuple[int, ...]] = {}
     for key in {0, *groups}:
         ranks = groups.get(key, tuple(range(world)))
@@ -92,7 +93,7 @@ def _spread(ranks: tuple[int, ...], blocks: int, world: int) -> tuple[int, ...]:
 
 
 def _grown(graph: Graph, growing: frozenset[int], blocks: int) -> Graph:
-    """Return *graph* with smaller shards in all-gathers of *growing* groups: the output keeps its size."""
+    """Return *graph* with smaller shards in all-gathers of *growing* groups; outputs keep their size."""
     nodes = graph.node_columns
     shards = (
         (nodes["type"] == NodeType.COMM_COLL)
@@ -106,7 +107,7 @@ def _grown(graph: Graph, growing: frozenset[int], blocks: int) -> Graph:
 
 
 def _moved(graph: Graph, renamed: Mapping[tuple[int, bool], int], offset: int) -> Graph | None:
-    """Return *graph* for the ranks *offset* higher, or None if it is the same graph."""
+    """Return *graph* for ranks shifted by *offset*, or None if the graph stays the same."""
     nodes = graph.node_columns
     collectives = nodes["type"] == NodeType.COMM_COLL
     exchanges = collectives & (nodes["comm_type"] == CollectiveType.ALL_TO_ALL)
@@ -136,7 +137,7 @@ def _become_even(graphs: Sequence[Graph], found: Parallelism, everyone: set[int]
 
 
 def _communicates(graph: Graph) -> bool:
-    """Return whether a node communicates, even if its size is unknown."""
+    """Return whether any node of *graph* communicates, including communication of unknown size."""
     kinds = graph.node_columns["kind"]
     return isinstance(kinds, TextColumn) and "communication" in kinds.texts
 
@@ -175,11 +176,12 @@ def _assumptions(
     return lines
 
 
-# All-reduces and reduce-scatters of the forward pass are half of the traffic between tensor-parallel ranks. A
-# logged loss or batch-normalisation statistics are below this share of a data-parallel group's traffic.
+# Minimum share of forward-pass reductions in the traffic of a tensor-parallel group. In tensor parallelism,
+# reductions of the forward pass are half of the traffic. A logged loss or batch-normalisation statistics are
+# below this share of a data-parallel group's traffic.
 _TENSOR_SHARE = 0.01
-# A norm, a loss or a flag that all ranks reduce is below this share of the job's traffic, and is not
-# gradients.
+# Minimum share of gradients in the job's traffic. A norm, a loss or a flag that all ranks reduce is below
+# this share.
 _GRADIENT_SHARE = 0.001
 _REDUCTIONS = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER, CollectiveType.REDUCE_SCATTER_BLOCK)
 _EXCHANGES = (*_REDUCTIONS, CollectiveType.ALL_GATHER)
@@ -191,7 +193,7 @@ _INSTEAD = (
 
 @dataclass
 class _Traffic:
-    """The traffic of one group in bytes, or 0 without any."""
+    """The traffic of one group in bytes, by purpose; 0 without traffic."""
 
     total: int = 0
     forward: int = 0
@@ -202,11 +204,11 @@ class _Traffic:
 
 @dataclass(frozen=True)
 class Parallelism:
-    """The purpose of a job's groups; group 0, all ranks, is included if it is used.
+    """The purpose of a job's groups; group 0 (all ranks) is included if used.
 
-    *growing* are those of data parallelism, *replicas*, and of all ranks, which also span the repetitions.
-    *tensor* groups work on one tensor; *exchanging* ones exchange tokens or samples (all-to-all), whatever
-    else they do. *why_not* says why the job cannot be repeated, "" if it can.
+    *growing* groups span the repetitions: *replicas* (data parallelism), and groups of all ranks. *tensor*
+    groups work on one tensor. *exchanging* groups exchange tokens or samples (all-to-all), with or without
+    other communication. *why_not* is the reason why the job cannot be repeated, or "".
     """
 
     growing: frozenset[int] = frozenset()
@@ -222,9 +224,10 @@ def recognise(
 ) -> Parallelism:
     """Return the purpose of the *groups* of the job, from their traffic and its phase.
 
-    All-reduces and reduce-scatters of the forward pass move activations: tensor parallelism. All-to-alls move
-    tokens or samples of experts, tables or sequences; sends are of pipeline stages. The other all-reduces,
-    reduce-scatters and all-gathers move gradients and parameters: data parallelism.
+    All-reduces and reduce-scatters of the forward pass move activations, which indicates tensor parallelism.
+    All-to-alls move tokens or samples of experts, tables or sequences. Sends belong to pipeline stages. Other
+    all-reduces, reduce-scatters and all-gathers move gradients and parameters, which indicates data
+    parallelism.
     """
     world = len(program_of_rank)
     everyone = {0} | {key for key, ranks in groups.items() if len(ranks) == world}
@@ -255,7 +258,7 @@ def recognise(
 
 
 def have_messages(graphs: Iterable[Graph]) -> bool:
-    """Return whether ranks send to each other."""
+    """Return whether ranks exchange point-to-point messages in any of *graphs*."""
     return any(np.isin(graph.node_columns["type"], MESSAGES).any() for graph in graphs)
 
 
@@ -289,7 +292,7 @@ def _add_traffic(traffic: dict[int, _Traffic], graph: Graph, everyone: set[int])
 
 
 def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
-    """Return whether each of the nodes *rows* was issued in the forward pass, before the backward pass.
+    """Return whether each node of *rows* was issued in the forward pass, before the backward pass.
 
     Nodes after the first backward operator of a step may belong to gradients.
     """
@@ -300,7 +303,7 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
     issues = np.isin(edges["dst"], ids[rows]) & np.isin(edges["src"], ids[is_forward])
     issues &= ~np.isin(edges["kind"], [EdgeKind.STREAM_ORDER, EdgeKind.EVENT_SYNC])
     issued = np.isin(ids[rows], edges["dst"][issues]) & ~is_backward[rows]
-    # The position in the file if nothing was measured.
+    # Unmeasured nodes use their position in the file in place of the time.
     moment = np.where(nodes["measured_start_ns"] >= 0, nodes["measured_start_ns"], np.arange(len(ids)))
     source_moment = dict(
         zip(
@@ -327,9 +330,9 @@ def _in_forward(graph: Graph, rows: np.ndarray) -> np.ndarray:
 def _axis(
     data: Mapping[int, _Traffic], groups: Mapping[int, tuple[int, ...]], world: int, *, has_peers: bool
 ) -> set[int]:
-    """Return which of the *data* groups grow: one for each rank, and those that hold a rank's whole state.
+    """Return the *data* groups that grow: one per rank, and groups that hold a rank's whole state.
 
-    If parameters are sharded in one group and replicated over another, the other one grows.
+    If parameters are sharded in one group and replicated over another group, the replicating group grows.
     """
     proper = [key for key in data if key in groups and len(groups[key]) < world]
     of_rank: dict[int, list[int]] = {}

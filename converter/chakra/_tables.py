@@ -1,7 +1,7 @@
-"""The tables of a workload: its graphs as Parquet, which is read many times faster than ``.et`` files.
+"""Store the graphs of a workload as Parquet tables, which load many times faster than ``.et`` files.
 
-``PREFIX.nodes.parquet`` and ``PREFIX.edges.parquet`` have the rows of all programs, one after the other,
-and the same note on their source.
+``PREFIX.nodes.parquet`` and ``PREFIX.edges.parquet`` have the concatenated rows of all programs, and the same
+note on their source.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS = (
     {name: "text" if dtype == "str" else dtype for name, (dtype, _) in NODE_COLUMNS.items()},
     EDGE_COLUMNS,
 )
-# Small programs share a row group, and large ones have several.
+# Minimum and maximum rows of a row group. Small programs share a row group; large programs have several.
 _LEAST_ROWS, _MOST_ROWS = 1 << 16, 1 << 18
 _CACHED_COLUMNS = 128
 _DAMAGES_OF_0_2 = (
@@ -44,14 +44,14 @@ _DAMAGES_OF_0_2 = (
 
 @dataclass(frozen=True)
 class Tables:
-    """The content of the tables: whole graphs by the SHA-256 of their encoded file, and all edges by rank."""
+    """The content of the tables: whole graphs by SHA-256 of their encoded file, and all edges by rank."""
 
     graphs: dict[str, Graph]
     edges: Mapping[int, Mapping[str, np.ndarray]]
 
 
 class _Program(msgspec.Struct):
-    """A program: its graph and its encoded file; unless it is *whole*, it has fields without a column."""
+    """A program in the tables; a program that is not *whole* has fields without a column."""
 
     rank: int
     nodes: int
@@ -62,7 +62,7 @@ class _Program(msgspec.Struct):
 
 
 class _Note(msgspec.Struct):
-    """The note of the tables; *program_of_file* is the number of the program in the file of each rank."""
+    """The note of the tables; *program_of_file* maps each rank to the program in the rank's file."""
 
     programs: list[_Program]
     program_of_file: dict[int, int]
@@ -79,8 +79,8 @@ def save_tables(
 ) -> None:
     """Write the columns of all *graphs*, each file atomically.
 
-    *digests* are the SHA-256 of their encoded files, which exist already; *program_of_file* gives the graph
-    in the file of each rank. For graphs with fields without a column, only the edges will be read.
+    *digests* are the SHA-256 of the graphs' encoded files, which exist already. *program_of_file* gives the
+    graph in the file of each rank. From graphs with fields without a column, only the edges will be read.
     """
     ranks = {program: rank for rank, program in program_of_file.items()}
     programs = [
@@ -121,9 +121,9 @@ def _write(prefix: Path, graphs: Sequence[Graph], note: str, *, sync: bool = Tru
 
 
 def _return_freed_memory() -> None:
-    """Return to the system what was freed: glibc holds on to all that a conversion used, which is large.
+    """Return freed memory to the system, because glibc keeps the large memory of a conversion.
 
-    PyArrow, which is loaded next, needs as much, so that peak memory would be the sum of both.
+    PyArrow, which is loaded next, needs as much memory. Without this call, both would add to peak memory.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -133,7 +133,7 @@ def _return_freed_memory() -> None:
 def _pieces(
     ranks: Sequence[int], parts: Sequence[Mapping[str, Column]], names: Sequence[str]
 ) -> Iterator[dict[str, Column]]:
-    """Yield the columns of each row group in turn."""
+    """Yield the columns of each row group in order."""
     counts = [len(columns[names[0]]) for columns in parts]
     first, rows = 0, 0
     for last, count in enumerate(counts, 1):
@@ -156,15 +156,15 @@ def _joined(columns: Sequence[Any]) -> Column:
 
 
 def _part(columns: Mapping[str, Column], name: str, rows: slice) -> Column:
-    """Return some rows of a column; of a graph in a file only these are read."""
+    """Return the given *rows* of a column; only these rows of a graph in a file are read."""
     return columns.part(name, rows) if isinstance(columns, SavedColumns) else columns[name][rows]
 
 
 def load_tables(prefix: Path) -> Tables | None:
-    """Return the content of the tables, None if there are none. Columns are read on demand.
+    """Return the content of a workload's tables, or None without tables; columns are read on demand.
 
     The ``.et`` files are authoritative: a graph whose file has another digest is not read from the tables.
-    Raises `ValueError` for damaged tables; a damaged column is detected when it is read.
+    Raises `ValueError` for damaged tables. A damaged column is detected when the column is read.
     """
     try:
         files = _open(prefix)
@@ -187,10 +187,10 @@ def load_tables(prefix: Path) -> Tables | None:
 
 
 def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
-    """Return the graph of *rank* that `write_graph` wrote and its note, None if there is none.
+    """Return the graph of *rank* that `write_graph` wrote, and the note, or None without a graph.
 
-    Raises `ValueError` for damaged tables; a damaged column raises `WorkloadFormatError` on its first use.
-    Its files are not kept open.
+    Raises `ValueError` for damaged tables. A damaged column raises `WorkloadFormatError` on its first use.
+    The files do not stay open.
     """
     files = _open(prefix, stays_open=False)
     if files is None:
@@ -202,7 +202,7 @@ def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
 
 
 def _open(prefix: Path, *, stays_open: bool = True) -> tuple[ParquetFile, ParquetFile] | None:
-    """Return the files of nodes and edges, None without such files; raises `ValueError`, `OSError`."""
+    """Return the files of nodes and edges, or None without files; raises `ValueError`, `OSError`."""
     paths = tables_paths(prefix)
     if not all(path.is_file() for path in paths):
         return None
@@ -219,7 +219,7 @@ def _open(prefix: Path, *, stays_open: bool = True) -> tuple[ParquetFile, Parque
 
 
 def _parts(file: ParquetFile, counts: Sequence[int]) -> list[slice]:
-    """Return the rows of each graph."""
+    """Return the range of rows of each graph in *file*."""
     ends = np.cumsum([0, *counts]).tolist()
     if min(counts, default=0) < 0 or ends[-1] != file.num_rows:
         raise ValueError(f"{file.path.name} has {file.num_rows} rows, not {ends[-1]}")
@@ -227,7 +227,7 @@ def _parts(file: ParquetFile, counts: Sequence[int]) -> list[slice]:
 
 
 class _Rows:
-    """Columns of some rows of a *file*; the last row groups that were read are *cached*, for all threads."""
+    """Columns of a *file*; the most recently read row groups are *cached* for all threads."""
 
     def __init__(self, file: ParquetFile, cached: int = _CACHED_COLUMNS) -> None:
         self.path = file.path
@@ -238,7 +238,7 @@ class _Rows:
         self._cache: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
 
     def column(self, name: str, rows: slice) -> Column:
-        """Return some rows of a column; raises `ValueError` for a damaged one, and `OSError`."""
+        """Return the given *rows* of a column; raises `ValueError` if damaged, and `OSError`."""
         groups = self._groups(rows)
         key = (name, groups.start, groups.stop)
         with self._lock:
@@ -251,7 +251,7 @@ class _Rows:
         return whole[self._within(groups, rows)]
 
     def uncached(self, name: str, rows: slice) -> Column:
-        """Return some rows of a column, as `column` does; the cache is unchanged."""
+        """Return the given *rows* of a column, without a change of the cache."""
         groups = self._groups(rows)
         with self._lock:
             whole = self._cache.get((name, groups.start, groups.stop))
@@ -271,7 +271,7 @@ class _Rows:
 
 
 class SavedColumns(Mapping[str, Any]):
-    """Columns *names* of one graph: some *rows* of a file, read on demand.
+    """The columns *names* of one graph, which read the graph's *rows* of a file on demand.
 
     Raises `WorkloadFormatError` for a damaged column.
     """
@@ -317,7 +317,7 @@ def _archive_of_0_2(prefix: Path) -> Path:
 
 
 def _tables_before_0_3(prefix: Path) -> Tables | None:
-    """Return the edges that versions 0.1 and 0.2 stored, with the reasons that ``.et`` files lack."""
+    """Return the edges that versions 0.1 and 0.2 stored with reasons, which ``.et`` files lack."""
     archive, parquet = _archive_of_0_2(prefix), tables_paths(prefix)[1]
     path = next((path for path in (archive, parquet) if path.is_file()), None)
     if path is None:
@@ -345,7 +345,7 @@ def _edges_of_0_2(path: Path) -> dict[str, np.ndarray]:
 def saved_columns(prefix: Path, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]] | None:
     """Return integer columns *names* of the nodes of all programs and their ``rank``, by row group.
 
-    None if the workload has no such tables. Its ``.et`` files are not read.
+    Return None if the workload has no tables with these columns. The ``.et`` files are not read.
     """
     file = _nodes_file(prefix)
     if file is None or not {"rank", *names} <= file.kinds.keys():
@@ -366,13 +366,13 @@ def _damaged(path: Path, error: Exception) -> WorkloadFormatError:
 
 
 def saved_node_count(prefix: Path) -> int | None:
-    """Return the total number of nodes of a workload's programs; None if it has no such tables."""
+    """Return the total number of nodes of a workload's programs, or None without tables."""
     file = _nodes_file(prefix)
     return None if file is None else file.num_rows
 
 
 def _nodes_file(prefix: Path) -> ParquetFile | None:
-    """Return the table of nodes; None if there is none, or a damaged one."""
+    """Return the table of nodes, or None if missing or damaged."""
     try:
         file = ParquetFile(tables_paths(prefix)[0], stays_open=True)
     except (OSError, ValueError):
@@ -381,9 +381,9 @@ def _nodes_file(prefix: Path) -> ParquetFile | None:
 
 
 def unchanged_files(prefix: Path, ranks: Iterable[int]) -> dict[int, str]:
-    """Return the SHA-256 of the files of those of *ranks* that are unchanged since the tables were written.
+    """Return the SHA-256 of the ranks' files that are unchanged since the tables were written.
 
-    A file counts as unchanged if it has the recorded size and its status changed before the tables'.
+    A file counts as unchanged if its size is the recorded size and its status changed before the tables'.
     """
     file = _nodes_file(prefix)
     if file is None:

@@ -1,4 +1,4 @@
-"""A workload: one Chakra graph per rank, the process groups, and its provenance."""
+"""A workload: one Chakra graph per rank, process groups, and metadata on the origin."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _MANY_PROGRAMS = 32
 class Workload:
     """The graphs that a cluster executes.
 
-    Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to its global ranks in ring
-    order; group 0 is always all ranks and never listed. With *representative_of_rank* only the ranks that it
-    names have graphs, and only their groups are listed: every other rank does the same as its
-    representative, with its own peers instead of the representative's. A workload is immutable
-    (`dataclasses.replace` makes another). Workloads are equal if their contents are; they have no hash.
+    Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to the group's global ranks in
+    ring order. Group 0 always contains all ranks and is never listed. With *representative_of_rank*, only
+    representatives have graphs, and only their groups are listed. Every other rank does the same work as its
+    representative, with other peers. A workload is immutable (`dataclasses.replace` makes another workload).
+    Workloads are equal if their contents are equal. Workloads have no hash.
     """
 
     graphs: tuple[Graph, ...]
@@ -50,14 +50,14 @@ class Workload:
 
     @property
     def own_ranks(self) -> np.ndarray:
-        """The ranks with their own graphs: all, or the representatives."""
+        """The ranks with graphs: all ranks, or the representatives."""
         if self.representative_of_rank is None:
             return np.arange(self.num_ranks)
         return np.unique(self.representative_of_rank)
 
     @property
     def num_ranks(self) -> int:
-        """The number of ranks."""
+        """The number of ranks of the workload."""
         return len(self.program_of_rank)
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +71,7 @@ class Workload:
             and np.array_equal(self.own_ranks, other.own_ranks)
         )
 
-    __hash__ = None  # type: ignore[assignment]  # its graphs have none
+    __hash__ = None  # type: ignore[assignment]  # graphs have no hash
 
     def __repr__(self) -> str:
         nodes = sum(graph.num_nodes for graph in self.graphs)
@@ -85,7 +85,7 @@ class Workload:
 
     @classmethod
     def load(cls, prefix: str | Path) -> Workload:
-        """Read ``PREFIX.{rank}.et`` and the files next to them.
+        """Read the workload in ``PREFIX.{rank}.et`` and the files next to these.
 
         Groups, metadata and tables are optional: plain ``.et`` files of any origin load. Ranks with identical
         files share one graph. Raises `WorkloadError` if a rank is missing and `WorkloadFormatError` for a
@@ -124,8 +124,9 @@ class Workload:
     def copy(prefix: str | Path, target: Path) -> bool:
         """Copy the files of the workload *prefix*, as `save` wrote them, to the new PREFIX *target*.
 
-        Files of equal ranks become hard links where possible. Returns False, and copies nothing, if one of
-        the files has changed since: load and save it. Raises `OSError`, and as `load` for a missing rank.
+        Files of equal ranks become hard links if possible. If a file has changed since `save`, return False
+        and copy nothing; load and save the workload instead. Raises `OSError`, and the error of `load` for a
+        missing rank.
         """
         prefix = Path(prefix)
         metadata = _load_metadata(prefix)
@@ -152,9 +153,9 @@ class Workload:
     def from_messages(
         cls, ranks: Iterable[Iterable[Any]], groups: Mapping[int, Sequence[int]] | None = None
     ) -> Workload:
-        """Make a workload of Chakra's protobuf messages: for each rank a ``GlobalMetadata``, then its nodes.
+        """Make a workload from Chakra's protobuf messages: for each rank, a ``GlobalMetadata`` and nodes.
 
-        *groups* are process groups by id, each the ranks in ring order. Raises `WorkloadFormatError` naming
+        *groups* maps ids of process groups to their ranks in ring order. Raises `WorkloadFormatError` naming
         rank and node for an invalid graph, and `UsageError` for another version of Chakra's schema.
         """
         programs: dict[bytes, int] = {}
@@ -174,10 +175,10 @@ class Workload:
         return cls(tuple(graphs), np.array(program_of_rank, dtype=np.int32), members)
 
     def to_messages(self, et_def: Any) -> Iterator[list[Any]]:
-        """Yield the messages of each rank, of the classes in Chakra's module *et_def* (``et_def_pb2``).
+        """Yield each rank's messages as objects of classes in Chakra's module *et_def* (``et_def_pb2``).
 
-        They hold what ``.et`` files hold: `groups` are not part of them. Raises `UsageError` for a module of
-        another version of the schema, and for a workload in which ranks represent others.
+        The messages have the content of ``.et`` files, without `groups`. Raises `UsageError` for a module of
+        another version of the schema, and for a workload in which ranks represent other ranks.
         """
         if len(self.own_ranks) < self.num_ranks:
             raise UsageError(
@@ -190,17 +191,17 @@ class Workload:
     def save(self, prefix: str | Path, *, linked: bool = False) -> None:
         """Write the ``.et`` files, groups, tables and, last, the metadata, each atomically.
 
-        With *linked*, the files of equal ranks are hard links where the file system has them: for folders in
-        which no file is edited in place.
-        The file of rank 0 is written after all others, so that an incomplete set is never taken for complete.
-        A workload that cannot be written whole leaves no file. Raises `OSError`.
+        With *linked*, the files of equal ranks are hard links if the file system supports hard links. Use
+        *linked* for folders in which no file is edited in place. The file of rank 0 is written last, so an
+        incomplete set never seems complete. A workload that cannot be written completely leaves no file.
+        Raises `OSError`.
         """
         prefix = Path(prefix)
         prefix.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(prefix.parent)
         _beside(prefix, f".{self.own_ranks[0]}.et").unlink(missing_ok=True)
         for rank, path in _files_of_ranks(prefix).items():
-            if rank not in self.own_ranks:  # of an earlier, larger workload
+            if rank not in self.own_ranks:  # the file is left from an earlier, larger workload
                 path.unlink()
         try:
             self._write(prefix, linked=linked)
@@ -247,7 +248,7 @@ class Workload:
         write_file(_beside(prefix, ".workload.json"), json.dumps(document, indent=1, sort_keys=True))
 
     def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
-        """Return this workload replicated as data parallelism would, on *num_ranks* ranks.
+        """Return this workload scaled out to *num_ranks* ranks by more data parallelism.
 
         *num_ranks* is a multiple of the present number. With *first_only*, only the ranks of the first
         repetition are returned, with groups that span all repetitions. Assumptions are appended to
@@ -272,22 +273,22 @@ class Workload:
         return Workload(graphs, program, groups, metadata)
 
     def node_table(self) -> pd.DataFrame:
-        """Return the nodes of all ranks, ``rank`` first; one row for each node that each rank executes.
+        """Return a table of the nodes that each rank executes, with the column ``rank`` first.
 
-        Ranks without their own graph have no rows.
+        Ranks without a graph have no rows.
         """
         return _of_ranks([graph.node_columns for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def edge_table(self) -> pd.DataFrame:
-        """Return the edges of all ranks, ``rank`` first, as `node_table` does for nodes."""
+        """Return a table of the edges of all ranks, with the column ``rank`` first."""
         return _of_ranks([graph.edge_columns for graph in self.graphs], self.program_of_rank, self.own_ranks)
 
     def to_networkx(self, rank: int) -> networkx.DiGraph:
         """Return the graph of *rank* as a ``networkx.DiGraph``.
 
-        Nodes are identified by their id, and have the other columns as attributes; an edge has its ``kind``,
-        such as ``"launch"``. It takes two kilobytes per node, which suits small graphs, not millions of
-        nodes. Raises `UsageError` if there is no such rank.
+        Nodes are identified by id and have the other columns as attributes. An edge has its ``kind``, such as
+        ``"launch"``. The networkx graph takes two kilobytes per node, which suits small graphs but not
+        millions of nodes. Raises `UsageError` for a missing rank.
         """
         import networkx  # noqa: PLC0415 - slow to import, and seldom needed
 
@@ -304,7 +305,7 @@ class Workload:
         return result
 
     def summary(self) -> dict[str, int]:
-        """Return the number of ranks, nodes and communication nodes over all ranks."""
+        """Return the number of ranks, and of nodes and communication nodes on all ranks."""
         comm = [int((graph.node_columns["type"] >= NodeType.COMM_SEND).sum()) for graph in self.graphs]
         nodes = [graph.num_nodes for graph in self.graphs]
         programs = self.program_of_rank.tolist()
@@ -316,7 +317,7 @@ class Workload:
 
 
 def _beside(prefix: Path, suffix: str) -> Path:
-    return prefix.parent / f"{prefix.name}{suffix}"  # "." has no name for with_name
+    return prefix.parent / f"{prefix.name}{suffix}"  # with_name fails for "."
 
 
 def _read(path: Path) -> bytes:
@@ -329,14 +330,14 @@ def _read(path: Path) -> bytes:
 
 
 def _run_lengths(representatives: np.ndarray) -> list[tuple[int, int]]:
-    """Return *representatives* as (rank, length of a run of ranks that it represents)."""
+    """Return *representatives* as pairs (representative, number of consecutive ranks it represents)."""
     starts = np.flatnonzero(np.diff(representatives, prepend=-1))
     lengths = np.diff(starts, append=len(representatives))
     return list(zip(representatives[starts].tolist(), lengths.tolist(), strict=True))
 
 
 def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray | None:
-    """Remove the representative of each rank from *metadata* and return it, if there is one."""
+    """Remove the ranks' representatives from *metadata* and return them, or None without them."""
     runs = metadata.pop("representatives", None)
     if runs is None:
         return None
@@ -358,7 +359,7 @@ def _load_representatives(prefix: Path, metadata: dict[str, Any]) -> np.ndarray 
 
 
 def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
-    """Return the files of the representatives; raise if one is missing."""
+    """Return the ``.et`` files of the representatives; raise `WorkloadError` for a missing file."""
     files = {rank: _beside(prefix, f".{rank}.et") for rank in np.unique(alike).tolist()}
     missing = [path for path in files.values() if not path.is_file()]
     if missing:
@@ -370,7 +371,7 @@ def _own_files(prefix: Path, alike: np.ndarray) -> dict[int, Path]:
 
 
 def _rank_files(prefix: Path) -> dict[int, Path]:
-    """Return the ``.et`` files of ranks 0, 1, ...; raise if one is missing."""
+    """Return the ``.et`` files of ranks 0, 1, ...; raise `WorkloadError` for a missing file."""
     found = _files_of_ranks(prefix)
     if not found:
         raise WorkloadError(
@@ -425,7 +426,7 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
 
 
 def _load_tables(prefix: Path) -> Tables:
-    """Return the tables next to the files, empty if there are none."""
+    """Return the tables of the workload *prefix*, empty without tables."""
     try:
         return load_tables(prefix) or Tables({}, {})
     except ValueError as error:
@@ -436,7 +437,7 @@ def _load_tables(prefix: Path) -> Tables:
 
 
 def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:
-    """Set the edge reasons in *kept* on the edges of *graph* with the same ends."""
+    """Return *graph* with the edge reasons of *kept* on edges with the same ends."""
     if kept is None or not len(kept["src"]) or not graph.num_edges:
         return graph
     edges = graph.edge_columns
@@ -452,9 +453,9 @@ def _reasoned(graph: Graph, kept: Mapping[str, np.ndarray] | None) -> Graph:
 def _of_ranks(
     programs: Sequence[Mapping[str, Column]], program_of_rank: np.ndarray, ranks: np.ndarray
 ) -> pd.DataFrame:
-    """Return the columns of the *programs* of *ranks* as one table, ``rank`` first.
+    """Return the columns of the *programs* of *ranks* as one table, with the column ``rank`` first.
 
-    No intermediate table is built per program, which for a thousand programs takes most of the time.
+    No intermediate table is built per program, because a thousand tables would take most of the time.
     """
     import pandas as pd  # noqa: PLC0415 - converting does without
 
@@ -466,7 +467,7 @@ def _of_ranks(
 
 
 def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
-    """Return the concatenated *columns*, for a table."""
+    """Return the concatenated *columns* as an array or series for a table."""
     texts = [column for column in columns if isinstance(column, TextColumn)]
     if not texts:
         arrays = [np.asarray(column) for column in columns]
@@ -475,7 +476,7 @@ def _joined(columns: Sequence[Column]) -> np.ndarray | pd.Series[Any]:
 
 
 def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]:
-    """Return the result of *write* for each of *programs*; many are written by several threads."""
+    """Return the result of *write* for each of *programs*; several threads write many programs."""
     if len(programs) < _MANY_PROGRAMS:
         return map(write, programs)
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and seldom needed
@@ -487,7 +488,7 @@ def _each(write: Callable[[int], str], programs: Sequence[int]) -> Iterable[str]
 def _write_graph(graph: Graph, path: Path, others: Sequence[Path], *, linked: bool) -> str:
     """Write the file of *graph* to *path* and the *others*, each atomically; return its SHA-256."""
     digest = hashlib.sha256()
-    with new_file(path, sync=False) as temporary:  # `save` syncs all of them together
+    with new_file(path, sync=False) as temporary:  # `save` syncs all files together
         with temporary.open("wb") as file:
             for piece in encoded_pieces(graph):
                 digest.update(piece)

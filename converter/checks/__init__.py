@@ -1,4 +1,4 @@
-"""Check traces and workloads for problems, and show their content."""
+"""Check traces and workloads for problems, and inspect the content of workloads."""
 
 from __future__ import annotations
 

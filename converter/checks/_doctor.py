@@ -1,4 +1,4 @@
-"""Check a trace set, trace files or a workload before anything is simulated."""
+"""Check a trace set, trace files or a workload for problems before a simulation."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _KNOW_IT = (
 
 @dataclass(frozen=True)
 class _How:
-    """Options of the conversion.
+    """Options of the conversion: *jobs* processes, *progress*, and the cache of *finished* ranks.
 
-    *jobs* processes, *progress*, and the cache *finished* of converted ranks.
+    The fields have the names of the arguments of `convert`.
     """
 
     jobs: int | None
@@ -54,7 +54,7 @@ class _How:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return them as arguments of `convert`."""
+        """Return the options as keyword arguments of `convert`."""
         return vars(self)
 
 
@@ -65,14 +65,14 @@ def doctor(
     progress: Progress | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return the problems of *target*, worst first; [] if there are none.
+    """Return the problems of *target*, worst first, or [] without problems.
 
-    *target* is a trace set's folder, an ``.et`` file or the ``PREFIX`` of several (``PREFIX.<rank>.et``), or
-    traces or production logs that others captured: a file, a pattern with ``{rank}`` (of traces), a folder,
-    or an archive of one. A study has `check_study`. *jobs*, *progress* and *finished* are those of `convert`,
-    which traces go through; without the last, converted ranks of large traces are cached next to *target*, so
-    that an interrupted check resumes. Never raises for a problem; raises `UsageError` if *target* is none of
-    them, and the errors of *progress*.
+    *target* is a trace set's folder, an ``.et`` file, the ``PREFIX`` of several ``.et`` files
+    (``PREFIX.<rank>.et``), or traces or production logs of other tools: a file, a pattern with ``{rank}`` (of
+    traces), a folder, or an archive. For studies, use `check_study`. *jobs*, *progress* and *finished* are
+    arguments of `convert`, which converts the traces. Without *finished*, converted ranks of large traces are
+    cached next to *target*, so that an interrupted check resumes. Problems are returned and never raised.
+    Raises `UsageError` for any other *target*, and the errors of *progress*.
     """
     if finished is None:
         with finished_ranks(f"{target}.doctor") as cache:
@@ -102,7 +102,7 @@ def _findings(target: str | Path, how: _How) -> list[Finding]:
 
 
 def _archive(path: Path, how: _How) -> list[Finding]:
-    """Check the content of an archive of traces, with its own paths."""
+    """Check the content of an archive of traces; findings name paths inside the archive."""
     try:
         with unpacked(path) as folder:
             manifests = sorted(folder.rglob(MANIFEST_NAME))
@@ -115,7 +115,7 @@ def _archive(path: Path, how: _How) -> list[Finding]:
 
 
 def _trace_set(folder: Path, how: _How) -> list[Finding]:
-    """Check a trace set's files and, if they are usable, the converted graphs."""
+    """Check the files of a trace set and, if the files are usable, the converted graphs."""
     findings, lacking = check_trace_set(folder)
     if any(finding.severity == "error" or finding.cause == TIMES_ALONE for finding in findings):
         return [*findings, *lacking]
@@ -142,7 +142,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
 
 
 def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
-    """Check foreign traces, and the converted graphs; missing information is a note."""
+    """Check traces of other tools, and the converted graphs; missing information is a note."""
     host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
     try:
         ranks = find_rank_traces(host, device, linked)
@@ -175,7 +175,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
 
 
 def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
-    """Check the traces of one rank on their own; also return their provenance."""
+    """Check the traces of one rank independently of other ranks; also return the traces' origin."""
     place = str(traces.device_path)
     try:
         device, host, _ = read_rank(traces)
@@ -218,7 +218,7 @@ def _unexplained(workload: Workload, place: str) -> list[Finding]:
 
 
 def _steps(workload: Workload, place: str) -> list[Finding]:
-    """Return a note if some steps of the run take longer than the converted one."""
+    """Return a note if some steps of the run take longer than the converted step."""
     times = step_times(workload.metadata)
     if times is None or not times.matters:
         return []
@@ -226,7 +226,7 @@ def _steps(workload: Workload, place: str) -> list[Finding]:
 
 
 def _overhead(workload: Workload, place: str) -> list[Finding]:
-    """Return a warning if captured steps take longer than unprofiled ones."""
+    """Return a warning if captured steps take longer than unprofiled steps."""
     overhead = profiler_overhead(workload.metadata)
     if overhead is None or not overhead.matters:
         return []

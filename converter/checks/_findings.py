@@ -1,4 +1,4 @@
-"""The findings of checks on traces, a workload or a configuration."""
+"""Findings of checks on traces, a workload or a configuration."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ORDER = {"error": 0, "warning": 1, "note": 2}
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem or a remark: an *error* makes results wrong, a *warning* may, a *note* does not.
+    """A problem or a remark; an *error* makes results wrong, a *warning* may do so, a *note* does not.
 
-    *place* is a file, rank, node or part of a configuration, *cause* the problem there, *remedy* the next
-    step, ``""`` if there is none or the cause contains it.
+    *place* is a file, rank, node or part of a configuration. *cause* is the problem at this place. *remedy*
+    is the next step, or ``""`` without a remedy or if the cause contains the remedy.
     """
 
     severity: Severity
@@ -25,11 +25,11 @@ class Finding:
 
     @property
     def text(self) -> str:
-        """The cause and the remedy, without the place."""
+        """The cause and the remedy of the finding, without the place."""
         return f"{self.cause} {self.remedy}".rstrip()
 
     def with_paths(self, old: str, new: str) -> Finding:
-        """Return the finding with *new* instead of *old* in its paths."""
+        """Return the finding with *old* replaced by *new* in its paths."""
         place, cause, remedy = (text.replace(old, new) for text in (self.place, self.cause, self.remedy))
         return Finding(self.severity, place, cause, remedy)
 
@@ -39,5 +39,5 @@ class Finding:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Return *findings*, errors before warnings before notes, otherwise in their order."""
+    """Sort *findings* stably: errors before warnings, and warnings before notes."""
     return sorted(findings, key=lambda finding: _ORDER[finding.severity])

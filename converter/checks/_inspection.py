@@ -1,4 +1,4 @@
-"""The content of a workload: counts, sizes, steps, the longest chain, and single nodes in full."""
+"""Inspect a workload: counts, sizes, steps, the longest chain, and all data of single nodes."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _COMM = (*MESSAGES, NodeType.COMM_COLL)
 
 
 def load_workload(path: str | Path) -> Workload:
-    """Read the workload at *path*: a single ``.et`` file, or the PREFIX of several.
+    """Read the workload at *path*, a single ``.et`` file or the PREFIX of several ``.et`` files.
 
-    Raises `WorkloadError` if neither is there.
+    Raises `WorkloadError` if *path* is neither.
     """
     path = Path(path)
     if path.is_file() and kind_of(path) in _TRACE_OPTIONS:
@@ -59,11 +59,12 @@ def load_workload(path: str | Path) -> Workload:
 
 
 def inspect_workload(workload: Workload) -> dict[str, Any]:
-    """Return counts and sizes of *workload* and of each of its programs, by the first rank, for JSON.
+    """Return counts and sizes of *workload* and of each program, by the first rank, as JSON-able data.
 
-    A program's ``ranks`` are all that run it. A rank's ``replay_ns`` is the time of its nodes with their own
-    durations and dependencies only, ``longest_chain_nodes`` the length of the longest dependency chain; both
-    are -1 if a dependency is missing or circular. ``findings`` are those of `doctor`.
+    ``ranks`` of a program are all ranks that run the program. ``replay_ns`` of a rank is the time of its
+    nodes with their durations and dependencies only. ``longest_chain_nodes`` is the length of the longest
+    dependency chain. Both figures are -1 if a dependency is missing or circular. ``findings`` are the
+    findings of `doctor`.
     """
     ranks = {
         str(rank): {
@@ -84,7 +85,7 @@ def inspect_workload(workload: Workload) -> dict[str, Any]:
 
 
 def _rank_summary(graph: Graph) -> dict[str, Any]:
-    """Return the content of one program."""
+    """Return counts, sizes and times of one program's graph."""
     nodes = graph.nodes
     types = nodes["type"].map(lambda number: NodeType(number).name)
     comm = nodes[nodes["type"].isin(_COMM)]
@@ -113,7 +114,7 @@ def _sums(nodes: pd.DataFrame, by: str, column: str) -> dict[str, int]:
 
 
 def _communication(comm: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return count, bytes and time of each kind of communication in each group."""
+    """Return the count, bytes and time of each kind of communication in each group."""
     found = []
     for key, part in comm.groupby(["type", "comm_type", "group"]):
         node_type, kind, group = (int(str(value)) for value in key)
@@ -138,7 +139,7 @@ def _longest_chain(graph: Graph) -> int:
 
 
 def _replayed(graph: Graph) -> int:
-    """Return the time of *graph* on its own, -1 if it cannot run."""
+    """Return the makespan (ns) of *graph* without other ranks, or -1 if *graph* cannot run."""
     try:
         return replay(graph).makespan_ns
     except DependencyError:
@@ -146,9 +147,9 @@ def _replayed(graph: Graph) -> int:
 
 
 def inspect_node(graph: Graph, node_id: int) -> dict[str, Any]:
-    """Return all data on one node: its columns, attributes of other tools, and its neighbours.
+    """Return all data on one node: columns, attributes of other tools, and neighbours.
 
-    Raises `UsageError` if there is no such node.
+    Raises `UsageError` for a missing node.
     """
     found = graph.nodes[graph.nodes["node_id"] == node_id]
     if found.empty:
@@ -183,7 +184,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-# In this order: concurrent time counts for the first.
+# Kinds of busy time in order of precedence. Concurrent time counts for the first kind.
 _BUSY = ("compute", "communication", "copy")
 _ON_HOST = ("host", "sync")
 _ISSUES = (int(EdgeKind.LAUNCH), int(EdgeKind.COMM_ISSUE))
@@ -191,14 +192,14 @@ _MEDIANS = ("compute_ns", "communication_ns", "copy_ns", "idle_ns", "gap_before_
 
 
 def step_rows(workload: Workload) -> list[dict[str, Any]]:
-    """Return a row per captured step, of the slowest rank; [] for a workload that was not captured.
+    """Return a row per captured step of the slowest rank, or [] for a workload that was not captured.
 
-    ``kind, requests, tokens`` are those of its batch ("" and -1 without an annotation). ``duration_ns`` is
-    the step's own time: computation, exposed communication, exposed copies and idle time add up to it.
-    ``gap_before_ns`` is the time since the step before, ``longest_gap_ns`` the longest idle interval.
-    ``kernels``, ``copies`` and ``launches`` (calls that issued device work) are counted where they were
-    issued, ``host_ns`` is how long the main thread was busy until the next step. ``bound_by`` is the largest
-    part; idle time of the device counts for the host.
+    ``kind, requests, tokens`` describe the step's batch ("" and -1 without an annotation). ``duration_ns`` is
+    the step's duration, the sum of computation, exposed communication, exposed copies and idle time.
+    ``gap_before_ns`` is the time since the previous step, ``longest_gap_ns`` the longest idle interval.
+    ``kernels``, ``copies`` and ``launches`` (calls that issued device work) count for the step that issued
+    them. ``host_ns`` is the busy time of the main thread until the next step. ``bound_by`` is the largest
+    part of the step; idle time of the device counts for the host.
     """
     shares = workload.metadata.get("step_shares")
     if not isinstance(shares, Mapping):
@@ -224,7 +225,7 @@ def step_rows(workload: Workload) -> list[dict[str, Any]]:
 
 
 def _figures(graph: Graph, number: int, start_ns: int, end_ns: int) -> dict[str, Any]:
-    """Return the breakdown of step *number* of *graph*, and its counts."""
+    """Return the breakdown and the counts of step *number* of *graph*."""
     columns = graph.node_columns
     kinds, stream = columns["kind"], columns["stream"]
     of_kind = {kind: kinds == kind for kind in (*_BUSY, *_ON_HOST, "idle")}
@@ -258,7 +259,7 @@ def _figures(graph: Graph, number: int, start_ns: int, end_ns: int) -> dict[str,
 
 
 def _united(times: np.ndarray) -> np.ndarray:
-    """Return the union of intervals (rows of start and end), in order, with touching ones merged."""
+    """Return the union of intervals (rows of start and end), in order, with touching intervals merged."""
     times = times[np.argsort(times[:, 0], kind="stable")]
     if not len(times):
         return times
@@ -269,9 +270,9 @@ def _united(times: np.ndarray) -> np.ndarray:
 
 
 def step_kinds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row per kind of the steps in *rows*: their number, the spread of their time, and medians.
+    """Return a row per kind of step in *rows*: number of steps, spread of durations, and medians.
 
-    ``bound_by`` is the most frequent bound, by time.
+    ``bound_by`` is the bound of the steps with the most time.
     """
     found = []
     for kind in dict.fromkeys(row["kind"] for row in rows):

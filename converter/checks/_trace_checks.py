@@ -1,4 +1,4 @@
-"""Checks on trace sets and production logs: whether they can be converted, and belong together."""
+"""Check that trace sets and production logs can be converted and belong together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FOR_CALIBRATION = (
 
 @dataclass(frozen=True)
 class _Rank:
-    """The data of a rank's traces that is compared between ranks."""
+    """The data of one rank's traces for comparison between ranks."""
 
     rank: int
     steps: tuple[StepRange, ...]
@@ -47,9 +47,9 @@ class _Rank:
 
 
 def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
-    """Return the problems of the trace set in *folder*, and the gaps of ranks; reads each file once.
+    """Return the problems of the trace set in *folder*, and the gaps of ranks; read each file once.
 
-    Other ranks may stand in for ranks with gaps.
+    Other ranks may replace ranks with gaps.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -71,7 +71,7 @@ def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
 
 
 def _absent(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
-    """Check that every rank is there."""
+    """Check that the trace set contains every rank."""
     absent = trace_set.world_size - len(trace_set.ranks)
     if absent > 0 and not trace_set.fake_world:
         yield Finding(
@@ -98,12 +98,12 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
 
 
 def _has_times_alone(entry: RankEntry) -> bool:
-    """Return whether a rank only recorded the times of its steps, as requested."""
+    """Return whether a rank recorded only step times, as the capture requested."""
     return entry.step_times is not None and not (entry.host_trace or entry.device_trace)
 
 
 def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding], list[Finding]]:
-    """Check the files of one rank on their own and against each other; its gaps are returned separately."""
+    """Check the files of one rank individually and against each other; return gaps separately."""
     findings: list[Finding] = []
     lacking: list[Finding] = []
     if _has_times_alone(entry):
@@ -146,7 +146,7 @@ def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Find
 def check_device(
     entry: RankEntry, device: DeviceTrace, steps: Sequence[StepRange], place: str
 ) -> Iterator[Finding]:
-    """Check that the device trace is complete."""
+    """Check that the device trace of a rank is complete."""
     if device.left_out:
         yield Finding("warning", place, f"{device.left_out[0].upper()}{device.left_out[1:]}.", _CAPTURE_AGAIN)
     if not steps:
@@ -183,7 +183,7 @@ def as_findings(doubts: Iterable[Doubt]) -> list[Finding]:
 
 
 def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
-    """Check that the ranks have steps in common, at the same time."""
+    """Check that the ranks have common steps, and execute these steps at the same time."""
     if len(ranks) < 2 or not all(rank.steps for rank in ranks):
         return
     common = set.intersection(*({step.index for step in rank.steps} for rank in ranks))
@@ -201,7 +201,7 @@ def _compare_ranks(ranks: Sequence[_Rank], folder: Path) -> Iterator[Finding]:
 
 
 def check_logs(targets: Sequence[str | Path]) -> list[Finding]:
-    """Return the problems of the logs at *targets* and of their workload, worst first."""
+    """Return the problems of the logs at *targets* and of the logs' workload, worst first."""
     place = str(targets[0])
     try:
         matched = match_logs(read_logs(targets))

@@ -1,4 +1,4 @@
-"""Checks on a workload: problems that would stop a simulation (such as circular waits) or void its answer."""
+"""Check a workload for problems that stop a simulation, such as circular waits, or invalidate its result."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _CONVERT_HERE = (
 _MAY_BE_UNEVEN = frozenset(
     {CollectiveType.ALL_TO_ALL, CollectiveType.ALL_GATHER, CollectiveType.REDUCE_SCATTER}
 )
-# The assumption for traces without the groups of collectives.
+# Text in the assumption about traces that lack the groups of collectives.
 _UNNAMED = "all ranks are assumed"
-# Attributes that only the public converter copies from PyTorch's host traces.
+# Attributes of PyTorch's host traces that only the public converter copies.
 _PUBLIC_ATTRIBUTES = (b"fw_parent", b"op_schema")
 
 
 def check_workload(workload: Workload, place: str = "workload") -> list[Finding]:
-    """Return the problems of *workload*; *place* names it in the findings."""
+    """Return the problems of *workload*; *place* names the workload in the findings."""
     findings: list[Finding] = []
     for graph in workload.graphs:
         findings += _check_graph(graph, f"{place}, rank {graph.rank}")
@@ -72,7 +72,7 @@ def check_workload(workload: Workload, place: str = "workload") -> list[Finding]
 
 
 def _check_graph(graph: Graph, place: str) -> Iterator[Finding]:
-    """Check one program on its own."""
+    """Check the graph of one program independently of other programs."""
     if graph.nodes.empty:
         yield Finding("error", place, "It has no nodes: there is nothing to simulate.", _CONVERT_AGAIN)
         return
@@ -88,7 +88,7 @@ def _from_public_converter(graph: Graph) -> bool:
 
 
 def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
-    """Check that dependencies name nodes and form no cycle."""
+    """Check that dependencies refer to existing nodes and form no cycle."""
     ids = graph.nodes["node_id"].to_numpy()
     src, dst = (np.searchsorted(ids, graph.edges[end].to_numpy()) for end in ("src", "dst"))
     exists = np.take(ids, np.minimum(src, len(ids) - 1)) == graph.edges["src"].to_numpy()
@@ -111,7 +111,7 @@ def _check_edges(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
 
 
 def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str, remedy: str) -> Finding:
-    """Return the finding for *cycle*, positions of nodes."""
+    """Return the finding for the dependency *cycle*, given as positions of nodes."""
     nodes = graph.nodes.iloc[list(cycle)]
     kinds = {(src, dst): EdgeKind(kind) for src, dst, kind in graph.edges.itertuples(index=False)}
     ids, names = nodes["node_id"].tolist(), nodes["name"].tolist()
@@ -128,7 +128,7 @@ def _cycle_finding(graph: Graph, cycle: Sequence[int], stuck: int, place: str, r
 
 
 def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
-    """Check types, sizes and ranks of single nodes."""
+    """Check the types, sizes and ranks of all nodes."""
     nodes = graph.nodes
     comm, collective = nodes["type"].isin(_COMM), nodes["type"] == NodeType.COMM_COLL
     peer, sizes = nodes["type"].isin(MESSAGES), nodes["comm_size_bytes"]
@@ -167,13 +167,13 @@ def _check_nodes(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
 
 
 def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding]:
-    """Check that some node waits for the device's work, if its host is in the graph too."""
+    """Check that some node waits for device work, if the graph also contains host work."""
     nodes, sources = graph.nodes, graph.edges["src"]
     work = nodes.loc[~nodes["is_cpu_op"] & (nodes["type"] >= NodeType.COMP), ["node_id", "stream"]]
     if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work["node_id"]).any():
         return
     if remedy != _CONVERT_HERE and not work["stream"].duplicated().any():
-        return  # the device work is last on every stream
+        return  # every stream has a single piece of device work
     yield Finding(
         "error",
         place,
@@ -184,7 +184,7 @@ def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding
 
 
 def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that ranks communicate, so that the network matters."""
+    """Check that ranks communicate, because otherwise the network has no effect."""
     unsized = unsized_communication(workload)
     if unsized is not None:
         yield Finding("note", place, unsized.text, "Capture with a host trace, or with record_shapes.")
@@ -199,7 +199,7 @@ def _check_presence(workload: Workload, place: str) -> Iterator[Finding]:
 
 
 def _check_groups(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that the groups of collectives exist, contain their rank, and are in range."""
+    """Check that the groups of collectives exist, contain the issuing rank, and have valid ranks."""
     used = _collectives(workload)
     for number, ranks in workload.groups.items():
         outside = [rank for rank in ranks if not 0 <= rank < workload.num_ranks]
@@ -263,7 +263,7 @@ def _check_collectives(workload: Workload, place: str) -> Iterator[Finding]:
 
 
 def _check_sizes(by_rank: dict[int, pd.DataFrame], where: str) -> Iterator[Finding]:
-    """Check that the members of a group give their collectives one size, as ASTRA-sim requires."""
+    """Check that all members of a group state the same size of a collective, as ASTRA-sim requires."""
     listed = [(rank, _listed(table)) for rank, table in by_rank.items()]
     for index, parts in enumerate(zip(*(collectives for _, collectives in listed), strict=False)):
         kinds, sizes = {part[1] for part in parts}, [part[2] for part in parts]
@@ -283,7 +283,7 @@ def _check_sizes(by_rank: dict[int, pd.DataFrame], where: str) -> Iterator[Findi
 
 
 def _compare(ours: pd.DataFrame | None, theirs: pd.DataFrame | None, first: int, rank: int) -> str | None:
-    """Return the first difference between the collectives of two ranks, None if there is none."""
+    """Return the first difference between the collectives of two ranks, or None if they are equal."""
     if ours is None or theirs is None:
         lone, silent = (rank, first) if ours is None else (first, rank)
         return f"Rank {lone} issues collectives and rank {silent} issues none."
@@ -311,7 +311,7 @@ def _described(collective: tuple[int, int, int]) -> str:
 
 
 def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that every send matches a receive of its size and tag."""
+    """Check that every send matches a receive of the same size and tag."""
     import pandas as pd  # noqa: PLC0415 - converting does without
 
     tables = {NodeType.COMM_SEND: ("rank", "comm_dst"), NodeType.COMM_RECV: ("comm_src", "rank")}
@@ -340,7 +340,7 @@ def _check_peers(workload: Workload, place: str) -> Iterator[Finding]:
 
 
 def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
-    """Check that ranks, valid on their own, do not deadlock."""
+    """Check that individually valid ranks do not deadlock with each other."""
     circle = circular_wait(workload)
     if circle is not None:
         yield Finding(
@@ -351,18 +351,18 @@ def _check_waits(workload: Workload, place: str) -> Iterator[Finding]:
         )
 
 
-# A larger workload was scaled out from one that can be checked.
+# Maximum number of nodes to check for deadlocks. Larger workloads are scaled out from checkable workloads.
 _MOST_NODES = 5_000_000
-# The codes of the reasons that are not an `EdgeKind`.
+# Code of the reason of a wait for a message, which has no `EdgeKind`.
 _MESSAGE = -1
 
 
 def circular_wait(workload: Workload) -> str | None:
-    """Describe a shortest deadlock between ranks of *workload*, None if there is none.
+    """Describe a shortest deadlock between ranks of *workload*; return None without a deadlock.
 
-    A receive waits for its send, a collective for the dependencies of all its members. Each program must be
-    valid on its own: no cycle within a rank, no message or collective without its counterpart. Workloads of
-    more than five million nodes are not checked.
+    A receive waits for its send. A collective waits for the dependencies of all its members. Each program
+    must be valid: without a cycle within a rank, and without a message or collective that lacks its
+    counterpart. Workloads of more than five million nodes are not checked.
     """
     counts = [graph.num_nodes for graph in workload.graphs]
     if sum(counts[program] for program in workload.program_of_rank.tolist()) > _MOST_NODES:
@@ -382,9 +382,9 @@ def circular_wait(workload: Workload) -> str | None:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The nodes of all ranks, one rank after the other; the first of rank *r* is ``first[r]``.
+    """The concatenated nodes of all ranks; ``first[r]`` is the first node of rank *r*.
 
-    *turn* is a possible execution order of the nodes of a rank.
+    *turn* has the position of each node in a possible execution order of its rank.
     """
 
     workload: Workload
@@ -414,7 +414,7 @@ class _Nodes:
         return len(self.rank)
 
     def waits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the waits and their reasons; the first node of a collective represents all of its nodes."""
+        """Return the waits and reasons; the first node of a collective represents all its nodes."""
         parts = [self._messages()]
         for first, program in zip(self.first.tolist(), self.workload.program_of_rank.tolist(), strict=True):
             src, dst = _ends(self.workload.graphs[program])
@@ -425,7 +425,7 @@ class _Nodes:
         return leader[src], leader[dst], kind
 
     def _messages(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the matching sends and receives: the k-th of the same ends and tag match."""
+        """Return matching sends and receives: the k-th send and receive of equal ranks and tag match."""
         columns = self.columns
         sends, receives = (np.flatnonzero(columns["type"] == kind) for kind in MESSAGES)
         by = [
@@ -439,7 +439,7 @@ class _Nodes:
         return met[0], met[1], np.full(len(sends), _MESSAGE)
 
     def _leaders(self) -> np.ndarray:
-        """Return for each node itself, or the first node of its collective."""
+        """Return the first node of each node's collective, or the node itself without a collective."""
         leader = np.arange(len(self))
         members = np.flatnonzero(self.columns["type"] == NodeType.COMM_COLL)
         group = self.columns["group"]
@@ -454,7 +454,7 @@ class _Nodes:
         return leader
 
     def describe(self, before: int, node: int, reasons: dict[tuple[int, int], int]) -> str:
-        """Return a phrase: *node* waits for *before*, with the reason."""
+        """Return a phrase that states that *node* waits for *before*, and the reason."""
         kind = reasons[before, node]
         reason = "message" if kind == _MESSAGE else EdgeKind(kind).name.lower().replace("_", " ")
         return f"{self._name(node)} waits for {self._name(before)} ({reason})"

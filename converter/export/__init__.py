@@ -1,7 +1,7 @@
 """Export a rank's graph in the formats of other tools.
 
-GraphML and DOT are written directly, node by node: networkx would first build the graph in gigabytes of
-memory.
+GraphML and DOT are written directly, node by node, because networkx would first build the graph in gigabytes
+of memory.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ _COLOURS = {
     "idle": "#ffffff",
 }
 _GRAPHML_TYPES = {"int64": "long", "int16": "int", "uint8": "int", "bool": "boolean", "str": "string"}
-# Only arrows between lanes are drawn; arrows along a lane or of data would hide them.
+# Kinds of edges drawn as arrows between lanes. Arrows along a lane, or for data, would hide these arrows.
 _ARROWS = frozenset(
     {EdgeKind.LAUNCH, EdgeKind.EVENT_SYNC, EdgeKind.COMM_ISSUE, EdgeKind.COMM_WAIT, EdgeKind.AUTOGRAD}
 )
 
 
 def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank: int = 0) -> Path:
-    """Write the graph of *rank* to *path* in one of `EXPORT_FORMATS`, atomically; returns the path.
+    """Write the graph of *rank* atomically to *path* in one of `EXPORT_FORMATS`; return the path.
 
-    ``chrome-trace`` contains all ranks, replayed with their own durations, for Perfetto or chrome://tracing;
-    ``parquet`` and ``parquet-edges`` the nodes and edges of all ranks, as `Workload.node_table` has them.
+    ``chrome-trace`` contains all ranks, replayed with their recorded durations, for Perfetto or
+    chrome://tracing. ``parquet`` and ``parquet-edges`` contain the nodes and edges of all ranks in the format
+    of `Workload.node_table`.
     Raises `UsageError` for another format or rank.
     """
     if file_format not in EXPORT_FORMATS:
@@ -52,7 +53,7 @@ def export_graph(workload: Workload, path: str | Path, file_format: str, *, rank
 
 
 def _records(graph: Graph) -> Iterator[dict[str, Any]]:
-    """Yield the nodes as mappings of Python types."""
+    """Yield the nodes of *graph* as mappings of Python values."""
     columns = {str(name): graph.nodes[name].tolist() for name in graph.nodes.columns}
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))
@@ -65,7 +66,7 @@ def _edges(graph: Graph) -> Iterator[tuple[int, int, str]]:
 
 
 def _json(workload: Workload, rank: int) -> Iterator[str]:
-    """Yield one document: rank, groups, nodes (one per line) and edges."""
+    """Yield one JSON document: rank, groups, nodes (one per line) and edges."""
     graph = workload.graph_of(rank)
     groups = {str(number): list(members) for number, members in workload.groups.items()}
     yield f'{{"rank": {rank}, "groups": {json.dumps(groups)},\n "nodes": [\n'
@@ -79,7 +80,7 @@ def _json(workload: Workload, rank: int) -> Iterator[str]:
 
 
 def _graphml(workload: Workload, rank: int) -> Iterator[str]:
-    """Yield GraphML, every column an attribute."""
+    """Yield the graph of *rank* as GraphML, with every column as an attribute."""
     graph = workload.graph_of(rank)
     yield '<?xml version="1.0" encoding="utf-8"?>\n<graphml xmlns="http://graphml.graphdrawing.org/xmlns">\n'
     for name, (dtype, _) in NODE_COLUMNS.items():
@@ -104,7 +105,7 @@ def _text(value: Any) -> str:
 
 
 def _dot(workload: Workload, rank: int) -> Iterator[str]:
-    """Yield Graphviz DOT: a box per node, coloured by kind; edges labelled with their reason."""
+    """Yield Graphviz DOT: a box per node, coloured by kind, and edges labelled with reasons."""
     from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - as above
 
     graph = workload.graph_of(rank)
@@ -119,7 +120,7 @@ def _dot(workload: Workload, rank: int) -> Iterator[str]:
 
 
 def _chrome_trace(workload: Workload, _: int) -> Iterator[str]:
-    """Yield the Trace Event Format: a process per rank, a thread per lane, arrows between lanes."""
+    """Yield JSON in Trace Event Format: a process per rank, a thread per lane, arrows between lanes."""
     yield '{"displayTimeUnit": "ns", "traceEvents": [\n'
     separator = ""
     for rank in range(workload.num_ranks):

@@ -1,4 +1,4 @@
-"""Kernels as data: name patterns of those that communicate."""
+"""Recognise communication kernels by patterns of their names, which are data."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _ANONYMOUS = "(anonymous namespace)"
 class KernelPattern(msgspec.Struct, frozen=True):
     """A kind of kernel: its *library*, *operation* (``all_reduce``, ``dispatch``, ...) and *kind*.
 
-    *name* and *within* are regular expressions for its function and namespaces; *source* and *version* are
-    the origin of the name.
+    *name* and *within* are regular expressions for the kernel's function and namespaces. *source* and
+    *version* are the origin of the name.
     """
 
     name: re.Pattern[str]
@@ -45,7 +45,7 @@ class KernelPattern(msgspec.Struct, frozen=True):
     version: str
 
     def matches(self, namespaces: str, function: str) -> bool:
-        """Return whether this pattern is for *function* in *namespaces*."""
+        """Return whether this pattern matches *function* in *namespaces*."""
         if self.name.fullmatch(function) is None:
             return False
         return self.within is None or self.within.search(namespaces) is not None
@@ -67,7 +67,7 @@ class _Library(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def kernel_pattern(kernel: str) -> KernelPattern | None:
-    """Return the pattern of the kernel whose full name is *kernel*, None if no pattern matches.
+    """Return the pattern of the kernel with the full name *kernel*, or None if no pattern matches.
 
     Raises `ConfigError` if the user's file of patterns cannot be read.
     """
@@ -88,7 +88,7 @@ def _patterns(own_file: str) -> tuple[KernelPattern, ...]:
 
 
 def function_name(kernel: str) -> tuple[str, str]:
-    """Return the namespaces and the function of a kernel, without return type, template and parameters."""
+    """Return namespaces and function of *kernel*, without return type, template and parameters."""
     text = kernel[:_LONGEST_NAME].replace(_ANONYMOUS, "anonymous")
     shorter = _TEMPLATE.sub("", text)
     while shorter != text:
@@ -99,7 +99,7 @@ def function_name(kernel: str) -> tuple[str, str]:
 
 
 def read_patterns(path: Path) -> tuple[KernelPattern, ...]:
-    """Read a file of patterns; raises `ConfigError` with the error and its place in the file."""
+    """Read a file of kernel patterns; raises `ConfigError` with the error and its place in the file."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigError(
@@ -158,10 +158,10 @@ _MOST_NAMED = 3
 
 
 class UnsizedCommunication(msgspec.Struct, frozen=True):
-    """Communication kernels of unknown size, on the *rank* where they take longest.
+    """Communication kernels of unknown size on the *rank* on which these kernels take longest.
 
-    *kernels* is their number, *duration_ns* their total time, and *by_operation* the same by library and
-    operation, longest first.
+    *kernels* is the number of kernels, *duration_ns* their total time. *by_operation* has both figures by
+    library and operation, longest first.
     """
 
     rank: int
@@ -171,7 +171,7 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The consequence for a result, as a sentence."""
+        """The consequence of communication of unknown size for a result, as a sentence."""
         named = list(self.by_operation.items())
         parts = [f"{name} {duration_text(took)}" for name, took in named[:_MOST_NAMED]]
         parts += ["others"] * (len(named) > _MOST_NAMED)
@@ -183,7 +183,7 @@ class UnsizedCommunication(msgspec.Struct, frozen=True):
 
 
 def unsized_communication(workload: Workload) -> UnsizedCommunication | None:
-    """Return the communication of unknown size on the rank with most of it; None without any."""
+    """Return the unsized communication of the rank with the most, or None without unsized communication."""
     best: tuple[int, int, np.ndarray] | None = None
     for program, graph in enumerate(workload.graphs):
         rows = _rows(graph)
@@ -198,7 +198,7 @@ def unsized_communication(workload: Workload) -> UnsizedCommunication | None:
 
 
 def _rows(graph: Graph) -> np.ndarray:
-    """Return the nodes with the type of computation and the kind of communication."""
+    """Return the nodes of type computation and kind communication, whose size is unknown."""
     kinds = graph.node_columns["kind"]
     if not isinstance(kinds, TextColumn) or "communication" not in kinds.texts:
         return np.empty(0, np.int64)
@@ -219,6 +219,6 @@ def _by_operation(graph: Graph, rows: np.ndarray) -> dict[str, int]:
 
 
 def _operation(kernel: str) -> str:
-    """Return a name such as ``DeepEP dispatch``; for a kernel without a pattern, its function."""
+    """Return library and operation of *kernel*, such as ``DeepEP dispatch``, or its function."""
     pattern = kernel_pattern(kernel)
     return f"{pattern.library} {pattern.operation}" if pattern else function_name(kernel)[1] or kernel

@@ -1,4 +1,4 @@
-"""Find the operators of a CUDA graph's kernels in the trace of its capture, as launches do not name them."""
+"""Find the operators of a CUDA graph's kernels in the capture trace; graph launches name no operators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from .._columns import groups_of, which
 from ..readers import CATEGORIES, PHASES, DeviceTrace, Ops, Threads, cut_pieces
 from ._host_lanes import Lane
 
-# A piece of device work: its category, and the name of the kernel ("" for copies, and where it is unknown).
+# A piece of device work: category, and name of the kernel ("" for copies, and for unknown kernels).
 _Piece = tuple[int, str]
-# Kernels of another graph share some names; of the right capture nearly all are matched.
+# Minimum share of matched kernels. Nearly all kernels match the right capture; kernels of another graph share
+# only some names.
 _LEAST_MATCHED = 0.5
 _ALLOCATION = "aten::empty"
 _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))
@@ -24,8 +25,9 @@ _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel
 class Origin(NamedTuple):
     """The operator that issued a piece of device work when its graph was captured.
 
-    *arguments* are its arguments as the trace of the capture spells them, "" without; *call* is its number in
-    that trace. *allocated* are the shapes that the operator itself allocated.
+    *arguments* are the operator's arguments as spelled in the capture trace, or "" without arguments. *call*
+    is the number of the operator in the capture trace. *allocated* are the shapes of tensors that the
+    operator itself allocated.
     """
 
     operator: str
@@ -37,26 +39,26 @@ class Origin(NamedTuple):
 
 
 class CapturedGraph(msgspec.Struct, frozen=True):
-    """The contents of a captured graph, in order of the calls; None for a call outside of all operators."""
+    """The contents of a captured graph in order of the calls; calls outside operators have None."""
 
     pieces: tuple[_Piece, ...]
     origins: tuple[Origin | None, ...]
 
     @property
     def is_named(self) -> bool:
-        """Whether kernels have names: they do in traces of ROCm, not in those of CUDA."""
+        """Whether kernels have names; ROCm traces name kernels of a capture, CUDA traces do not."""
         return any(name for _, name in self.pieces)
 
 
 def captured_graphs(trace: DeviceTrace) -> list[CapturedGraph]:
     """Return the graphs captured in *trace*, in order, without truncated captures.
 
-    Calls whose work the device executed at once are not in a graph.
+    Calls whose work the device executed during the capture are not part of a graph.
     """
     calls = trace.calls
     issues = which(trace.texts, _is_captured)[calls.name]
     issues &= ~np.isin(calls.correlation, trace.works.correlation[trace.works.correlation > 0])
-    # A runtime call may make a driver call of the same correlation: the first counts.
+    # A runtime call may make a driver call with the same correlation, so only the first call is used.
     first = np.unique(calls.correlation, return_index=True)[1]
     repeated = calls.correlation > 0
     repeated[first] = False
@@ -79,21 +81,21 @@ def captured_graphs(trace: DeviceTrace) -> list[CapturedGraph]:
 
 
 def _is_captured(name: str) -> bool:
-    """Return whether a call of this *name* adds device work to a graph under capture."""
+    """Return whether a call called *name* adds device work to a graph under capture."""
     if "Memcpy" in name or "Memset" in name:
         return True
     return "Launch" in name and "Graph" not in name and "Host" not in name
 
 
 def _captures(trace: DeviceTrace) -> list[tuple[int, int]]:
-    """Return the intervals of captures: from each begin to the next end on its thread."""
+    """Return the intervals of captures: from each begin call to the next end call of the same thread."""
     calls = trace.calls
     begins = np.flatnonzero(which(trace.texts, lambda text: "BeginCapture" in text)[calls.name])
     ends = np.flatnonzero(which(trace.texts, lambda text: "EndCapture" in text)[calls.name])
     found: list[tuple[int, int]] = []
     for begin in begins.tolist():
         start = int(calls.end_ns[begin])
-        if found and int(calls.start_ns[begin]) < found[-1][1]:  # the driver's call within the runtime's
+        if found and int(calls.start_ns[begin]) < found[-1][1]:  # this driver call is part of a runtime call
             continue
         later = ends[(calls.thread[ends] == calls.thread[begin]) & (calls.start_ns[ends] >= start)]
         if len(later):
@@ -110,7 +112,7 @@ def _origin(ops: Ops, op: int) -> Origin:
 
 
 def allocated_shapes(ops: Ops, op: int) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of the tensors that *op* allocates itself, in order, as far as the trace has them."""
+    """Return the recorded shapes of the tensors that operator *op* itself allocates, in order."""
     last = int(np.searchsorted(ops.start_ns, ops.end_ns[op]))
     children = op + 1 + np.flatnonzero(ops.parent[op + 1 : last] == op)
     allocations = ops.trace.events.take(ops.event[children])
@@ -120,7 +122,7 @@ def allocated_shapes(ops: Ops, op: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _allocated(spelled: str) -> tuple[int, ...]:
-    """Return the shape that an allocation with these arguments asks for, () if it is unreadable."""
+    """Return the shape that an allocation with arguments *spelled* requests, or () if unreadable."""
     try:
         _, _, values = msgspec.json.decode(spelled, type=list[list[Any]])
         return msgspec.json.decode(values[0], type=tuple[int, ...])
@@ -129,7 +131,7 @@ def _allocated(spelled: str) -> tuple[int, ...]:
 
 
 def _piece(trace: DeviceTrace, call: int) -> _Piece:
-    """Return what *call* adds to a graph."""
+    """Return the piece of device work that the call *call* adds to a graph."""
     name = trace.texts[int(trace.calls.name[call])]
     if "Memcpy" in name:
         return _MEMCPY, ""
@@ -139,7 +141,7 @@ def _piece(trace: DeviceTrace, call: int) -> _Piece:
 
 
 def launches_graphs(trace: DeviceTrace) -> bool:
-    """Return whether *trace* has the launch of a graph."""
+    """Return whether *trace* contains a launch of a graph."""
     return any(map(_launches_graph, trace.texts))
 
 
@@ -161,9 +163,9 @@ def graph_origins(
 ) -> dict[int, Origin]:
     """Return the origins of the work issued by launches of captured *graphs*, by index into *work*.
 
-    *work* are indices into the trace's works, in order of issue; *call* issued them. If several captures fit
-    a launch, the one launched least often counts, then the first: pieces of a model are launched in the order
-    of their capture.
+    *work* are indices into the trace's works, in order of issue. *call* are the issuing calls. If several
+    captures fit a launch, the capture with the fewest launches is chosen, and the first among equals. This
+    choice fits models whose parts are launched in the order of their capture.
     """
     of_graph = np.flatnonzero(is_graph_launch(trace, call))
     fitting: dict[tuple[_Piece, ...], dict[int, list[tuple[int, int]]]] = {}
@@ -187,7 +189,7 @@ def graph_origins(
 
 
 def _fitting(pieces: tuple[_Piece, ...], graphs: Sequence[CapturedGraph]) -> dict[int, list[tuple[int, int]]]:
-    """Return the numbers of the graphs that best fit a launch of *pieces*, with the result of `_matched`."""
+    """Return the numbers of the graphs that best fit a launch of *pieces*, with the matched pairs."""
     matches = {number: _matched(pieces, graph) for number, graph in enumerate(graphs)}
     fits = {
         number: (len(match), -len(graphs[number].pieces))
@@ -199,9 +201,9 @@ def _fitting(pieces: tuple[_Piece, ...], graphs: Sequence[CapturedGraph]) -> dic
 
 
 def _matched(pieces: Sequence[_Piece], graph: CapturedGraph) -> list[tuple[int, int]]:
-    """Match the *pieces* of a launch with those of *graph*: the n-th of a kernel's name with the n-th.
+    """Match the *pieces* of a launch with pieces of *graph*: the n-th of a kernel name with the n-th.
 
-    If the capture does not name kernels, the n-th kernel matches the n-th, if the numbers are equal.
+    If the capture does not name kernels, the n-th kernels match, provided that both have equally many.
     """
     if not graph.is_named:
         pieces = [(category, "") for category, _ in pieces]

@@ -1,4 +1,4 @@
-"""Find the call and the host thread that issued each piece of device work, and its communication."""
+"""Find the call and host thread that issued each piece of device work, and describe communications."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ._host_lanes import Lane
 
 KERNEL, MEMCPY = CATEGORIES.index("kernel"), CATEGORIES.index("memcpy")
 _ISSUED_WITHIN_NS = 5_000
-# An idle device begins what was issued to it sooner than this.
+# Maximum time until an idle device begins issued work.
 _BEGINS_WITHIN_NS = 1_000_000
 # Parts of the names of calls that issue work: cudaLaunchKernel, hipMemcpyWithStream, cuMemsetD8Async, ...
 _ISSUING_WORDS = ("Launch", "Memcpy", "Memset")
@@ -41,13 +41,14 @@ _UNTOLD = (
 
 
 class Launches(msgspec.Struct):
-    """Device work by columns, in order of issue, and when and where the host issued it.
+    """Columns of device work in order of issue, with the host thread, operator and time of issue.
 
     *work*, *queue* and *call* are indices into the trace's works, the *queues* (device and stream) and the
-    trace's calls (beyond these: operators, for work without a call); *lane* is the host thread, *op* its
-    innermost operator (-1: none). The work may start when the host has reached *cut_ns*. *comms* has by
-    launch its communication: one collective, or the sends and receives of one kernel; none for computation.
-    *origins* are the origins of a graph's work from its capture, if known. *notes* are limitations.
+    trace's calls. Larger values of *call* are operators, for work without a call. *lane* is the host thread,
+    *op* the thread's innermost operator (-1: none). The work may start when the host has reached *cut_ns*.
+    *comms* has the communication of each launch: one collective, the sends and receives of one kernel, or
+    nothing for computation. *origins* are the origins of a graph's work from its capture, if known. *notes*
+    are limitations.
     """
 
     work: np.ndarray
@@ -74,9 +75,10 @@ class Launches(msgspec.Struct):
 class Linked(msgspec.Struct, frozen=True):
     """The work issued in the window, and earlier work that the device executed after the window began.
 
-    If the device began the first work of a capture on a stream much later than possible, *carried* has an
-    item for the work that the trace lacks. *carried_queue* numbers queues as the launches do. *overruns*
-    means that the device was still executing this work when the host's step was over.
+    *carried* is the earlier work. If the device began the first work of a capture on a stream much later than
+    possible, *carried* has an item for the work that the trace lacks. *carried_queue* numbers queues as the
+    launches do. *overruns* means that the device was still executing the earlier work when the host's step
+    ended.
     """
 
     launches: Launches
@@ -104,7 +106,7 @@ def link(
     world_size: int,
     captured: Sequence[CapturedGraph] = (),
 ) -> Linked:
-    """Match device work with the calls that issued it (by correlation) and the operators around them.
+    """Match device work with its issuing calls (by correlation) and the operators around these calls.
 
     Work without a call is matched with the operator of its ``External id``, and work of a graph with the
     *captured* graph.
@@ -157,7 +159,7 @@ def link(
 
 
 def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[CapturedGraph]) -> None:
-    """Set the origins of the work of *captured* graphs."""
+    """Set the origins of launches whose work belongs to *captured* graphs."""
     launches.origins = graph_origins(trace, launches.work, launches.call, captured)
     of_graphs = int(is_graph_launch(trace, launches.call).sum())
     if of_graphs:
@@ -170,9 +172,9 @@ def _trace_back(launches: Launches, trace: DeviceTrace, captured: Sequence[Captu
 
 
 def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: np.ndarray) -> Works:
-    """Return the launches whose device work precedes the capture, up to the first recorded work.
+    """Return stand-ins for work issued before the capture, which last until the first recorded work.
 
-    Only times at which the whole device seems idle count.
+    A stand-in is added only if the whole device seems idle at that time.
     """
     rows = []
     queue = np.column_stack([works.device, works.stream])
@@ -191,10 +193,10 @@ def _unrecorded(works: Works, issued: np.ndarray, cuts: np.ndarray, call_ends: n
 
 
 def _issuers(trace: DeviceTrace) -> _Issuers:
-    """Return the issuer of each work; the first, if several calls have its correlation.
+    """Return the issuing call of each work; of several calls with its correlation, the first.
 
     A runtime call may make a driver call with the same correlation. Works without correlation are matched by
-    external id: with the calls that share it, in order, or else with the operator.
+    external id: with the calls of the same id, in order, or otherwise with the operator.
     """
     calls, works, events = trace.calls, trace.works, trace.events
     known = np.flatnonzero(calls.correlation > 0)
@@ -219,16 +221,16 @@ def _issuers(trace: DeviceTrace) -> _Issuers:
 
 
 def _communicates(trace: DeviceTrace, names: np.ndarray) -> np.ndarray:
-    """Return whether the kernels of these *names* (numbers of the trace's texts) communicate."""
+    """Return whether each kernel of *names* (numbers of the trace's texts) communicates."""
     different, place = np.unique(names, return_inverse=True)
     return which(trace.names(different), is_communication)[place.ravel()]
 
 
 def _called_with(trace: DeviceTrace, works: Works, taken: np.ndarray) -> np.ndarray:
-    """Return the call that issued each of *works* by their external id, -1 for none.
+    """Return the call that issued each of *works* by external id, or -1 without a call.
 
-    The n-th work of an id belongs to its n-th call that issues work and is not *taken*, remaining works to
-    the last one.
+    The n-th work with an id belongs to the n-th call with this id that issues work and is not *taken*. The
+    remaining works belong to the last call.
     """
     calls = trace.calls
     issues = which(trace.texts, lambda text: any(word in text for word in _ISSUING_WORDS))
@@ -244,16 +246,17 @@ def _called_with(trace: DeviceTrace, works: Works, taken: np.ndarray) -> np.ndar
 
 
 def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the values of *column* at *places*, 0 for a place of -1."""
+    """Return the values of *column* at *places*, or 0 for a place of -1."""
     values = np.zeros(len(places), dtype=np.int64)
     values[places >= 0] = column[places[places >= 0]]
     return values
 
 
 def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
-    """Return when the host had issued *works*: at the call's return, or the start on the device, if earlier.
+    """Return the time at which the host had issued each of *works*.
 
-    A copy that ends within its call blocks the host, which had issued it long before.
+    This time is the return of the call, or the start on the device if earlier. A copy that ends within its
+    call blocks the host, which had issued the copy long before.
     """
     call_start, call_end = issuers.start_ns[issued], issuers.end_ns[issued]
     numbers, place = np.unique(issuers.number[issued], return_inverse=True)
@@ -300,15 +303,15 @@ def _describe(
 
 
 def _issued_before(waiting: Iterable[int], lane: Lane, time_ns: int) -> list[int]:
-    """Return the sends and receives gathered before *time_ns*, when the kernel of a batch was issued."""
+    """Return the sends and receives gathered before *time_ns*, the time of issue of the batch's kernel."""
     return list(takewhile(lambda op: bool(lane.ops.start_ns[op] <= time_ns), waiting))
 
 
 def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
-    """Return (writer, reader) as indices into *launches*: the last writer of each storage that is read.
+    """Return pairs (writer, reader) of *launches*: the last writer of each storage that a launch reads.
 
-    An operator's first piece of work reads, its last piece writes. Pairs that contradict the measured times
-    are omitted (storage ids are addresses, which are reused).
+    The first piece of work of an operator reads, and the last piece writes. Pairs that contradict the
+    measured times are omitted, because storage ids are addresses, which the allocator reuses.
     """
     first, last = _accesses(launches)
     rows = host_rows(launches, lanes, host)[first]
@@ -333,7 +336,7 @@ def data_edges(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np
 
 
 def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first and last work of each operator with work, in order."""
+    """Return the first and last launch of each operator with device work, in order."""
     fresh = np.ones(len(launches), dtype=bool)
     same = (launches.lane[1:] == launches.lane[:-1]) & (launches.op[1:] == launches.op[:-1])
     fresh[1:] = ~same | (launches.op[1:] < 0) | launches.is_comm[1:]
@@ -342,7 +345,7 @@ def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:
 
 
 def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
-    """Return the row in the host trace of each launch's operator, -1 for none."""
+    """Return the row in the host trace of each launch's operator, or -1 without a row."""
     records = np.full(len(launches), -1, dtype=np.int64)
     for lane in lanes:
         mine = (launches.lane == lane.number) & (launches.op >= 0)
@@ -356,8 +359,8 @@ _AGREEING_SHARE = 0.98
 def with_records(trace: DeviceTrace, host: HostTrace) -> DeviceTrace:
     """Return *trace* with record-function ids of its events, which device traces before torch 2.4 lack.
 
-    Both traces list a thread's operators and annotations in the same order, so the n-th of one is the n-th of
-    the other; threads are paired by the names of their events. Events of unpaired threads stay unchanged.
+    Both traces list a thread's operators and annotations in the same order, so the n-th events of both traces
+    match. Threads are paired by the names of their events. Events of unpaired threads stay unchanged.
     """
     events = trace.events
     if events.record_id.any() or not len(host):

@@ -1,4 +1,4 @@
-"""The host threads of a rank with a device: operators, pieces, handovers, and records of other steps."""
+"""Find the host threads of a rank with a device: operators, pieces, handovers, records of other steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BACKWARD = "autograd::engine::"
 
 
 class Lane(msgspec.Struct):
-    """One host thread within the window: operators in order of start, and pieces that cover its active time.
+    """One host thread within the window: operators in order of start, and pieces of its active time.
 
     Lane 0 is the main thread, whose pieces cover the whole window. *thread* is the index of its name.
     """
@@ -43,7 +43,7 @@ class Lane(msgspec.Struct):
     pieces: Pieces
 
     def ops_at(self, times_ns: np.ndarray) -> np.ndarray:
-        """Return the innermost operator at each of *times_ns*, -1 for none."""
+        """Return the innermost operator at each of *times_ns*, or -1 outside operators."""
         if not len(self.pieces):
             return np.full(len(times_ns), -1, dtype=np.int64)
         at = np.searchsorted(self.pieces.start_ns, times_ns, side="right") - 1
@@ -65,9 +65,9 @@ class Lane(msgspec.Struct):
 
 
 class Bursts(Columns, frozen=True):
-    """Intervals in which a thread other than the main one works, in order.
+    """Intervals in which a thread other than the main thread works, in order.
 
-    *handed_over* means that the main thread started the burst and waited for it, as ``backward()`` does.
+    *handed_over* means that the main thread started the burst and waited for its end, as in ``backward()``.
     """
 
     start_ns: np.ndarray
@@ -76,10 +76,10 @@ class Bursts(Columns, frozen=True):
 
 
 def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
-    """Return the threads that run operators or issue device work in the window, the main one first.
+    """Return the threads that run operators or issue device work in the window, the main thread first.
 
-    The main thread is the one with the step annotations, or else with most operators outside autograd, or
-    else the one that issues most work.
+    The main thread has the step annotations. Without step annotations, the main thread has the most operators
+    outside autograd. Without operators, the main thread issues the most work.
     """
     events, calls = _by_thread(trace, start_ns, end_ns)
     of_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))
@@ -108,7 +108,7 @@ def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
 def _by_thread(
     trace: DeviceTrace, start_ns: int, end_ns: int
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
-    """Return the events that overlap the window, and the calls that issue device work in it, by thread."""
+    """Return, by thread, the events that overlap the window and its calls that issue device work."""
     events, calls = trace.events, trace.calls
     touching = np.flatnonzero((events.start_ns < end_ns) & (events.end_ns >= start_ns))
     inside = (calls.start_ns >= start_ns) & (calls.start_ns < end_ns)
@@ -130,7 +130,7 @@ def _main_thread(
     calls: dict[int, np.ndarray],
     of_backward: np.ndarray,
 ) -> int:
-    """Return the index of the main thread's name, -1 without threads."""
+    """Return the index of the main thread's name, or -1 without threads."""
     events = trace.events
     marks = which(trace.texts, lambda text: text.startswith(STEP_MARK))[events.name]
     if marks.any():
@@ -145,17 +145,18 @@ def _main_thread(
 
 
 def _extent(trace: DeviceTrace, events: np.ndarray, calls: np.ndarray) -> tuple[int, int]:
-    """Return the interval in which a thread other than the main one was active."""
+    """Return the interval in which a thread other than the main thread was active."""
     starts = np.concatenate([trace.events.start_ns[events], trace.calls.start_ns[calls]])
     ends = np.concatenate([trace.events.end_ns[events], trace.calls.end_ns[calls]])
     return int(starts.min()), int(ends.max())
 
 
 def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_points: np.ndarray) -> Bursts:
-    """Return the bursts of *lane*, a thread other than the main one.
+    """Return the bursts of *lane*, a thread other than the main thread.
 
-    The calls are those that issue work; *main_points* are the sorted times at which an operator or call of
-    the main thread starts or ends: the main thread may have waited for a burst between two of them.
+    *call_start_ns* and *call_end_ns* are the times of the calls that issue work. *main_points* are the sorted
+    times at which an operator or call of the main thread starts or ends. Between two of these times, the main
+    thread may have waited for a burst.
     """
     outermost = lane.ops.parent < 0
     bare = lane.ops_at(call_start_ns) < 0
@@ -165,7 +166,8 @@ def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_
     starts, ends = starts[order], ends[order]
     after = np.searchsorted(main_points, starts, side="right")
     alone = after == np.searchsorted(main_points, ends)
-    # A stretch joins the burst before it if both are handed over between the same points, or neither is.
+    # An interval joins the previous burst if the main thread handed over both between the same points, or
+    # neither of them.
     joins = np.zeros(len(starts), dtype=bool)
     joins[1:] = (alone[1:] == alone[:-1]) & (~alone[1:] | (after[1:] == after[:-1]))
     first = np.flatnonzero(~joins)
@@ -173,9 +175,9 @@ def bursts(lane: Lane, call_start_ns: np.ndarray, call_end_ns: np.ndarray, main_
     return Bursts(starts[first], last_ends, alone[first])
 
 
-_ALIGNED_AT_MOST = 1000  # beyond it this takes long, and the steps are hardly the same
+_ALIGNED_AT_MOST = 1000  # longer alignments are slow, and steps that need them hardly match
 _NONE = np.empty(0, dtype=np.int64)
-_APART = 1 << 48  # between the record ids of one step and the next; they count from 1 in a process
+_APART = 1 << 48  # distance between the record ids of consecutive steps; record ids of a process count from 1
 
 
 def lend_records(
@@ -183,8 +185,8 @@ def lend_records(
 ) -> tuple[DeviceTrace, HostTrace] | None:
     """Return *trace* and *host* with the records and modules of *structure* for the events of *steps*.
 
-    None if the communication of the steps differs, so that a collective would have no record; computation may
-    have none.
+    Return None if the communication of the steps differs, because a collective needs a record. Computation
+    may lack a record.
     """
     events = trace.events
     communicates = which(trace.texts, COMM_OPS.__contains__)[events.name]
@@ -212,7 +214,7 @@ def lend_records(
 
 
 def _module_ranges(trace: DeviceTrace) -> np.ndarray:
-    """Return the indices of the ranges of modules and of calls of models."""
+    """Return the indices of the ranges of modules and of model calls in *trace*."""
     return np.flatnonzero(
         which(trace.texts, lambda text: text.startswith((MODULE_RANGE, CALL_RANGE)))[trace.events.name]
     )
@@ -226,7 +228,7 @@ def _within(events: Events, indices: np.ndarray, step: StepRange) -> np.ndarray:
 
 
 def _lent_ranges(events: Events, ranges: np.ndarray, own: np.ndarray, lender: np.ndarray) -> Events:
-    """Return the *ranges* of a thread moved to its *own* events, the counterparts of the *lender* ones."""
+    """Return the *ranges* of a thread moved to the *own* events that correspond to the *lender* events."""
     begins = np.searchsorted(events.start_ns[lender], events.start_ns[ranges])
     ends = np.searchsorted(events.start_ns[lender], events.end_ns[ranges])
     holding = begins < ends
@@ -242,7 +244,7 @@ def _lent_ranges(events: Events, ranges: np.ndarray, own: np.ndarray, lender: np
 def _lanes(trace: DeviceTrace, step: StepRange) -> dict[int, np.ndarray]:
     """Return the indices of the events in *step*, by thread, without ranges of steps and modules.
 
-    Gloo's annotations, which may end on any of its threads, are one lane.
+    Gloo's annotations form one lane because they may end on any of gloo's threads.
     """
     events = trace.events
     is_step = which(trace.texts, lambda text: text.startswith((STEP_MARK, *OWN_RANGES)))[events.name]
@@ -267,13 +269,13 @@ def _pairs(names: np.ndarray, lenders: np.ndarray, own: np.ndarray) -> tuple[np.
 
 
 def _common(mine: Sequence[int], theirs: Sequence[int]) -> int:
-    """Return the length of the common prefix of names."""
+    """Return the length of the common prefix of two sequences of names."""
     differs = (i for i, (one, other) in enumerate(zip(mine, theirs, strict=False)) if one != other)
     return next(differs, min(len(mine), len(theirs)))
 
 
 def _aligned(mine: Sequence[int], theirs: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the positions of a long common subsequence of names in both."""
+    """Return pairs of positions of a long common subsequence of two sequences of names."""
     if max(len(mine), len(theirs)) > _ALIGNED_AT_MOST:
         return []
     blocks = SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks()

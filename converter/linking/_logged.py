@@ -1,9 +1,9 @@
-"""Match the records of a collective, or of a message, in the logs of all ranks; find errors, clock offsets.
+"""Match the records of collectives and messages in the logs of all ranks; find errors and clock offsets.
 
 A synchronising collective ends at about the same time on all ranks, so the median difference of the ends is
 the offset of the clocks. Without ends, the order bounds the offset from both sides: no rank enqueues the next
-collective before the last rank has entered the previous one. An offset within the spread of its estimates
-counts as zero.
+collective before the last rank has entered the previous collective. An offset within the spread of its
+estimates counts as zero.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ..chakra import NodeType
 from ..readers.logs import UNKNOWN, LoggedOp, Logs, ranks_text
 
 _Series = tuple[str, str]
-_MOST_SHIFT = 8  # more messages than that no log of a pair ends before the other's
+_MOST_SHIFT = 8  # maximum number of messages by which one log of a pair ends before the other log
 _FEWEST = 3
 _Ops = Mapping[int, LoggedOp]
 _MOST = 10
 
 
 class MatchedCollective(msgspec.Struct, frozen=True):
-    """The records of one collective by rank, of all its logged ranks."""
+    """The records of one collective on all its logged ranks, by rank."""
 
     group: str
     series: str
@@ -37,12 +37,12 @@ class MatchedCollective(msgspec.Struct, frozen=True):
 
     @property
     def first(self) -> LoggedOp:
-        """The record of its lowest rank."""
+        """The record of the collective on its lowest rank."""
         return self.ops[min(self.ops)]
 
 
 class LoggedMessage(msgspec.Struct, frozen=True):
-    """A send and its receive, between global ranks; *number* counts the messages between the two."""
+    """A send and its receive between global ranks; *number* counts the messages between the two ranks."""
 
     group: str
     source: int
@@ -53,7 +53,7 @@ class LoggedMessage(msgspec.Struct, frozen=True):
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """A collective on which ranks disagree, with the description of each rank."""
+    """A collective that ranks describe differently, with the description of each rank."""
 
     group: str
     sequence: int
@@ -63,8 +63,9 @@ class Mismatch(msgspec.Struct, frozen=True):
 class Unfinished(msgspec.Struct, frozen=True):
     """A collective, or a message of one rank, that did not complete.
 
-    *waiting* are the ranks that issued it, *missing* those that did not, *unlogged* those without a log.
-    *last* is the last collective that each missing rank issued in the group.
+    *waiting* are the ranks that issued the operation. *missing* are the ranks that did not issue the
+    operation. *unlogged* are the ranks without a log. *last* is the last collective that each missing rank
+    issued in the group.
     """
 
     group: str
@@ -81,9 +82,9 @@ class Unfinished(msgspec.Struct, frozen=True):
 class MatchedLogs(msgspec.Struct, frozen=True):
     """The logs of a job with matched records.
 
-    *collectives* are those that every logged rank of their group has; *before* counts, by group, the records
-    of collectives that the log of some rank lacks, and *after* those after the end of some log. *loose*
-    counts sends and receives without their other half.
+    *collectives* are the collectives that every logged rank of their group has. *before* counts, by group,
+    the records of collectives that the log of some rank lacks. *after* counts the records of collectives
+    after the end of some log. *loose* counts sends and receives without a counterpart.
     """
 
     logs: Logs
@@ -104,7 +105,7 @@ class MatchedLogs(msgspec.Struct, frozen=True):
 
 
 def match_logs(logs: Logs) -> MatchedLogs:
-    """Match the records of all ranks; raises `TraceError` where one log has the same collective twice."""
+    """Match the records of all ranks; raises `TraceError` if one log has the same collective twice."""
     series = _by_series(logs)
     collectives: list[MatchedCollective] = []
     unfinished: list[Unfinished] = []
@@ -146,7 +147,7 @@ def _moment(op: LoggedOp) -> int:
 
 
 def _by_series(logs: Logs) -> dict[_Series, dict[int, dict[int, LoggedOp]]]:
-    """Return the collectives by series, logged rank and sequence; every rank has a mapping."""
+    """Return the collectives by series, logged rank and sequence; every logged rank has a mapping."""
     found: dict[_Series, dict[int, dict[int, LoggedOp]]] = {}
     for rank, log in logs.ranks.items():
         for op in log.ops:
@@ -166,7 +167,7 @@ def _by_series(logs: Logs) -> dict[_Series, dict[int, dict[int, LoggedOp]]]:
 
 
 def _ended_early(ops: Mapping[int, LoggedOp], sequence: int, last: int) -> bool:
-    """Return whether *sequence* completed where it is logged, and all other logs end before it."""
+    """Return whether *sequence* completed on its logged ranks, and all other logs end before *sequence*."""
     return sequence > last >= 0 and all(op.completed is not False for op in ops.values())
 
 
@@ -182,7 +183,7 @@ def _unfinished(
     ops: Mapping[int, LoggedOp],
     by_rank: Mapping[int, Mapping[int, LoggedOp]],
 ) -> Unfinished:
-    """Return the waiting and the missing ranks of a collective that did not complete."""
+    """Return the waiting ranks and the missing ranks of a collective that did not complete."""
     missing = tuple(rank for rank in sorted(by_rank) if rank not in ops)
     last = {}
     for rank in missing:
@@ -221,13 +222,13 @@ def _unfinished_messages(logs: Logs) -> Iterator[Unfinished]:
 
 
 def _peer(logs: Logs, op: LoggedOp) -> int | None:
-    """Return the global rank of a message's other end; None if unknown."""
+    """Return the global rank of the peer of the message *op*, or None if unknown."""
     members = logs.groups[op.group]
     return members[op.peer] if 0 <= op.peer < len(members) and op.group not in logs.short else None
 
 
 def _messages(logs: Logs, clocks: Clocks) -> tuple[list[LoggedMessage], int]:
-    """Return the matched sends and receives, and the number of unmatched ones."""
+    """Return the matched sends and receives, and the number of unmatched sends and receives."""
     ends: dict[tuple[str, int, int], tuple[list[LoggedOp], list[LoggedOp]]] = defaultdict(lambda: ([], []))
     loose = 0
     for rank, log in logs.ranks.items():
@@ -267,8 +268,9 @@ def _aligned(
 ) -> list[tuple[LoggedOp, LoggedOp]]:
     """Match sends and receives of logs with different beginnings or ends.
 
-    Halves of a message have equal sizes and are close in time; *apart_ns* is the offset of the receiver's
-    clock, None if unknown. If neither is conclusive, the last ones are matched.
+    The send and the receive of a message have equal sizes and are close in time. *apart_ns* is the offset of
+    the receiver's clock, None if unknown. If neither size nor time is conclusive, the logs are matched from
+    their ends.
     """
     from_end = len(receives) - len(sends)
     shifts = sorted(
@@ -279,7 +281,7 @@ def _aligned(
 
 
 def _cost(pairs: Sequence[tuple[LoggedOp, LoggedOp]], apart_ns: int | None) -> tuple[float, float]:
-    """Return the share of *pairs* with different sizes, and their distance in time."""
+    """Return the share of *pairs* with different sizes, and the median distance of pairs in time (ns)."""
     wrong = sum(send.size_bytes != receive.size_bytes for send, receive in pairs) / len(pairs)
     if apart_ns is None or any(_moment(op) == UNKNOWN for pair in pairs for op in pair):
         return wrong, 0.0
@@ -287,18 +289,18 @@ def _cost(pairs: Sequence[tuple[LoggedOp, LoggedOp]], apart_ns: int | None) -> t
 
 
 def _end(op: LoggedOp) -> int:
-    """Return the end of *op* if logged, or else the time at which it was enqueued."""
+    """Return the end time of *op* if logged, or else its enqueue time plus its logged duration."""
     if op.ended_ns != UNKNOWN:
         return op.ended_ns
     return _moment(op) + max(0, op.duration_ns)
 
 
 class Clocks(msgspec.Struct, frozen=True):
-    """*ahead_ns* is the offset of each rank's clock to that of the lowest rank.
+    """The clock offsets of ranks; *ahead_ns* is each rank's offset to the clock of the lowest rank.
 
-    *known_from* is the source: the ends of collectives, the order in which they were enqueued, or nothing;
-    then no clock is corrected, and differences between ranks are meaningless unless they share a clock.
-    *spread_ns* is the largest deviation of a single collective.
+    *known_from* is the source of the offsets: the ends of collectives, the order of enqueueing, or nothing.
+    Without a source, no clock is corrected, and time differences between ranks are meaningless unless the
+    ranks share a clock. *spread_ns* is the largest deviation of a single collective.
     """
 
     ahead_ns: dict[int, int]
@@ -307,12 +309,12 @@ class Clocks(msgspec.Struct, frozen=True):
 
     @property
     def corrected(self) -> dict[int, int]:
-        """The ranks with a clock offset, and the offsets."""
+        """The clock offsets (ns) of the ranks whose offset is not zero, by rank."""
         return {rank: ahead for rank, ahead in self.ahead_ns.items() if ahead}
 
 
 def clocks_of(logs: Logs, collectives: Sequence[_Ops]) -> Clocks:
-    """Return the clocks of the ranks that share any of the synchronising *collectives*, in order of rank."""
+    """Return the clock offsets of all ranks, from the synchronising *collectives* that ranks share."""
     ended = [ops for ops in collectives if all(op.ended_ns != UNKNOWN for op in ops.values())]
     entered = [ops for ops in collectives if all(op.created_ns != UNKNOWN for op in ops.values())]
     for known_from, found in (("ends", _by_ends(ended)), ("order", _by_order(entered))):
@@ -334,7 +336,7 @@ def _pairs(collectives: Sequence[_Ops]) -> dict[tuple[int, int], list[_Ops]]:
 
 
 def _by_ends(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the offset of the second rank's clock to the first's, and the spread."""
+    """Return, by pair of ranks, the second clock's offset to the first clock, and the spread (ns)."""
     found = {}
     for (one, other), shared in _pairs(collectives).items():
         if len(shared) < _FEWEST:
@@ -347,7 +349,7 @@ def _by_ends(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, in
 
 
 def _by_order(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Return the same as `_by_ends`, without pairs that have no consistent order (asynchronous ones)."""
+    """Return offsets like `_by_ends`, from enqueue order, without pairs in an inconsistent order."""
     found = {}
     for (one, other), shared in _pairs(collectives).items():
         if len(shared) < _FEWEST:
@@ -363,7 +365,7 @@ def _by_order(collectives: Sequence[_Ops]) -> dict[tuple[int, int], tuple[int, i
 
 
 def _from_lowest(found: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[dict[int, int], int]:
-    """Return the offset of each clock to the lowest rank's, along pairs, and the largest spread."""
+    """Return each clock's offset to the lowest rank's clock, summed along pairs, and the largest spread."""
     if not found:
         return {}, 0
     near: dict[int, list[tuple[int, int]]] = {}
@@ -381,7 +383,7 @@ def _from_lowest(found: Mapping[tuple[int, int], tuple[int, int]]) -> tuple[dict
 
 
 class LogTrouble(msgspec.Struct, frozen=True):
-    """One error: the problem, the remedy, and whether an operation did not complete."""
+    """One error in the logs: the problem, the remedy, and whether an operation did not complete."""
 
     cause: str
     remedy: str
@@ -389,7 +391,7 @@ class LogTrouble(msgspec.Struct, frozen=True):
 
 
 def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
-    """Return the errors, likely causes first; at most ten of a kind."""
+    """Return the errors in matched logs, likely causes first; at most ten errors of a kind."""
     mismatches = sorted(matched.mismatches, key=lambda found: (found.group, found.sequence))
     return [
         *(_disagreement(matched.logs, found) for found in mismatches[:_MOST]),
@@ -398,7 +400,7 @@ def troubles_of(matched: MatchedLogs) -> list[LogTrouble]:
 
 
 def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
-    """Return the ranks' descriptions of one collective, as text."""
+    """Return the error about a collective that ranks describe differently."""
     saying: dict[str, list[int]] = defaultdict(list)
     for rank, description in found.says.items():
         saying[description].append(rank)
@@ -414,14 +416,14 @@ def _disagreement(logs: Logs, found: Mismatch) -> LogTrouble:
 
 
 def _hangs(matched: MatchedLogs) -> Iterator[LogTrouble]:
-    """Yield, for each group, the first operation that did not complete; later ones follow from it."""
+    """Yield the first uncompleted operation of each group; later uncompleted operations follow from it."""
     first: dict[tuple[str, bool], Unfinished] = {}
     for found in matched.unfinished:
         known = first.setdefault((found.group, found.is_message), found)
         if found.sequence < known.sequence:
             first[found.group, found.is_message] = found
     waits = {rank: found for found in first.values() for rank in found.waiting}
-    # The cause is a rank that others wait for and that waits for no rank itself.
+    # The cause is a rank for which other ranks wait and that waits for no rank itself.
     for found in sorted(first.values(), key=lambda found: any(rank in waits for rank in found.missing)):
         yield LogTrouble(_hang(matched.logs, found, waits), _HANG_REMEDY, is_unfinished=True)
 
@@ -430,7 +432,7 @@ _HANG_REMEDY = "Look at what the ranks that are waited for did instead, such as 
 
 
 def _hang(logs: Logs, found: Unfinished, waits: dict[int, Unfinished]) -> str:
-    """Return the sentences on one operation that did not complete."""
+    """Return the sentences of an error about one operation that did not complete."""
     where = f"of {logs.label(found.group)[:80]}"
     what = f"{found.name} {where}" if found.is_message else f"{found.name} {found.sequence} {where}"
     timed_out = " and timed out" if found.timed_out else ""

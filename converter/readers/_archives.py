@@ -23,13 +23,13 @@ _MOST_BYTES = 2**34
 _MOST_MEMBERS = 20_000
 _MOST_DEPTH = 16
 _PIECE_BYTES = 2**20
-# How far an archive is read to learn whether it has traces.
+# Maximum number of bytes of an archive to search for traces.
 _LOOKED_AT_BYTES = 2**26
 _TRACE_NAMES = (".json", ".json.gz", "manifest.json")
 _DAMAGES = (
     EOFError,
-    NotImplementedError,  # a compression method that Python lacks
-    RuntimeError,  # encrypted
+    NotImplementedError,  # Python lacks the compression method
+    RuntimeError,  # the archive is encrypted
     ValueError,
     lzma.LZMAError,
     tarfile.TarError,
@@ -53,10 +53,10 @@ class _TooMuch(Exception):
 def unpacked(path: Path) -> Iterator[Path]:
     """Unpack the archive *path* into a temporary folder, which the context yields.
 
-    The files get the archive's time, so that caches recognise them when it is unpacked again. Errors raised
-    meanwhile name files by their names in the archive. Raises `TraceFormatError` for an archive that is
-    damaged, has links or names that point outside, or unpacks to far more than traces do, `UsageError` if it
-    is of a kind that cannot be opened.
+    The files get the archive's time, so that caches recognise the files of an archive unpacked again. Errors
+    in the context name files by their names in the archive. Raises `TraceFormatError` for an archive that is
+    damaged, has links or names that point outside, or unpacks to far more bytes than traces do. Raises
+    `UsageError` for an archive of an unsupported kind.
     """
     with tempfile.TemporaryDirectory(prefix="chakrascope-") as name:
         folder = Path(name) / (path.name.split(".")[0] or "archive")
@@ -71,7 +71,7 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 def holds_traces(path: Path) -> bool:
-    """Return whether the archive *path*, or the start of a large one, has files with names of traces."""
+    """Return whether the archive *path*, or its start if large, has files with names of traces."""
     try:
         with ExitStack() as stack:
             for index, (name, _, _) in enumerate(_members(path, stack, _LOOKED_AT_BYTES)):
@@ -85,7 +85,7 @@ def holds_traces(path: Path) -> bool:
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    """Write the plain files of the archive *path* below *folder*."""
+    """Extract the plain files of the archive *path* into *folder*."""
     status = path.stat()
     most = min(_MOST_BYTES, most_unpacked_bytes(status.st_size))
     try:
@@ -131,7 +131,7 @@ def _copy(source: IO[bytes], target: Path, most: int) -> int:
 
 
 def _target(path: Path, folder: Path, name: str) -> Path:
-    """Return the path of the member *name*; raises `TraceFormatError` if it is outside *folder*."""
+    """Return the path for the member *name*; raises `TraceFormatError` for a path outside *folder*."""
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or ".." in parts or "\0" in name or "\\" in name or ":" in parts[0]:
         raise TraceFormatError(
@@ -144,7 +144,7 @@ def _target(path: Path, folder: Path, name: str) -> Path:
 
 
 def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, bool, Callable[[], IO[bytes]]]]:
-    """Yield each member's name, whether it is a file, and a function that opens it; links are refused."""
+    """Yield each member's name, whether it is a file, and a function to open it; refuse links."""
     with path.open("rb") as file:
         head = file.read(6)
     if head.startswith(b"PK"):
@@ -170,7 +170,7 @@ def _members(path: Path, stack: ExitStack, most: int) -> Iterator[tuple[str, boo
 def _opener(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Callable[[], IO[bytes]]:
     def opened() -> IO[bytes]:
         file = archive.extractfile(member)
-        assert file is not None  # it is a plain file
+        assert file is not None  # the member is a plain file
         return file
 
     return opened
@@ -186,16 +186,16 @@ def _zip_members(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bo
 
 
 class _Limited:
-    """A forward-only stream with a limit on its size."""
+    """A forward-only stream that limits the number of bytes read."""
 
     def __init__(self, source: IO[bytes], most: int) -> None:
         self._source = source
-        # Headers and padding are a part of what is read.
+        # The bytes read include headers and padding.
         self._most = most + _MOST_MEMBERS * 2 * tarfile.BLOCKSIZE
         self._place = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next *size* bytes."""
+        """Return the next *size* bytes of the stream; raises `_TooMuch` beyond the limit."""
         if not 0 <= size <= _PIECE_BYTES or self._place + size > self._most:
             raise _TooMuch
         data = self._source.read(size)
@@ -203,7 +203,7 @@ class _Limited:
         return data
 
     def seek(self, place: int) -> int:
-        """Skip to *place*."""
+        """Skip forward to the position *place*."""
         if place < self._place:
             raise tarfile.ReadError("it goes back")
         while self._place < place:
@@ -212,5 +212,5 @@ class _Limited:
         return self._place
 
     def tell(self) -> int:
-        """Return the number of bytes read."""
+        """Return the number of bytes read from the stream."""
         return self._place

@@ -1,4 +1,4 @@
-"""The tables of communications and tensor types: names of collectives and groups, widths, precisions."""
+"""Tables of communications and tensor types: names of collectives and groups, widths, precisions."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import msgspec
 from ..chakra import CollectiveType, NodeType
 
 _BARRIER_BYTES = 64
-# Before the name of a collective in the annotations of its library.
+# Prefixes of the name of a collective in the annotations of the communication library.
 GLOO, NCCL = "gloo:", "nccl:"
 
 
 class LibraryCollective(msgspec.Struct, frozen=True):
-    """A collective of PyTorch and its libraries, and the *kind* that graphs have for it.
+    """A collective of PyTorch and its libraries, and the *kind* that represents the collective in graphs.
 
-    Simulators accept five collectives; any other is replaced by the most similar one, as described in
-    *note*. The bytes of its input count, or those of its output (as in ASTRA-sim); one that moves no data
-    has *fixed_bytes*, which is -1 for all others. Ranks of a *rooted* one need not wait for each other.
+    Simulators accept five collectives. Any other collective is replaced by the most similar of the five, as
+    *note* describes. The size is that of the collective's input, or of its output (as in ASTRA-sim). A
+    collective that moves no data has *fixed_bytes*, which is -1 for other collectives. Ranks of a *rooted*
+    collective need not wait for each other.
     """
 
     name: str
@@ -62,7 +63,7 @@ _COLLECTIVES = {
     )
 }
 _SUFFIXES = re.compile(r"(_coalesced|_base|_into_tensor|_tensor|_oop|_single|_sparse|_uneven|_inplace)+$")
-# Names without underscores, of PyTorch, NCCL and RCCL; those with a v are of uneven collectives.
+# Names of PyTorch, NCCL and RCCL without underscores. Names with a v are those of uneven collectives.
 _SPELLINGS = {
     **{name.replace("_", ""): name for name in _COLLECTIVES},
     "allgatherv": "all_gather",
@@ -75,13 +76,13 @@ _SPELLINGS = {
 
 
 def collective_named(name: str) -> LibraryCollective | None:
-    """Return the collective that a library, profiler or log calls *name*; None if it is no collective."""
+    """Return the collective that a library, profiler or log calls *name*, or None for other names."""
     plain = _SUFFIXES.sub("", name.lower().removeprefix(NCCL).strip("_")).replace("_", "")
     return _COLLECTIVES.get(_SPELLINGS.get(plain, ""))
 
 
 class CommOp(msgspec.Struct, frozen=True):
-    """The communication of an operator; *sized_by* is the argument whose bytes count, -1 for none."""
+    """The communication of an operator; *sized_by* is the argument that gives its size, -1 for none."""
 
     node_type: NodeType
     sized_by: int
@@ -89,25 +90,25 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def collective(self) -> CollectiveType | None:
-        """The kind of a collective; None for a message."""
+        """The kind of the collective, or None for a message."""
         return None if self.library is None else self.library.kind
 
     @property
     def note(self) -> str:
-        """The assumption made, "" for none."""
+        """The assumption that the replacement of a collective makes, or "" without an assumption."""
         return "" if self.library is None else self.library.note
 
     @property
     def writes_first(self) -> bool:
-        """Whether its first argument is written, so that no other operator may use it meanwhile.
+        """Whether the communication writes its first argument, so that no other operator may use it.
 
-        The data of a send, and of a broadcast on its root, may be read.
+        Operators may read the data of a send, and of a broadcast on its root.
         """
         return self.node_type is not NodeType.COMM_SEND and self.collective is not CollectiveType.BROADCAST
 
 
 def _operators(namespace: str, rows: Mapping[str, tuple[int, str]]) -> dict[str, CommOp]:
-    """Return the operators of *rows*: by collective the argument whose bytes count, and their names."""
+    """Return operators by name from *rows*: collective -> (argument that gives the size, names)."""
     return {
         namespace + operator: CommOp(NodeType.COMM_COLL, sized_by, _COLLECTIVES[name])
         for name, (sized_by, operators) in rows.items()
@@ -133,7 +134,7 @@ COMM_OPS: Mapping[str, CommOp] = _operators(
     },
 ) | {"c10d::send": CommOp(NodeType.COMM_SEND, 0), "c10d::recv_": CommOp(NodeType.COMM_RECV, 0)}
 MESSAGE_OPS = frozenset(name for name, op in COMM_OPS.items() if op.library is None)
-# Functional collectives issue those above, but with fake tensors, which never get that far.
+# Functional collectives issue the operators above. With fake tensors, they issue no operators.
 FUNCTIONAL = "_c10d_functional::"
 FUNCTIONAL_OPS: Mapping[str, CommOp] = _operators(
     FUNCTIONAL,
@@ -159,7 +160,7 @@ class _Type(NamedTuple):
     floating: bool
 
 
-# In lower case and without c10::
+# Tensor types by name in lower case, without c10::
 _TYPES = {
     name: _Type(short, size_bytes, not short.startswith(("int", "uint", "bool")))
     for short, size_bytes, names in (
@@ -190,7 +191,7 @@ _TYPES = {
 }
 _UNKNOWN = _Type("", 0, False)
 _TENSOR = re.compile(r"Tensor\(([^)]*)\)")
-# Kernels that only copy name the width of an element, others its type.
+# Kernels that only copy data state the width of an element in their name. Other kernels state the type.
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _IN_KERNEL = re.compile(r"\b(?:c10::)?(BFloat16|Half|float|double)\b")
 # Parts of the names of kernels that multiply 32-bit numbers as TF32 (cuBLAS, CUTLASS).
@@ -198,7 +199,7 @@ _TF32 = ("tf32", "s1688")
 
 
 def dtype_bytes(name: str) -> int:
-    """Return the bytes of one element of type *name*, 0 if unknown."""
+    """Return the bytes of one element of the tensor type *name*, or 0 if unknown."""
     return _type(name).size_bytes
 
 
@@ -213,16 +214,16 @@ def short_type(spelled: Any) -> str:
 
 
 def numbers_per_element(spelled: Any) -> int:
-    """Return how many numbers one element of type *spelled* holds: two of 4 bits, else one."""
+    """Return the number of values in one element of type *spelled*: 2 for 4-bit types, otherwise 1."""
     return 2 if short_type(spelled) == "fp4" else 1
 
 
 def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
-    """Return the precision of an operator whose arguments have *types*: the narrowest floating-point one.
+    """Return the precision of an operator: the narrowest floating-point type among argument *types*.
 
-    Products of 32-bit numbers are TF32 if the name of one of its *kernels* has it. Products of 4-bit numbers
-    are NVFP4 if their scales are of type ``float8_e4m3fn``, else MXFP4.
-    "" if no argument has a floating-point type.
+    Products of 32-bit numbers are TF32 if the name of a kernel of *kernels* indicates TF32. Products of 4-bit
+    numbers are NVFP4 if their scales have the type ``float8_e4m3fn``, otherwise MXFP4. Return "" if no
+    argument has a floating-point type.
     """
     floating = [one for spelled in types for one in _types(spelled) if one.floating]
     precision = min(floating, key=lambda one: (one.size_bytes, one.short != "fp4"), default=_UNKNOWN).short
@@ -234,7 +235,7 @@ def precision_of(types: Sequence[Any], kernels: Iterable[str] = ()) -> str:
 
 
 def kernel_width(kernel: str) -> int:
-    """Return the bytes of an element that a *kernel* handles, by its template's arguments; 0 if unknown."""
+    """Return the bytes per element that *kernel* processes, from its template arguments; 0 if unknown."""
     if opaque := _OPAQUE.search(kernel):
         return int(opaque[1])
     typed = _IN_KERNEL.search(kernel)
@@ -253,17 +254,18 @@ def _type(name: str) -> _Type:
     return _TYPES.get("float8_e5m2" if plain.startswith("float8") else plain, _UNKNOWN)
 
 
-# Name, description and global ranks.
+# Name, description and global ranks of a process group.
 DescribedGroup = tuple[str, str, tuple[int, ...]]
-# What PyTorch calls groups that the script did not describe (torch/distributed/distributed_c10d.py).
+# PyTorch's descriptions of groups that the script did not describe (torch/distributed/distributed_c10d.py).
 _UNDESCRIBED = ("", "undefined", "default_pg")
 
 
 def group_labels(groups: Iterable[DescribedGroup]) -> dict[str, str]:
-    """Return by name a label of each of *groups*, which are in order of creation.
+    """Return a label for each of *groups* by name; *groups* are in order of creation.
 
-    It is the description, such as ``dp`` of a dimension of a device mesh, or "". Groups of the same ranks
-    and description are numbered, alike on all their ranks: these create their groups in the same order.
+    The label is the description, such as ``dp`` for a dimension of a device mesh, or "". Groups with the same
+    ranks and description are numbered. All ranks use the same numbers because ranks create their groups in
+    the same order.
     """
     labels: dict[str, str] = {}
     seen: Counter[tuple[tuple[int, ...], str]] = Counter()
@@ -276,7 +278,7 @@ def group_labels(groups: Iterable[DescribedGroup]) -> dict[str, str]:
 
 
 def described_groups(listed: Iterable[Any]) -> list[DescribedGroup]:
-    """Return the groups in a trace's list as `group_labels` takes them; unexpected values count as absent."""
+    """Return the groups in a trace's list of groups; unexpected values count as absent."""
     return [
         (
             str(item.get("pg_name")),

@@ -1,4 +1,4 @@
-"""Determine the communication of a kernel from its arguments, its operator's, or else its name."""
+"""Determine the communication of a kernel from its arguments, its operator's arguments, or its name."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ._kineto import CommArguments, Work
 from ._timeline import Op
 
 PARAMETERS = "record_param_comms"
-# The collectives that are known from a kernel's name alone; their size is then that of an operator.
+# Collectives that a kernel's name identifies. Their size comes from an operator.
 _BY_KERNEL = frozenset({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"})
-# Operators that compute, too: their first tensor is not what is communicated.
+# Operators that both communicate and compute. Their first tensor is not the communicated data.
 _COMPUTES = re.compile(r"matmul|gemm|linear|_mm")
 _MOST_IN_NODE = 8  # the custom all-reduces of vLLM, SGLang and PyTorch have no more ranks
 _ALL_RANKS = "custom and symmetric-memory collectives are of all ranks, as the only process group is"
@@ -29,9 +29,10 @@ _MAY_BE_UNEVEN = (CollectiveType.ALL_TO_ALL, CollectiveType.REDUCE_SCATTER)
 class DeviceComm(msgspec.Struct, frozen=True):
     """One communication on a device: a collective, or a send or receive with a *peer* (a global rank).
 
-    *group_ranks* is () for all ranks, *group_label* as `group_labels` has it; *sequence* is its number among
-    those of *group_name*, by which the program waits for it, -1 if unknown; *storages* are those of its
-    tensors. *notes* are assumptions. *splits* are the bytes for each member, if the trace lists them.
+    *group_ranks* is () for all ranks. *group_label* is the label from `group_labels`. *sequence* is the
+    number of the communication in *group_name*, by which the program waits for the communication (-1:
+    unknown). *storages* are the storages of its tensors. *notes* are assumptions. *splits* are the bytes for
+    each member, if the trace lists the splits.
     """
 
     node_type: NodeType
@@ -60,7 +61,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def is_communication(kernel: str) -> bool:
-    """Return whether a kernel of that name communicates, whatever its library."""
+    """Return whether a kernel called *kernel* communicates, for any communication library."""
     pattern = kernel_pattern(kernel)
     return pattern is not None and pattern.kind == "communication"
 
@@ -68,7 +69,7 @@ def is_communication(kernel: str) -> bool:
 def parameters(record: HostOp | None) -> Parameters | None:
     """Read the arguments of a ``record_param_comms`` node: [tensors,] sequence, group, rank, name, ...
 
-    Since torch 2.6 the sequence is (number, is point to point).
+    Since torch 2.6, the sequence is a pair (number, is point to point).
     """
     if record is None or record.name != PARAMETERS:
         return None
@@ -82,7 +83,7 @@ def parameters(record: HostOp | None) -> Parameters | None:
     group = next((value for value in values[:at] if isinstance(value, list)), [])
     first = values[0]
     if isinstance(first, list):
-        # Messages are numbered separately, and kernels do not state these numbers.
+        # Messages are numbered separately, and kernels do not state the numbers of messages.
         first = first[0] if _is_sequence(first) and not first[1] else -1
         group = next((value for value in values[1:at] if isinstance(value, list)), [])
     return Parameters(
@@ -108,10 +109,11 @@ def describe(
     *,
     alone: bool = False,
 ) -> DeviceComm | None:
-    """Return the communication of the kernel *work*; None if unknown.
+    """Return the communication of the kernel *work*, or None if unknown.
 
-    *chain* are the operators around its launch, innermost first; *groups* maps names to global ranks, ()
-    meaning all. The kernel is *alone* if the innermost operator launched no other communication kernel.
+    *chain* are the operators around the kernel's launch, innermost first. *groups* maps names to global
+    ranks; () means all ranks. *alone* means that the innermost operator launched no other communication
+    kernel.
     Point-to-point kernels are described by `peer_to_peer`.
     """
     holder, stated = _parameters_of(chain, host)
@@ -172,7 +174,7 @@ def group_of(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> tuple[int, ...]:
-    """Return the global ranks of the group of *work*; () for all."""
+    """Return the global ranks of the process group of the kernel *work*, or () for all ranks."""
     _, stated = _parameters_of(chain, host)
     arguments = work.comm or next((op.comm for op in chain if op.comm is not None), None)
     return _members(arguments, stated, groups, world_size)[0]
@@ -188,13 +190,13 @@ def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Pa
 
 
 def _by_kernel(kernel: str) -> str:
-    """Return the collective in a kernel's name, "" if there is none."""
+    """Return the collective that a kernel's name states, or "" without one."""
     pattern = kernel_pattern(kernel)
     return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 
 
 def _group_name(arguments: CommArguments | None, stated: Parameters | None) -> str:
-    """Return the name of the group, "" if it is unknown."""
+    """Return the name of the process group, or "" if unknown."""
     return (arguments.group_name if arguments else "") or (stated.group_name if stated else "")
 
 
@@ -204,7 +206,7 @@ def _members(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the ranks of the group, () for all, and the assumption made."""
+    """Return the ranks of the process group (() for all ranks), and the assumptions made."""
     if arguments is not None and arguments.group_ranks:
         return arguments.group_ranks, ()
     name = _group_name(arguments, stated)
@@ -217,7 +219,7 @@ def _members(
 
 
 def _size(library: LibraryCollective, arguments: CommArguments | None, record: HostOp | None) -> int:
-    """Return the bytes that count for *library*, -1 if neither source has them."""
+    """Return the size in bytes of the collective *library*, or -1 if neither source has the size."""
     if library.fixed_bytes >= 0:
         return library.fixed_bytes
     if arguments is not None:
@@ -234,7 +236,7 @@ def _size(library: LibraryCollective, arguments: CommArguments | None, record: H
 def _splits(
     library: LibraryCollective, size: int, stated: Parameters | None, chain: Sequence[Op], host: HostTrace
 ) -> tuple[int, ...]:
-    """Return the bytes for each member, if the library or an operator around the launch has them."""
+    """Return the bytes for each member, if the library or an operator around the launch states splits."""
     if library.kind not in _MAY_BE_UNEVEN:
         return ()
     splits = shared_out(size, stated.input_splits) if stated else ()
@@ -245,7 +247,7 @@ def _splits(
 
 
 def _size_by_operator(chain: Sequence[Op], host: HostTrace) -> int:
-    """Return the bytes that the ``c10d`` operator around a launch moves, -1 if there is none."""
+    """Return the bytes that the ``c10d`` operator around a launch moves, or -1 without an operator."""
     for op in chain:
         spec, record = COMM_OPS.get(op.name), host.operator(op.record_id)
         if spec is not None and record is not None and 0 <= spec.sized_by < len(record.inputs):
@@ -260,10 +262,10 @@ def _by_launcher(
     groups: Mapping[str, tuple[int, ...]],
     world_size: int,
 ) -> int:
-    """Return the bytes that a kernel of a custom or symmetric-memory collective of all ranks moves, else -1.
+    """Return the bytes that a custom or symmetric-memory collective of all ranks moves, or -1 if unknown.
 
-    The operator around its launch that is named after the *collective* has the communicated data as its
-    first tensor, in PyTorch's, vLLM's, SGLang's and TensorRT-LLM's signatures.
+    The operator around the launch that is named after the *collective* has the communicated data as its first
+    tensor, in the signatures of PyTorch, vLLM, SGLang and TensorRT-LLM.
     """
     for op in chain:
         record, called = host.operator(op.record_id), op.name.rpartition("::")[2].lower()
@@ -279,7 +281,8 @@ def _by_launcher(
 def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
     """Return whether all *groups* of several ranks span all ranks.
 
-    Without such groups, all ranks communicate if they fit into one node, as such kernels stay within a node.
+    Without groups of several ranks, all ranks communicate if they fit into one node, because custom kernels
+    stay within a node.
     """
     sizes = {len(ranks) or world_size for ranks in groups} - {1}
     return sizes == {world_size} or (not sizes and 1 < world_size <= _MOST_IN_NODE)

@@ -12,21 +12,21 @@ from typing import Literal
 
 from ...support import load_plugin, plugin_names
 
-# What stands before a rank's number; a host may be called worker3, too, so the first counts more.
+# Words before a rank's number. A host may also be called worker3, so the first pattern takes precedence.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
-# A number that ends the name and stands by itself; 8 in Qwen3-8B does not, nor does a process or a time.
+# A separate number at the end of a name. The 8 in Qwen3-8B, a process number and a time do not match.
 _LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
-# Where a rank stands in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
+# Indices of a rank in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")
-# Names with no other indices have a rank, the tensor-parallel index: expert-parallel groups lie within
-# tensor-parallel groups.
+# If a name has only these indices, the tensor-parallel index is the rank, because expert-parallel groups lie
+# within tensor-parallel groups.
 _WITHIN_TENSOR = {"tp", "ep"}
-# torch.profiler's own names: WORKER.TIME.pt.trace.json, where WORKER is HOST_PID by default.
+# Default names of torch.profiler: WORKER.TIME.pt.trace.json. The default WORKER is HOST_PID.
 _PYTORCH_NAME = re.compile(r"(?P<worker>.+)\.(?P<time>\d+)\.pt\.trace\.json(?P<gzip>\.gz)?")
 _OF_HOST, _STEP = re.compile(r".*?_\d+"), "_step_"
-# Host traces that ENABLE_PYTORCH_EXECUTION_TRACE asks for have chance names.
+# Random names of the host traces that ENABLE_PYTORCH_EXECUTION_TRACE requests.
 _CHANCE_NAME = re.compile(r"tmp[a-z0-9_]{8}\.et\.json")
-# vLLM's front end, and SGLang's merger of all ranks.
+# Traces of vLLM's front end, and traces of all ranks that SGLang merged.
 _NOT_ONE_RANK = re.compile(r".*\.async_llm\..*|merged-.*")
 _ENDING = re.compile(r"(\.\d+\.pt)?(\.trace|\.et)?\.json(\.gz)?$")
 _HOST_PREFIX = "execution_trace_"
@@ -40,11 +40,11 @@ _BZIP2_MAGIC, _XZ_MAGIC = b"BZh", b"\xfd7zXZ\0"
 _GZIP_WBITS = 16  # makes zlib expect a gzip header
 _HEAD_BYTES = 1 << 20
 _TAIL_BYTES = 1 << 16
-_XZ_MEMORY_BYTES = 1 << 28  # a file may ask for gigabytes
+_XZ_MEMORY_BYTES = 1 << 28  # an xz file may require gigabytes of memory
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
 _ZSTD_MAGIC, _ZSTD_NAMES = b"\x28\xb5\x2f\xfd", (".tar.zst", ".tzst")
 _EVENTS, _NODES = re.compile(rb'"traceEvents"\s*:'), re.compile(rb'"nodes"\s*:\s*\[')
-# What only a linker adds to a node.
+# Fields that only a linker adds to a node.
 _LINKED = re.compile(rb'"(?:inclusive_dur|exclusive_dur|inter_thread_dep)"\s*:')
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"')
 _DISTRIBUTED_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?"rank"\s*:\s*(\d{1,9})\b')
@@ -53,12 +53,12 @@ _DEVICE_PROCESS = re.compile(rb'"cat"\s*:\s*"cpu_op"[^{}]*?"pid"\s*:\s*(\d{1,19}
 
 
 def kind_of(path: Path) -> FileKind:
-    """Return the kind of the file at *path*; ``other`` unless it is a trace, a log or an archive of these."""
+    """Return the kind of the file at *path*: trace, log, archive of traces or logs, or ``other``."""
     return kind_and_tool(path)[0]
 
 
 def kind_and_tool(path: Path) -> tuple[FileKind, str]:
-    """Return the kind as `kind_of` does, and for a log the name of the plug-in that reads it, else ``""``."""
+    """Return the kind of a file as `kind_of` does, and the plug-in that reads a log (``""`` without one)."""
     if _is_archive(path):
         return "archive", ""
     head = _head(path)
@@ -73,16 +73,16 @@ def kind_and_tool(path: Path) -> tuple[FileKind, str]:
 
 
 def stated_rank(path: Path) -> int | None:
-    """Return the rank that the trace at *path* states, or else `rank_in_name` of it.
+    """Return the rank that the trace at *path* states, or else the rank in the file's name.
 
-    None if there is none.
+    Return None if neither states a rank.
     """
     found = _DISTRIBUTED_RANK.search(_head(path)) or _DISTRIBUTED_RANK.search(_tail(path))
     return int(found[1]) if found else rank_in_name(path)
 
 
 def stated_process(path: Path) -> int | None:
-    """Return the process number that the host or device trace at *path* states; None if unknown."""
+    """Return the process number that the host or device trace at *path* states, or None if unknown."""
     head = _head(path)
     found = (_DEVICE_PROCESS if _EVENTS.search(head) else _HOST_PROCESS).search(head)
     return int(found[1]) if found else None
@@ -101,7 +101,7 @@ def _head(path: Path) -> bytes:
 
 
 def _tail(path: Path) -> bytes:
-    """Return the end of a plain file, where tools that rewrite traces may put the rank."""
+    """Return the end of an uncompressed file, in which tools that rewrite traces may put the rank."""
     try:
         with path.open("rb") as file:
             if file.read(2) == _GZIP_MAGIC:
@@ -113,9 +113,9 @@ def _tail(path: Path) -> bytes:
 
 
 def _is_archive(path: Path) -> bool:
-    """Return whether *path* is a zip or tar archive, compressed or not, whatever its name.
+    """Return whether the file at *path* is a zip or tar archive, compressed or not, with any name.
 
-    The first header decides: `tarfile` also reads zeros as an empty archive, and trusts the length in a
+    The first header decides, because `tarfile` accepts zeros as an empty archive and trusts the length in a
     header.
     """
     try:
@@ -138,10 +138,10 @@ def _is_archive(path: Path) -> bool:
 
 
 def rank_in_name(path: Path) -> int | None:
-    """Return the rank in the name of *path*, or else in its folder's; None without one.
+    """Return the rank in the name of the file *path* or of its folder, or None without a rank.
 
-    Numbers in names that PyTorch chose are a process and a time. An index in a group is not a rank: only a
-    tensor-parallel index without one of data or pipeline parallelism counts as such.
+    Numbers in PyTorch's default names are a process and a time. An index in a group is not a rank. Only a
+    tensor-parallel index without an index of data or pipeline parallelism is a rank.
     """
     found = _rank_place(path.name)
     found = found or next(filter(None, (word.search(path.parent.name) for word in _RANK_WORDS)), None)
@@ -151,7 +151,7 @@ def rank_in_name(path: Path) -> int | None:
 def common_name(name: str) -> str:
     """Return the pattern of the names of a job's ranks, in which ``{rank}`` is the rank.
 
-    ``*`` stands for indices in groups and, in names that PyTorch chose, for the time, and for host and
+    ``*`` replaces indices in groups. In PyTorch's default names, ``*`` also replaces the time, and host and
     process if they do not state the rank.
     """
     if _CHANCE_NAME.fullmatch(name):
@@ -171,22 +171,22 @@ def common_name(name: str) -> str:
 
 
 def indices_in_name(name: str) -> str:
-    """Return the indices of a rank in its groups in *name*, such as ``TP-0, PP-1``; "" without any."""
+    """Return the indices of a rank in its groups in *name*, such as ``TP-0, PP-1``, or "" without indices."""
     return ", ".join(match[0] for match in _INDEX.finditer(name))
 
 
 def is_of_one_rank(name: str) -> bool:
-    """Return False for traces of a front end or of all ranks merged, which frameworks write in addition."""
+    """Return whether *name* is of one rank's trace, and not of a front end or of merged ranks."""
     return _NOT_ONE_RANK.fullmatch(name) is None
 
 
 def name_of_capture(name: str) -> str:
-    """Return the common name of the host and the device trace of one rank, written by one framework."""
+    """Return the part of *name* that the host and device trace of one rank have in common."""
     return _ENDING.sub("", name).removeprefix(_HOST_PREFIX)
 
 
 def _rank_place(name: str) -> re.Match[str] | None:
-    """Return the match of the rank in *name*; its last group is the number."""
+    """Return the match of the rank in *name*; the last group of the match is the number."""
     if found := _rank_word(name):
         return found
     if _PYTORCH_NAME.fullmatch(name) or _CHANCE_NAME.fullmatch(name):
@@ -198,7 +198,7 @@ def _rank_place(name: str) -> re.Match[str] | None:
 
 
 def _rank_word(name: str) -> re.Match[str] | None:
-    """Return the match of a rank with a word in *name*, but not for a host such as worker3."""
+    """Return the match of a word and a rank in *name*, but not of a host such as worker3."""
     pytorch = _PYTORCH_NAME.fullmatch(name)
     of_host = pytorch is not None and _OF_HOST.fullmatch(pytorch["worker"]) and _STEP not in name
     words = _RANK_WORDS[:1] if of_host else _RANK_WORDS

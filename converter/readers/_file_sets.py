@@ -34,9 +34,9 @@ _RANK = "{rank}"
 _MAX_RANKS = 1_000_000
 _JSON_NAMES = (".json", ".json.gz")
 _MOST_FILES = 20_000
-# What traces call the device of a job that computes on the host.
+# Names in traces for the device of a job that computes on the host.
 HOST_DEVICES = frozenset({"", "cpu"})
-# What a folder is searched for.
+# Kinds of files to search for in a folder, by side.
 _KINDS = {"device": ("device",), "host": ("host", "linked"), "linked": ("linked",)}
 
 Files = str | Sequence[str | Path]
@@ -45,11 +45,11 @@ Files = str | Sequence[str | Path]
 def find_rank_traces(
     host_trace: Files | None, device_trace: Files | None, linked_trace: Files | None = None
 ) -> list[RankTraces]:
-    """Return the traces of ranks 0, 1, ...; the arguments are those of `convert_files`.
+    """Return the traces of ranks 0, 1, ... for the file arguments of `convert_files`.
 
-    Raises `UsageError` when a pattern matches nothing, ranks are missing or differ between host and device
-    traces, a host trace has no device trace and is not a linked one, or a file is an archive
-    (`with_archives_open` opens those).
+    Raises `UsageError` if a pattern matches nothing, if ranks are missing or differ between host and device
+    traces, or if a host trace has no device trace and is not linked. Also raises `UsageError` for archives,
+    which `with_archives_open` opens.
     """
     if linked_trace is not None:
         if host_trace is not None or device_trace is not None:
@@ -78,7 +78,7 @@ def find_rank_traces(
 def with_archives_open(*sides: Files | None) -> Iterator[tuple[Files | None, ...]]:
     """Yield *sides* with each archive replaced by a temporary folder of its contents.
 
-    Raises like `unpacked`.
+    Raises the errors of `unpacked`.
     """
     with ExitStack() as stack:
         folders: dict[str, str] = {}
@@ -93,10 +93,10 @@ def _is_archive(file: str) -> bool:
 
 
 def find_sides(target: str) -> dict[str, str]:
-    """Return *target* by the kinds that it can be: ``host``, ``device`` and ``linked`` trace; {} if none.
+    """Return *target* by each side that it provides: ``host``, ``device`` or ``linked`` traces; {} if none.
 
-    *target* is a trace file, a pattern or a folder. In a folder, host and device traces are taken together,
-    and linked ones only if there are no device traces.
+    *target* is a trace file, a pattern or a folder. From a folder, host and device traces are used together.
+    Linked traces are used only if the folder has no device traces.
     """
     path = Path(target)
     if path.is_dir():
@@ -109,7 +109,7 @@ def find_sides(target: str) -> dict[str, str]:
 
 
 def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
-    """Return the traces of *hosts*, which must be linked ones as there are no device traces."""
+    """Return the traces of *hosts*, which must be linked traces because there are no device traces."""
     unlinked = sorted(set(hosts) - linked)
     if unlinked or not hosts:
         which = f" ({hosts[unlinked[0]]})" if unlinked else ""
@@ -121,7 +121,7 @@ def _linked_only(hosts: dict[int, Path], linked: set[int]) -> list[RankTraces]:
 
 
 def _complete(found: list[RankTraces]) -> list[RankTraces]:
-    """Return the files in order of ranks; raises `UsageError` unless ranks count from 0 without gaps."""
+    """Return the traces in order of ranks; raises `UsageError` unless ranks count from 0 without gaps."""
     ranks = {traces.rank for traces in found}
     absent = sorted(set(range(max(ranks) + 1)) - ranks) if max(ranks) < _MAX_RANKS else [0]
     if absent:
@@ -133,7 +133,7 @@ def _complete(found: list[RankTraces]) -> list[RankTraces]:
 
 
 def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int, Path]:
-    """Return the files of one side by rank; for host traces, *devices* are their device traces."""
+    """Return the files of one side by rank; for host traces, *devices* are the device traces."""
     if isinstance(files, str) and _RANK in files:
         found = _matching(files, side)
     elif isinstance(files, str) and not Path(files).is_file():
@@ -149,7 +149,7 @@ def _by_rank(files: Files, side: str, devices: Sequence[Path] = ()) -> dict[int,
 
 
 def _listed(files: str, side: str) -> list[Path]:
-    """Return the traces of one side in the folder *files*, or the files that match it, or else itself."""
+    """Return one side's traces in the folder *files*, or the files that match *files*, or *files* itself."""
     if Path(files).is_dir():
         found = [path for path in _traces_in(Path(files)) if kind_of(path) in _KINDS[side]]
         if not found:
@@ -164,7 +164,7 @@ def _of_one_rank(path: Path) -> bool:
 
 
 def _traces_in(folder: Path) -> list[Path]:
-    """Return the traces in *folder*, or if there are none, in its folders."""
+    """Return the traces in *folder*, or in its subfolders if *folder* itself has no trace."""
     for files in (folder.iterdir(), islice(folder.rglob("*"), _MOST_FILES)):
         named = [path for path in files if path.name.endswith(_JSON_NAMES) and path.is_file()]
         if found := [path for path in named if kind_of(path) in _KINDS["device"] + _KINDS["host"]]:
@@ -175,7 +175,7 @@ def _traces_in(folder: Path) -> list[Path]:
 def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> dict[int, Path]:
     """Return *paths* by the ranks that the traces or their names state.
 
-    If only some ranks of a job are given, they are numbered from 0 and represent the others.
+    If only some ranks of a job are given, they are numbered from 0 and represent the other ranks.
     """
     if len(paths) == 1:
         return {0: paths[0]}
@@ -189,7 +189,7 @@ def _by_own_word(paths: Sequence[Path], side: str, beside: Sequence[Path]) -> di
 
 
 def _why_not(rank: int | None, stated: dict[int, Path], path: Path) -> str:
-    """Return why *path* cannot be the trace of *rank*, given the ranks *stated*."""
+    """Return the reason why *path* cannot be the trace of *rank*, given the ranks *stated*."""
     give = f"Give one file of each rank, or a pattern with {_RANK} where the names have it"
     if rank is None and (indices := indices_in_name(path.name)):
         return (
@@ -214,7 +214,7 @@ def _matching(pattern: str, side: str) -> dict[int, Path]:
     before, after = pattern.split(_RANK)
     expression = re.compile(glob_expression(before) + r"(\d{1,9})" + glob_expression(after))
     found: dict[int, Path] = {}
-    before, after = (part.replace("[", "[[]") for part in (before, after))  # folders may be called so
+    before, after = (part.replace("[", "[[]") for part in (before, after))  # names of folders may contain [
     for name in sorted(glob.glob(f"{before}[0-9]*{after}")):
         match = expression.fullmatch(name)
         if match is None:
@@ -241,7 +241,7 @@ def glob_expression(pattern: str) -> str:
 
 
 def _refuse(path: Path, side: str) -> None:
-    """Raise for a file that is absent or an archive."""
+    """Raise `UsageError` for a file that is absent or an archive."""
     if not path.is_file():
         raise UsageError(f"The {side} trace {path} does not exist. Check the name.")
     if kind_of(path) == "archive":
@@ -252,15 +252,16 @@ def _refuse(path: Path, side: str) -> None:
 
 
 class RankTraces(msgspec.Struct, frozen=True):
-    """The trace files of one rank, with their facts.
+    """The trace files of one rank, and facts about these files.
 
-    *groups* maps names to global ranks, () meaning all, *group_labels* to labels. *steps* are empty if only
-    the trace has them; a host trace covers all of them, or *structure* alone. *evidence_path* is the file of
-    the tracer's other observations. *device* is that of the rank, such as ``cuda:0``. *linked* means that
-    the host trace is the public linker's; if it is the device trace too, there is no other. *process* is the
-    recorded process (0 if unknown), *host* its machine ("" if unknown). *capture_paths* are traces of the
-    capture of the graphs that this trace launches; unreadable ones are omitted unless *captures_given*.
-    *annotation* marks the steps, if requested; only *steps* that contain it count.
+    *groups* maps group names to global ranks (() means all ranks), *group_labels* maps names to labels.
+    *steps* are empty if only the trace states the steps. A host trace covers all steps, or *structure* alone.
+    *evidence_path* is the file of the tracer's other observations. *device* is the rank's device, such as
+    ``cuda:0``. *linked* means that the public linker wrote the host trace, which may also serve as the device
+    trace. *process* is the recorded process (0 if unknown), *host* is its machine ("" if unknown).
+    *capture_paths* are traces of the capture of the graphs that this trace launches. Unreadable capture
+    traces are omitted unless *captures_given*. *annotation* marks the steps, if requested; only *steps* that
+    contain the annotation count.
     """
 
     rank: int
@@ -284,10 +285,11 @@ class RankTraces(msgspec.Struct, frozen=True):
 def host_ranks(
     hosts: Mapping[Path, int | None], devices: Mapping[Path, int | None]
 ) -> dict[Path, int | None]:
-    """Return the rank of each of *hosts*, None if unknown; the arguments are files with the ranks they state.
+    """Return the rank of each host trace, None if unknown; the arguments map files to stated ranks.
 
-    The order of precedence is a device trace of the same name, the host trace's own name, and the only device
-    trace of the same process. In containers all processes may have the same number, which is then not used.
+    The order of precedence is a device trace of the same name, the name of the host trace, and the only
+    device trace of the same process. In containers, all processes may have the same number, which is
+    then not used.
     """
     named = _alone([(name_of_capture(device.name), device) for device in devices])
     ranks: dict[Path, int | None] = {}
@@ -304,7 +306,7 @@ def host_ranks(
 
 
 def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | None, Path]:
-    """Return *pairs* by key, without keys that occur twice."""
+    """Return *pairs* by key, without keys that occur more than once."""
     times = Counter(key for key, _ in pairs)
     return {key: path for key, path in pairs if times[key] == 1 and key is not None}
 
@@ -312,11 +314,11 @@ def _alone(pairs: Sequence[tuple[str | int | None, Path]]) -> dict[str | int | N
 def with_capture_traces(
     ranks: Sequence[RankTraces], given: str | Path | Sequence[Path] | None
 ) -> list[RankTraces]:
-    """Return *ranks* with the capture traces that *given*, a file or folder, holds for each.
+    """Return *ranks* with the capture traces of each rank in *given*, a file or folder.
 
-    By default, the folder ``capture_traces`` next to a device trace is searched. A rank takes the files whose
-    names state that rank or none; without such files it takes those of the lowest rank, which captured the
-    same graphs. Raises `UsageError` if *given* has no trace.
+    By default, the folder ``capture_traces`` next to a device trace is searched. A rank gets the files whose
+    names state this rank or no rank. Without such files, the rank gets the files of the lowest rank, which
+    captured the same graphs. Raises `UsageError` if *given* has no trace.
     """
     if isinstance(given, (str, Path)):
         files = _traces_at(Path(given))
@@ -334,14 +336,14 @@ def with_capture_traces(
 
 
 def _traces_at(path: Path) -> list[Path]:
-    """Return the device trace at *path*, or those in the folder there, by name."""
+    """Return the device trace at *path*, or the device traces in the folder *path* sorted by name."""
     if not path.is_dir():
         return [path] if path.is_file() and kind_of(path) == "device" else []
     return sorted(file for file in path.iterdir() if file.is_file() and kind_of(file) == "device")
 
 
 def _of_rank(rank: RankTraces, files: Sequence[Path]) -> tuple[Path, ...]:
-    """Return those of *files* that belong to *rank*."""
+    """Return the capture traces among *files* that belong to *rank*."""
     named = {file: rank_in_name(file) for file in files}
     in_name = rank_in_name(rank.device_path)
     own = rank.rank if in_name is None else in_name

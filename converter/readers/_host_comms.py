@@ -1,4 +1,4 @@
-"""Find the operators that communicate, with their bytes, groups and ends."""
+"""Find the operators that communicate, with the bytes, groups and ends of their communications."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ._timeline import Op, Ops
 _FLIGHT_SLACK_NS = 100_000
 _LONGEST_CALL_NS = 20_000_000
 _SPECS = {**COMM_OPS, **FUNCTIONAL_OPS}
-# Operators of these libraries that move nothing between ranks.
+# Namespaces of communication operators, and operators in them that move no data between ranks.
 _LIBRARIES = ("c10d::", FUNCTIONAL, "c10d_functional::")
 _LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "_allow_inflight_collective_as_graph_input"})
 
-# Where operators list the rows of their input for each member, and those with a tensor for each.
+# Argument that lists the rows of the input for each member, and operators with a tensor for each member.
 _INPUT_SPLITS = {"c10d::alltoall_base_": 4, "_c10d_functional::all_to_all_single": 2}
 _LISTED = frozenset({"c10d::alltoall_", "c10d::reduce_scatter_"})
 _INFERRED = (
@@ -48,12 +48,12 @@ _NO_GROUPS = "the traces list no process groups: all ranks are assumed where siz
 class Communication(msgspec.Struct):
     """One communication of this rank, with the operator that issued it.
 
-    The call handed it over at *issued_ns*, and its library noted it from *begun_ns* to *end_ns*. *awaited_ns*
-    is the time at which the thread had waited for it, if that differs from its end. It cannot have ended
-    before *entered_ns*, when the last rank known to participate entered it; an operator with one of the
-    *written* storages as an argument probably needs its result. *splits* are the bytes for each member of the
-    group, if the trace lists them. It is not *named* if the trace lacks its group; *members* is the group
-    size that its data implies, 0 if it implies none.
+    The call issued the communication at *issued_ns*. The library recorded it from *begun_ns* to *end_ns*.
+    *awaited_ns* is the time at which the thread had finished waiting, if this time differs from the end. The
+    communication cannot have ended before *entered_ns*, when the last rank known to participate entered it.
+    An operator with one of the *written* storages as an argument probably needs the result. *splits* are the
+    bytes for each member of the group, if the trace lists the splits. *named* is false if the trace lacks the
+    group. *members* is the group size that the data implies, 0 if unknown.
     """
 
     op: int
@@ -84,9 +84,9 @@ def communications(
 ) -> list[Communication]:
     """Return the communications that *ops* issue, in order.
 
-    The trace's annotations of gloo (of any thread) have record ids that follow directly on those of their
-    operators; *groups* maps names to global ranks, () meaning all. *last_entries* are the times at which the
-    last rank entered collectives of the *flights*.
+    Gloo's annotations (of any thread) have record ids that directly follow the record ids of their operators.
+    *groups* maps names to global ranks; () means all ranks. *last_entries* are the times at which the last
+    rank entered collectives of the *flights*.
     """
     spans = _Spans.of(ops)
     flights_of = {
@@ -132,14 +132,14 @@ class _Spans(msgspec.Struct, frozen=True):
         own = events.take(which(texts, lambda text: text.startswith(GLOO))[events.name])
         order = np.argsort(own.record_id, kind="stable")
         communicates = which(texts, COMM_OPS.__contains__)
-        # Those of the whole trace: the last annotations of a window end where the next step's records begin.
+        # Records of the whole trace are needed because the next step's records limit the last annotations.
         records = np.sort(events.record_id[communicates[events.name] & events.is_operator])
         return cls(issuing(ops), records, own.record_id[order], own.start_ns[order], own.end_ns[order])
 
     def measured(self, op: Op) -> tuple[int, int]:
         """Return start and end of the annotations of *op* before the next operator's record.
 
-        Without any, both are the end of *op*.
+        Without annotations, start and end are the end of *op*.
         """
         following = int(np.searchsorted(self.records, op.record_id, side="right"))
         limit = self.records[following] if following < len(self.records) else 2**63 - 1
@@ -152,7 +152,8 @@ class _Spans(msgspec.Struct, frozen=True):
 def issuing(ops: Ops) -> np.ndarray:
     """Return the operators that issue a communication, in order.
 
-    A functional collective does if none inside it does; fake tensors record it twice, inside itself.
+    A functional collective issues a communication if no operator inside it does. With fake tensors, the
+    trace records a functional collective twice, inside itself.
     """
     plain = np.flatnonzero(which(ops.trace.texts, COMM_OPS.__contains__)[ops.name])
     functional = np.flatnonzero(which(ops.trace.texts, FUNCTIONAL_OPS.__contains__)[ops.name])
@@ -161,7 +162,7 @@ def issuing(ops: Ops) -> np.ndarray:
 
 
 def _encloses(ops: Ops, inner: np.ndarray) -> np.ndarray:
-    """Return for each of *ops* whether it encloses one of the operators *inner*."""
+    """Return whether each of *ops* encloses one of the operators *inner*."""
     around = np.zeros(len(ops), dtype=bool)
     while len(inner):
         outer = np.unique(ops.parent[inner])
@@ -172,7 +173,7 @@ def _encloses(ops: Ops, inner: np.ndarray) -> np.ndarray:
 
 
 def lost_communications(ops: Ops) -> list[str]:
-    """Return the names of those of *ops* whose communication is unknown to this module."""
+    """Return the names of operators that communicate in a way unknown to this module."""
     known = issuing(ops)
     lost = which(ops.trace.texts, _may_communicate)[ops.name] & ~_encloses(ops, known)
     lost[known] = False
@@ -214,9 +215,9 @@ def _size_bytes(spec: CommOp, record: HostOp) -> int:
 
 
 def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | None:
-    """Return the communication of an operator, its bytes and those for each member; None if it computes.
+    """Return an operator's communication, total bytes and bytes per member; None if the operator computes.
 
-    Raises `ValueError` if its communication is unknown to this module.
+    Raises `ValueError` if the operator's communication is unknown to this module.
     """
     spec = _SPECS.get(record.name)
     if spec is None:
@@ -227,9 +228,9 @@ def communication_of(record: HostOp) -> tuple[CommOp, int, tuple[int, ...]] | No
 
 
 def _members(record: HostOp, comm: Communication) -> int:
-    """Return the number of participating ranks that the data of *comm* implies, 0 if unknown.
+    """Return the number of participating ranks that the data of *comm* implies, or 0 if unknown.
 
-    Gathered or scattered data is that many times the data of one rank.
+    The number is the ratio of the gathered or scattered data to the data of one rank.
     """
     if comm.splits:
         return len(comm.splits)
@@ -242,9 +243,10 @@ def _members(record: HostOp, comm: Communication) -> int:
 
 
 def split_bytes(record: HostOp) -> tuple[int, ...]:
-    """Return the bytes that the operator *record* has for each member of its group; () if it lists none.
+    """Return the bytes that the operator *record* lists for each member of its group, or () without a list.
 
-    Operators in `_INPUT_SPLITS` list the rows of their input for each member, others have a tensor for each.
+    Operators in `_INPUT_SPLITS` list the rows of their input for each member. Other operators have a tensor
+    for each member.
     """
     moved = tensors(_argument(record.inputs, 0 if record.name in FUNCTIONAL_OPS else 1))
     place = _INPUT_SPLITS.get(record.name)
@@ -256,7 +258,7 @@ def split_bytes(record: HostOp) -> tuple[int, ...]:
 
 
 def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
-    """Return *size_bytes* divided in proportion to *parts*; () without parts, or if they do not divide it."""
+    """Return *size_bytes* divided in proportion to *parts*, or () if the division is not exact."""
     if not isinstance(parts, list) or not parts or not all(type(part) is int and part >= 0 for part in parts):
         return ()
     total = sum(parts)
@@ -266,16 +268,16 @@ def shared_out(size_bytes: int, parts: Any) -> tuple[int, ...]:
 
 
 def _argument(values: list[Any], index: int) -> Any:
-    """Return argument *index*, 0 if the trace lacks it."""
+    """Return the argument at *index* of *values*, or 0 if the trace lacks the argument."""
     value = values[index] if index < len(values) else 0
     return value if isinstance(value, (int, list)) else 0
 
 
 def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) -> str:
-    """Return the name of the group of operator *index*, "" if it is unknown.
+    """Return the name of the process group of operator *index*, or "" if unknown.
 
-    With gloo the operator itself does not name the group: the enclosing functional collective does (its last
-    text argument), or else the flight record.
+    Gloo's operators do not name the group. The last text argument of the enclosing functional collective, or
+    else the flight record, names the group.
     """
     name: str | None = None
     outer = index
@@ -288,10 +290,11 @@ def _group_name(index: int, ops: Ops, host: HostTrace, flight: Flight | None) ->
 
 
 def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int, Flight]:
-    """Return the flight of each of the trace's collectives, or messages, by record id, if known.
+    """Return the known flights of the trace's collectives, or messages, by record id.
 
     Both sources have the same order, but their clocks may differ by more than the distance of two records.
-    The order decides if the numbers are equal and this match is closer in time than one shifted by one.
+    The order decides if both sources have equally many entries and this match is closer in time than a match
+    shifted by one.
     """
     events = ops.trace.events
     alike = which(ops.trace.texts, (MESSAGE_OPS if is_p2p else COMM_OPS.keys() - MESSAGE_OPS).__contains__)
@@ -313,7 +316,7 @@ def _in_order(ops: Ops, flights: Sequence[Flight], *, is_p2p: bool) -> dict[int,
 
 
 def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
-    """Return the flight that encloses *op*, was enqueued during it, or is nearest to it."""
+    """Return the flight that encloses *op*, was enqueued during *op*, or is nearest to *op* in time."""
     at = bisect_left(flights, op.start_ns - _LONGEST_CALL_NS, key=lambda flight: flight.time_created_ns)
     best: tuple[int, Flight] | None = None
     for flight in flights[at:]:
@@ -330,10 +333,10 @@ def _flight(op: Op, flights: Sequence[Flight]) -> Flight | None:
 def with_inferred_groups(
     comms: Sequence[Communication], rank: int, groups: Mapping[str, tuple[int, ...]], world_size: int
 ) -> tuple[list[Communication], list[str]]:
-    """Return *comms* with the groups that the traces of *rank* do not name, and the assumptions.
+    """Return *comms* with inferred groups if the traces of *rank* name no group, and the assumptions.
 
-    *groups* are those the traces list, () being all ranks. The group of all ranks is used if the sizes
-    agree with it, or show nothing.
+    *groups* are the groups that the traces list; () means all ranks. The group of all ranks is used if the
+    sizes of communications agree with this group, or are inconclusive.
     """
     listed = {ranks for ranks in groups.values() if rank in ranks}
     used = {comm.group_ranks for comm in comms if comm.named}
@@ -359,15 +362,15 @@ def with_inferred_groups(
     return inferred, sorted(notes)
 
 
-# A collective: the name of its group, and which of the group's it is.
+# The key of a collective: the name of its group, and its number in the group.
 Entry = tuple[str, int]
 
 
 class Flight(msgspec.Struct, frozen=True):
-    """A collective or message of the flight record: when it was enqueued (Unix ns), and its group.
+    """A collective or message of the flight record: enqueue time (Unix ns) and process group.
 
     *time_ended_ns* is the return of the call, if recorded (for messages, and in a fake world).
-    *collective_seq_id* counts the group's collectives: it is the same on every rank.
+    *collective_seq_id* counts the group's collectives and is the same on every rank.
     """
 
     time_created_ns: int = 0
@@ -378,7 +381,7 @@ class Flight(msgspec.Struct, frozen=True):
 
     @property
     def entry(self) -> Entry | None:
-        """The key of the same collective on every rank; None for a message, or if unknown."""
+        """The key that identifies a collective on every rank; None for a message, or if unknown."""
         if self.is_p2p or self.collective_seq_id < 1:
             return None
         return self.process_group[0], self.collective_seq_id
@@ -389,7 +392,7 @@ class _FlightRecord(msgspec.Struct):
 
 
 def read_flight_record(path: Path) -> list[Flight]:
-    """Read a flight record; returns its entries that name a group, in order of time."""
+    """Read a flight record; return the entries that name a group, in order of time."""
     entries = read_json(path, _FlightRecord).entries
     return sorted(
         (entry for entry in entries if entry.process_group), key=lambda entry: entry.time_created_ns

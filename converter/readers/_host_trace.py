@@ -22,7 +22,7 @@ _decode = msgspec.json.Decoder(list[list[Any]]).decode
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False):
-    """A tensor argument: its storage, its size, and the element of the storage at which it starts."""
+    """A tensor argument: the storage, the size, and the storage element at which the tensor starts."""
 
     storage: int
     size_bytes: int
@@ -32,8 +32,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False):
 class HostOp(msgspec.Struct, frozen=True):
     """The arguments of an operator, in the trace's spelling, and its schema.
 
-    Operators that differ only in the identity of their tensors share one; in a trace read from a file,
-    tensors therefore have number, storage and offset 0 here, and `HostTrace.storages` has the storages.
+    Operators that differ only in the identity of their tensors share a `HostOp`. In a trace read from a file,
+    tensors therefore have number, storage and offset 0, and `HostTrace.storages` has the storages.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Kinds:
         self._decoded: dict[int, HostOp] = {}
 
     def renamed(self, pairs: Sequence[Sequence[int]], names: Sequence[str]) -> Kinds:
-        """Return the kinds of *pairs*: a kind of these, and the number of its name (-1: its own)."""
+        """Return new kinds for *pairs* of an existing kind and the number of a name (-1: unchanged)."""
         return Kinds(
             [self.names[kind] if name < 0 else names[name] for kind, name in pairs],
             [self._schemas[kind] for kind, _ in pairs],
@@ -80,14 +80,14 @@ class Kinds:
 
 
 class HostTrace(msgspec.Struct, frozen=True):
-    """The operators of one rank by record-function id, and the groups it listed (empty ranks: all), labelled.
+    """The operators of one rank by record-function id, and the listed groups (empty ranks: all) with labels.
 
-    *records* are the ids in order, and row i of the other columns is about record i: *kind* is its place in
-    *kinds* (what an operator was called with, and whether its schema says that it changes an argument),
-    *thread* numbers the process's threads in a way that the device trace does not share. Its storages are
-    ``storages[begin[i]:end[i]]``, inputs first, which end at *inputs_end*; those of the first argument end at
-    *first_end*. *offsets* are where the tensors start in their storages, empty if unknown. *process* is the
-    process number, -1 if unknown.
+    *records* are the sorted ids. Row i of the other columns describes record i. *kind* is the index in
+    *kinds*, which have the arguments of operators, and whether the schema changes an argument. *thread*
+    numbers the process's threads; the device trace uses other numbers. The storages of record i are
+    ``storages[begin[i]:end[i]]``: inputs first, which end at *inputs_end*; the storages of the first argument
+    end at *first_end*. *offsets* are the starts of tensors in their storages, empty if unknown. *process* is
+    the process number, -1 if unknown.
     """
 
     records: np.ndarray
@@ -109,11 +109,11 @@ class HostTrace(msgspec.Struct, frozen=True):
         return len(self.records)
 
     def rows(self, record_ids: np.ndarray) -> np.ndarray:
-        """Return the row of each of *record_ids*, -1 for unknown ones."""
+        """Return the row of each id in *record_ids*, or -1 for unknown ids."""
         return positions(self.records, record_ids)
 
     def operator(self, record_id: int) -> HostOp | None:
-        """Return the arguments of the operator with *record_id*; None if it is unknown."""
+        """Return the arguments of the operator with *record_id*, or None if the id is unknown."""
         row = self._row(record_id)
         return self.kinds[int(self.kind[row])] if row >= 0 else None
 
@@ -131,21 +131,21 @@ class HostTrace(msgspec.Struct, frozen=True):
         return names
 
     def changing(self) -> np.ndarray:
-        """Return whether each operator's schema says that it changes an argument."""
+        """Return whether the schema of each operator states that the operator changes an argument."""
         changing: np.ndarray = self.kinds.changing[self.kind]
         return changing
 
     def reads(self, rows: np.ndarray) -> np.ndarray:
-        """Return, for each of *rows*, the begin and end of its inputs' storages, alternately.
+        """Return the begin and end of the inputs' storages for each row of *rows*, alternately.
 
-        Row -1 has none.
+        Row -1 has no storages.
         """
         return self._slices(rows, self.begin, self.inputs_end)
 
     def writes(self, rows: np.ndarray) -> np.ndarray:
-        """Return the storages of the outputs, as `reads` does for inputs.
+        """Return the begin and end of the outputs' storages, in the format of `reads`.
 
-        For an operator without outputs that changes an argument, they are those of the first argument.
+        An operator that changes an argument and has no outputs writes the storages of its first argument.
         """
         in_place = (self.inputs_end == self.end) & self.changing()
         begin = np.where(in_place, self.begin, self.inputs_end)
@@ -200,14 +200,14 @@ def read_host_trace(path: Path) -> HostTrace:
         process=reader.process(),
         **columns,
     )
-    # Of several records with one id, the last in the file counts.
+    # If several records have the same id, the last record in the file is used.
     order = np.argsort(records, kind="stable")
     last = np.append(np.diff(records[order]) != 0, True)[: len(order)]
     return trace.subset(order[last], records[order[last]])
 
 
 def host_trace(operators: Mapping[int, HostOp]) -> HostTrace:
-    """Return the trace of *operators*, by record-function id; their tensors have storages."""
+    """Return the host trace of *operators* by record-function id; their tensors must have storages."""
     records = sorted(operators)
     kinds: dict[tuple[str, str, str], int] = {}
     storages: list[int] = []
@@ -247,7 +247,7 @@ def _anonymous(value: Any) -> Any:
 
 
 def tensors(value: Any) -> list[Tensor]:
-    """Return every tensor in *value*, an argument or a list of them, however nested."""
+    """Return every tensor in *value*, an argument or a nested list of arguments."""
     found: list[Tensor] = []
     pending = [value]
     while pending:

@@ -17,20 +17,20 @@ from .._files import stream
 from .._native import DeviceReader
 from ._communications import described_groups, group_labels
 
-# What a device did, by number.
+# Kinds of device work, by number.
 CATEGORIES = ("kernel", "memcpy", "memset")
-# Names of annotations that the tracer records as operators, which costs less time.
+# Prefixes of annotations that the tracer records as operators, because recording operators is faster.
 MODULE_RANGE = "chakrascope::module "
 CALL_RANGE = "chakrascope::call "
 OWN_RANGES = ("chakrascope::",)
-# How the profiler's Python frames (with_stack) name calls of modules.
+# Prefix of calls of modules in the profiler's Python frames (with_stack).
 MODULE_FRAME = "nn.Module: "
-# The mark of a step: before its number in the profiler's annotation.
+# Prefix of the profiler's annotation of a step, before the step's number.
 STEP_MARK = "ProfilerStep#"
 _MAX_BASE_NS = 2**61
 _MAX_NS = 2**63
 _MOST_KINDS = 5  # of unreadable events that an error lists
-# A trace is refused if so large a share of its events has impossible times.
+# Maximum share of events with impossible times before a trace is refused.
 _MOST_MISTIMED = 0.05
 
 
@@ -48,8 +48,8 @@ class _Device(msgspec.Struct):
 class CommArguments(NamedTuple):
     """The trace's arguments of a communication; -1, 0 or "" if absent.
 
-    Element counts are those of the rank; *group_ranks* are global ranks, and empty if the trace truncated the
-    list.
+    Element counts are those of the rank. *group_ranks* are global ranks, and empty if the trace truncated
+    the list.
     """
 
     collective: str
@@ -81,7 +81,7 @@ class Event(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of the accelerator's runtime on a host thread; *kernel* is what it launches, "" if unknown."""
+    """A call of the accelerator's runtime on a host thread, and the launched *kernel* ("" if unknown)."""
 
     name: str
     thread: str
@@ -110,8 +110,8 @@ class Work(NamedTuple):
 class Sync(NamedTuple):
     """One recorded synchronisation: *stream* (or the host) waits for *on_stream*.
 
-    *record_correlation* is the call that recorded the awaited event, *correlation* the waiting call; -1 if
-    unknown.
+    *record_correlation* is the call that recorded the awaited event. *correlation* is the waiting call.
+    Unknown calls are -1.
     """
 
     kind: str
@@ -137,7 +137,7 @@ class Events(Columns, frozen=True):
 
 
 class Frames(Columns, frozen=True):
-    """Calls of Python functions and modules on host threads, as ``with_stack`` records them.
+    """Calls of Python functions and modules on host threads, recorded by ``with_stack``.
 
     Functions shorter than 20 us are omitted; texts are indices into the trace's texts.
     """
@@ -204,14 +204,14 @@ class Comms(Columns, frozen=True):
 
 
 class DeviceTrace(msgspec.Struct, frozen=True):
-    """One rank's host events (in order of start, enclosing ones first), calls and device work.
+    """One rank's host events (in order of start, enclosing events first), calls and device work.
 
-    *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed; *groups* are the process
-    groups the trace lists, by name, with *group_labels*. *arguments* are those of operators, if requested:
-    JSON arrays of shapes, types and values. *process* is the process number, -1 if unknown. *unread* counts
-    the events of each unsupported kind, such as those of another accelerator. *frames* are Python calls in
-    order of start, enclosing ones first. *devices* are the names of devices by number, as far as the trace
-    has them. *left_out* is a sentence on the events that were left out as their times are impossible.
+    *rank* and *world_size* are -1 and 0 in traces of jobs that were not distributed. *groups* are the process
+    groups that the trace lists, by name, with *group_labels*. *arguments* are the arguments of operators, if
+    requested: JSON arrays of shapes, types and values. *process* is the process number, -1 if unknown.
+    *unread* counts the events of each unsupported kind, such as events of another accelerator. *frames* are
+    Python calls in order of start, enclosing calls first. *devices* are the recorded names of devices by
+    number. *left_out* is a sentence on the events omitted because their times are impossible.
     """
 
     events: Events
@@ -232,11 +232,11 @@ class DeviceTrace(msgspec.Struct, frozen=True):
     left_out: str = ""
 
     def names(self, numbers: np.ndarray) -> list[str]:
-        """Return the texts with these *numbers*."""
+        """Return the trace's texts with the given *numbers*."""
         return [self.texts[number] for number in numbers.tolist()]
 
     def comm(self, row: int) -> CommArguments | None:
-        """Return *row* of the communications; None for row -1."""
+        """Return the arguments in *row* of the communications, or None for row -1."""
         if row < 0:
             return None
         values = self.comms.row(row)
@@ -252,7 +252,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         return [Event(*values) for values in zip(*columns.values(), strict=True)]
 
     def work(self, index: int) -> Work:
-        """Return work *index* as a row."""
+        """Return the device work at *index* as a row."""
         values = self.works.row(index)
         values |= {"name": self.texts[values["name"]], "category": CATEGORIES[values["category"]]}
         return Work(**values | {"comm": self.comm(values["comm"])})
@@ -262,7 +262,7 @@ class DeviceTrace(msgspec.Struct, frozen=True):
         return replace(self, events=replace(self.events, record_id=record_ids))
 
     def with_annotations(self, annotations: Sequence[Events]) -> DeviceTrace:
-        """Return this trace with *annotations* among its events, enclosing ones before those they enclose."""
+        """Return this trace with *annotations* added to its events; enclosing events come first."""
         first, *rest = (*annotations, self.events)
         return _sorted(replace(self, events=first.joined(*rest)))
 
@@ -270,9 +270,9 @@ class DeviceTrace(msgspec.Struct, frozen=True):
 def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrace:
     """Read the Kineto JSON at *path* (plain or gzip), optionally with the arguments of operators.
 
-    Events with impossible times, such as a negative duration, are left out if they are few. Raises
-    `TraceFormatError` when it is truncated, of another kind or without anything to convert: an operator, or
-    device work with calls that may have issued it.
+    Events with impossible times, such as a negative duration, are omitted if they are few. Raises
+    `TraceFormatError` if the file is truncated, is of another kind, or has nothing to convert: neither an
+    operator nor device work with calls that may have issued the work.
     """
     reader = DeviceReader(with_arguments)
     stream(path, reader)
@@ -314,7 +314,7 @@ def read_device_trace(path: Path, *, with_arguments: bool = False) -> DeviceTrac
 
 
 def _refuse_merged(path: Path, processes: Sequence[str]) -> None:
-    """Raise `TraceFormatError` for operators of several *processes*, whose calls have the same numbers."""
+    """Raise `TraceFormatError` for a merged trace of several *processes*, whose call numbers collide."""
     if len(processes) > 1:
         raise TraceFormatError(
             f"{path} holds the operators of {len(processes):,} processes ({', '.join(processes[:4])}"
@@ -324,7 +324,7 @@ def _refuse_merged(path: Path, processes: Sequence[str]) -> None:
 
 
 def _left_out(path: Path, mistimed: tuple[int, str], usable: int) -> str:
-    """Return a sentence on the number and the first of the *mistimed* events; raises if they are many."""
+    """Return a sentence on the *mistimed* events; raises `TraceFormatError` for too many of them."""
     count, first = mistimed
     if not count:
         return ""
@@ -346,7 +346,7 @@ def _instead(calls: int, works: int, unread: Mapping[str, int]) -> str:
 
 
 def _sorted(trace: DeviceTrace) -> DeviceTrace:
-    """Return *trace* with sorted tables."""
+    """Return *trace* with events, calls and device work sorted by start."""
     events, calls, works = trace.events, trace.calls, trace.works
     return replace(
         trace,
@@ -365,7 +365,7 @@ def device_trace(
     world_size: int = 0,
     groups: Mapping[str, tuple[int, ...]] | None = None,
 ) -> DeviceTrace:
-    """Return the trace of these rows, which may be in any order."""
+    """Return the device trace of the given rows, which may be in any order."""
     numbers: dict[str, int] = {}
     comms: list[CommArguments] = []
     trace = DeviceTrace(
@@ -385,7 +385,7 @@ def device_trace(
 def _columns(
     table: Any, row_type: Any, rows: Sequence[Any], numbers: dict[str, int], comms: list[CommArguments]
 ) -> Any:
-    """Return *rows* as *table*; their texts are numbered, their communications are put into *comms*."""
+    """Return *rows* as *table*; number the rows' texts, and append their communications to *comms*."""
 
     def plain(name: str, value: Any) -> Any:
         if name == "category":
@@ -411,7 +411,7 @@ def _dtype(column: str) -> type:
 
 
 def _base_ns(about: Mapping[str, str], path: Path) -> int:
-    """Return the time at which the trace's times start."""
+    """Return the base time (Unix ns) to which the trace's times are relative."""
     try:
         base = msgspec.json.decode(about.get("baseTimeNanoseconds", "0"), type=int)
     except msgspec.MsgspecError:
@@ -441,7 +441,7 @@ def _devices(about: Mapping[str, str]) -> dict[int, str]:
 
 
 def _ranks(text: str) -> tuple[int, ...]:
-    """Return the ranks listed in *text*, such as ``"[0, 1]"``; none if the trace truncated the list."""
+    """Return the ranks listed in *text*, such as ``"[0, 1]"``, or () if the trace truncated the list."""
     try:
         ranks = ast.literal_eval(text) if "..." not in text else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,8 +1,8 @@
 """Read linked traces: host traces to which the public converter's linker added times and device work.
 
-Such a file has the nodes of a host trace with new numbers. Nodes matched with the device trace have a start
-and a duration, and each kernel and copy is a copy of the operator that issued it. Runtime calls, memory sets,
-bytes of copies, synchronisations, and the times of step marks are missing.
+A linked trace has the nodes of a host trace with new numbers. Nodes matched with the device trace have a
+start and a duration. Each kernel or memory copy is a node copied from the operator that issued it. Runtime
+calls, memory sets, bytes of memory copies, synchronisations, and the times of step marks are missing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LINKED_LACKS = (
 
 _USER_SCOPE = 7
 _CATEGORIES = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-# What a thread calls where it lets a stream wait for a collective.
+# The runtime call by which a thread makes a stream wait for a collective.
 _STREAM_WAIT = "cudaStreamWaitEvent"
-# Copies for which the host waits, by what the device calls them.
+# Parts of the device's names of copies for which the host waits.
 _BLOCKING = ("DtoH", "Pageable")
 _MAX_MICROSECONDS = 2.0**52
 
@@ -44,7 +44,7 @@ class _Attribute(msgspec.Struct, gc=False):
 
 
 class _RawNode(msgspec.Struct, gc=False):
-    """A node of the file; one with a *cat* is device work. *ts* and *inclusive_dur* are microseconds."""
+    """A node of a linked trace; nodes with *cat* are device work. *ts* and *inclusive_dur* are in us."""
 
     id: _Id
     name: str
@@ -56,13 +56,13 @@ class _RawNode(msgspec.Struct, gc=False):
     stream: Any = -1
 
     def attribute(self, name: str, default: int) -> int:
-        """Return an integer attribute."""
+        """Return the integer attribute *name* of the node, or *default* if missing or out of range."""
         value = next((item.value for item in self.attrs if item.name == name), default)
         return value if _fits(value) else default
 
 
 def _fits(value: Any) -> bool:
-    """Return whether *value* is an integer of 64 bits."""
+    """Return whether *value* is an integer that fits into 64 bits."""
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
@@ -71,9 +71,9 @@ class _Document(msgspec.Struct):
 
 
 def read_linked_host(path: Path) -> HostTrace:
-    """Read the operators, with their arguments, of the linked trace at *path* (plain or gzip).
+    """Read the operators and their arguments from the linked trace at *path* (plain or gzip).
 
-    Raises as `read_host_trace`.
+    Raises the errors of `read_host_trace`.
     """
     return _host(path, read_json(path, _Document).nodes)
 
@@ -81,8 +81,8 @@ def read_linked_host(path: Path) -> HostTrace:
 def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
     """Read the device trace and the host trace in the linked trace at *path* (plain or gzip).
 
-    An operator counts as having issued its work when it returned, or when the work began, if earlier. Raises
-    `TraceFormatError` if the file is not a linked trace, or the linker matched nothing.
+    The time at which an operator issued its work is the operator's end, or the start of the work if earlier.
+    Raises `TraceFormatError` if the file is not a linked trace, or if the linker matched nothing.
     """
     nodes = sorted(read_json(path, _Document).nodes, key=lambda node: node.id)
     spans = {node.id: span for node in nodes if (span := _span(node, path)) is not None}
@@ -115,7 +115,7 @@ def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
 
 
 def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
-    """Return start and end of *node* in nanoseconds; None if it has no time."""
+    """Return start and end of *node* in nanoseconds, or None without a time."""
     if node.ts is None or node.inclusive_dur is None:
         return None
     try:
@@ -143,7 +143,7 @@ def _event(node: _RawNode, span: tuple[int, int]) -> Event:
 
 
 def _steps(nodes: Sequence[_RawNode], spans: Mapping[int, tuple[int, int]]) -> list[Event]:
-    """Return the step marks, each from the first operator to the next step's, or to its own last one."""
+    """Return the step marks; a step lasts from its first operator to the next step or its last operator."""
     within: dict[int, int] = {}
     extents: dict[int, tuple[int, int]] = {}
     marks = {node.id: node for node in nodes if node.name.startswith(STEP_MARK)}
@@ -168,7 +168,7 @@ def _steps(nodes: Sequence[_RawNode], spans: Mapping[int, tuple[int, int]]) -> l
 def _issued(
     node: _RawNode, issuer: _RawNode, spans: Mapping[int, tuple[int, int]], host: HostTrace
 ) -> tuple[Call, Work]:
-    """Return the device work *node*, and the call within *issuer* that must have issued it."""
+    """Return the call within operator *issuer* that issued *node*, and the device work of *node*."""
     start, end = spans[node.id]
     begin, returned = spans[issuer.id]
     moved = _CATEGORIES[node.cat] != "kernel"
@@ -184,7 +184,7 @@ def _issued(
 
 
 def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
-    """Yield the calls that make a stream wait for a collective, as far as operators show them."""
+    """Yield the calls that make a stream wait for a collective, inferred from recorded operators."""
     for event in events:
         stated = parameters(host.operator(event.record_id)) if event.name == PARAMETERS else None
         if stated is not None and stated.name == "wait":
@@ -192,6 +192,6 @@ def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
 
 
 def _world_size(events: Sequence[Event], host: HostTrace) -> int:
-    """Return the size of the largest group of a recorded collective, 0 without any."""
+    """Return the size of the largest group of a recorded collective, or 0 without collectives."""
     stated = (parameters(host.operator(event.record_id)) for event in events if event.name == PARAMETERS)
     return max((found.world for found in stated if found is not None), default=0)

@@ -1,6 +1,7 @@
-"""Tables of timed operations of many steps, one row each, as ByteDance published them or as a capture has.
+"""Read tables of timed operations of many steps, in ByteDance's published format or from a capture.
 
-The columns of ByteDance's tables are read as they are; those of a capture are computed from recorded times.
+The columns of ByteDance's tables are read unchanged. The columns of a capture are computed from recorded
+times.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ OPERATION_TYPES = (
 
 _REQUIRED = ("step", "dp_rank", "stage", "optype", "start_ts", "duration")
 _OPTIONAL = ("rank", "seq_id", "mc", "gmc", "mb_id")
-_SIGNED = frozenset({"mc", "gmc", "mb_id"})  # -1: does not apply to the operation
+_SIGNED = frozenset({"mc", "gmc", "mb_id"})  # -1 means that the column does not apply to the operation
 _MOST = {"step": 2**53, "rank": 2**24, "dp_rank": 2**20, "stage": 2**12}
 _MOST_OF_OTHERS = 2**20
 _MOST_SECONDS = 1e6
@@ -54,7 +55,7 @@ _PHASES = {
     "input": "loader_ns",
     "forward-compute": "forward_ns",
     "backward-compute": "backward_ns",
-    "gc": "",  # the rest of the step: no other phase has a garbage collection
+    "gc": "",  # the rest of the step, in which garbage collection runs
     "descheduled": "delay_ns",
     "collectives": "collective_ns",
     "optimizer": "optimizer_ns",
@@ -67,9 +68,9 @@ _NEXT = "Next: record them with `chakrascope trace --steps 0 -- COMMAND`."
 class OperationTable:
     """The operations of a job's ranks in many steps, sorted by step, replica, stage, type and number.
 
-    *columns*, all of integers: ``step``, ``replica`` (data-parallel rank), ``stage`` (pipeline rank),
-    ``rank``, ``type`` (place in `OPERATION_TYPES`), ``number`` (among those of its type on the rank in the
-    step), ``chunk`` (model chunk of the stage), ``model_chunk`` (of the model), ``micro_batch`` (-1: none),
+    *columns* are integers: ``step``, ``replica`` (data-parallel rank), ``stage`` (pipeline rank), ``rank``,
+    ``type`` (index in `OPERATION_TYPES`), ``number`` (among operations of the same type, rank and step),
+    ``chunk`` (model chunk of the stage), ``model_chunk`` (chunk of the model), ``micro_batch`` (-1: none),
     ``start_ns``, ``duration_ns``. *path* and ``row`` (from 1) give the origin of each operation.
     """
 
@@ -92,12 +93,12 @@ def is_operation_table(path: str | Path) -> bool:
 
 
 def read_operation_table(path: str | Path) -> OperationTable:
-    """Read a Parquet or CSV table with one row per operation; other columns than these are ignored.
+    """Read a Parquet or CSV table with one row per operation.
 
-    ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), ``start_ts`` and ``duration`` in
-    seconds are required; ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id`` follow from those where they
-    are missing. Source: github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file,
-    column and row.
+    Required columns are ``step``, ``dp_rank``, ``stage``, ``optype`` (one of `OPERATION_TYPES`), ``start_ts``
+    and ``duration`` in seconds. Missing columns ``rank``, ``seq_id``, ``mc``, ``gmc`` and ``mb_id`` are
+    derived from the required columns. Other columns are ignored. Source:
+    github.com/ByteDance-Seed/StragglerAnalysis. Raises `TraceFormatError` naming file, column and row.
     """
     path = Path(path)
     raw = _read(path)
@@ -126,7 +127,7 @@ def read_operation_table(path: str | Path) -> OperationTable:
 
 
 def _read(path: Path) -> Columns:
-    """Return the columns that are read here, by name."""
+    """Return the required and optional columns of the table at *path*, by name."""
     wanted = (*_REQUIRED, *_OPTIONAL)
     try:
         with path.open("rb") as file:
@@ -157,7 +158,7 @@ def _fail(path: Path, name: str, row: int, what: str) -> TraceFormatError:
 
 
 def _numbers(path: Path, raw: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.float64]:
-    """Return a column as finite numbers."""
+    """Return the column *name* as finite numbers; raises `TraceFormatError` for other values."""
     column = raw[name]
     if column.dtype.kind not in "iuf":
         row = next((row for row, value in enumerate(column.tolist()) if not _is_number(value)), None)
@@ -216,7 +217,7 @@ def _types(path: Path, names: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Columns) -> Columns:
-    """Return the optional columns: those given, or else derived from *columns*."""
+    """Return the optional columns; missing optional columns are derived from *columns*."""
     given = {name: _integers(path, raw, name) for name in _OPTIONAL if name in raw}
     stages = int(columns["stage"].max()) + 1
     chunk = given.get("mc", np.zeros(len(columns["step"]), np.int64))
@@ -230,7 +231,7 @@ def _with_defaults(path: Path, raw: Mapping[str, npt.NDArray[Any]], columns: Col
 
 
 def _by_start(columns: Columns) -> npt.NDArray[np.int64]:
-    """Return the number of each operation among those of its type, rank and step, by start."""
+    """Return the number of each operation among operations of its type, rank and step, by start."""
     keys = [columns[name] for name in ("type", "stage", "replica", "step")]
     order = np.lexsort([columns["start_ns"], *keys])
     new = np.zeros(len(order), bool)
@@ -244,7 +245,7 @@ def _by_start(columns: Columns) -> npt.NDArray[np.int64]:
 
 
 def _refuse_duplicates(table: OperationTable) -> None:
-    """Raise `TraceFormatError` for two rows of one operation, and for two ranks in one place."""
+    """Raise `TraceFormatError` for two rows of one operation, and for two ranks of one replica and stage."""
     columns = table.columns
     same = np.ones(len(columns["step"]) - 1, bool)
     for name in ("step", "replica", "stage", "type", "number"):
@@ -272,9 +273,10 @@ def _refuse_duplicates(table: OperationTable) -> None:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """The steps of one rank, sorted by number, which is the first of *columns*; the others are in ns.
+    """The steps of one rank, sorted by number.
 
-    They are ``start_ns``, and durations by the names of `_PHASES`.
+    The first of *columns* is the number of the step. The other columns are times in ns: ``start_ns``, and
+    durations by the names of `_PHASES`.
     """
 
     rank: int
@@ -285,11 +287,10 @@ class _Recorded:
 def recorded_operations(trace_set: TraceSet) -> OperationTable:
     """Return the operations of the steps after warm-up that all ranks of *trace_set* recorded.
 
-    An operation is the sum of a phase over the step, and begins when the previous one ends. A step begins
-    on all ranks when it does on the first. ``collectives`` is the time spent waiting for peers
-    and their messages.
-    Ranks that exchange messages are stages of a replica, in their order; others are replicas. Raises
-    `TraceError` if there are no such steps.
+    An operation is the total time of a phase in the step, and begins when the previous operation ends. A step
+    begins on all ranks when it begins on the first rank. ``collectives`` is the time spent waiting for peers
+    and their messages. Ranks that exchange messages are stages of a replica, in order of rank. Other ranks
+    are replicas. Raises `TraceError` if all ranks have no step in common.
     """
     warmup = int(trace_set.options.get("warmup", 0))
     recorded = [_recorded(trace_set, entry, warmup) for entry in trace_set.ranks]
@@ -313,7 +314,7 @@ def recorded_operations(trace_set: TraceSet) -> OperationTable:
 def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
     """Return the unprofiled steps that the rank of *entry* recorded after *warmup* steps.
 
-    A step during which the system's clock was set back is left out.
+    A step during which the system's clock was set back is omitted.
     """
     parts = list(read_step_times(trace_set, entry))
     names = ("index", "time_ns", "cpu_ns", "recorded", *filter(None, _PHASES.values()))
@@ -335,11 +336,12 @@ def _recorded(trace_set: TraceSet, entry: RankEntry, warmup: int) -> _Recorded:
 def _without_delay(
     phases: Columns, delay_ns: npt.NDArray[np.int64], cpu_ns: npt.NDArray[np.int64]
 ) -> Columns:
-    """Return *phases* with the wait for a processor as ``descheduled``.
+    """Return *phases* with the wait for a processor as the phase ``descheduled``.
 
-    Where in the step it was is unknown: each phase of work gives the same share of its time. Some of it may
-    be in collectives, so all phases of work together are at least as long as the thread's CPU time:
-    all of it, or where that is longer than they are, as collectives spin, what collectives leave of it.
+    The position of this wait in the step is unknown, so each phase of work gives the same share of its time.
+    Collectives may contain a part of the wait. All phases of work together therefore keep at least the
+    thread's CPU time. If the CPU time exceeds the phases of work because collectives spin, the phases of work
+    keep at least the CPU time minus the time of collectives.
     """
     work = {kind: time_ns for kind, time_ns in phases.items() if kind != "collectives"}
     total = sum(work.values(), np.zeros(1, np.int64))
@@ -374,7 +376,7 @@ def _operations(
     stage: int,
     starts_ns: npt.NDArray[np.int64],
 ) -> Columns:
-    """Return the rows of the steps *common* to all ranks, which begin at *starts_ns* on each of them."""
+    """Return the rows of a rank in the steps *common* to all ranks, which begin at *starts_ns*."""
     chosen = np.isin(recorded.columns["step"], common)
     steps = recorded.columns["step"][chosen]
     durations = np.array([recorded.columns[kind][chosen] for kind in _PHASES])

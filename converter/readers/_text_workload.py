@@ -1,8 +1,8 @@
-"""ASTRA-sim 1.0 text workloads: layers with compute times and collectives, unrolled into Chakra graphs.
+"""Unroll ASTRA-sim 1.0 text workloads, layers with compute times and collectives, into Chakra graphs.
 
-The file names a parallelism, the number of layers, and a line per layer: name, a reserved number, then time,
-collective and bytes of the forward pass, of the input gradient and of the weight gradient, and an update
-time.
+The file states a parallelism, the number of layers, and a line per layer. A line has a name, a reserved
+number, an update time, and time, collective and bytes for each of forward pass, input gradient and weight
+gradient.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPUTE_LANE = 0
 
 
 class _Policy(msgspec.Struct, frozen=True):
-    """Which ranks share a layer's activations (*model*) and weights (*data*), and the backward order."""
+    """The ranks that share a layer's activations (*model*) and weights (*data*), and the backward order."""
 
     model: str
     data: str
@@ -54,7 +54,7 @@ _POLICIES = {
     "TRANSFORMER_FWD_IN_BCKWD": _Policy(_NEAR, _FAR),
     "DLRM": _Policy(_EVERYONE, _EVERYONE, input_gradient_first=False),
 }
-# What a layer of a customized workload can be.
+# Policies of a layer in a customized workload.
 _LAYER_POLICIES = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA")
 _COLLECTIVES = {
     "NONE": None,
@@ -67,12 +67,12 @@ _COLUMNS = 12
 _MAX_NUMBER = 2**62
 _MAX_RANKS = 1 << 20
 _MAX_NODES = 5_000_000
-_NODES_PER_LAYER = 6  # computation and collective of three passes
-_BYTES_PER_NODE = 1_000  # in memory while it is made
+_NODES_PER_LAYER = 6  # a computation and a collective for each of three passes
+_BYTES_PER_NODE = 1_000  # memory per node during construction
 
 
 class _Header(msgspec.Struct, frozen=True):
-    """The first line: the policy and its arguments."""
+    """The first line of a text workload: the policy and its arguments."""
 
     policy: str
     model_group: int | None
@@ -91,12 +91,12 @@ def read_text_workload(
 ) -> Workload:
     """Read an ASTRA-sim 1.0 text workload for *num_ranks* ranks and *passes* training steps.
 
-    *model_group* is the number of ranks that share a layer in hybrid policies: consecutive ranks, or in
-    ``HYBRID_MODEL_DATA`` those far apart; in ``HYBRID_CUSTOMIZED``, where each layer has a policy, it is the
-    number of consecutive ranks in a group. The default is that of the file; without one, all collectives span
-    all ranks. A unit of compute time is *ns_per_unit* nanoseconds (ASTRA-sim 1.0's cycles are 1 ns; the
-    public converter takes them for microseconds, 1000). Raises `WorkloadFormatError` with the line for a
-    damaged file and `UsageError` for impossible numbers of ranks.
+    *model_group* is the number of ranks that share a layer in hybrid policies. These ranks are consecutive,
+    or in ``HYBRID_MODEL_DATA`` at equal distances. In ``HYBRID_CUSTOMIZED``, in which each layer has a
+    policy, *model_group* is the number of consecutive ranks in a group. The default is the number in the
+    file. Without this number, all collectives span all ranks. A unit of compute time is *ns_per_unit*
+    nanoseconds. ASTRA-sim 1.0's cycles are 1 ns; the public converter uses microseconds (1000 ns). Raises
+    `WorkloadFormatError` with the line for a damaged file, and `UsageError` for impossible numbers of ranks.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)
@@ -161,12 +161,12 @@ def _groups(num_ranks: int, size: int) -> tuple[list[tuple[int, ...]], list[tupl
 
 
 def _group_of_rank(groups: Sequence[tuple[int, ...]], ids: dict[tuple[int, ...], int]) -> dict[int, int]:
-    """Return the number of the group of each rank, -1 if it is the only member."""
+    """Return the number of each rank's group, or -1 if the rank is the only member."""
     return {rank: ids[ranks] if len(ranks) > 1 else -1 for ranks in groups for rank in ranks}
 
 
 def _loop(header: _Header, layers: Sequence[tuple[_Layer, str]], passes: int, near: int, far: int) -> _Loop:
-    """Return the training loop of a rank in the groups *near* and *far*; the only rank if both are -1."""
+    """Return the training loop of a rank in the groups *near* and *far*; -1 means no other member."""
     groups = {_EVERYONE: max(-1, min(0, max(near, far))), _NOBODY: -1, _NEAR: near, _FAR: far}
     dlrm = "DLRM" in header.policy
     return _Loop(
@@ -200,7 +200,7 @@ def _assumptions(header: _Header, size: int, *, spanning: bool) -> list[str]:
 
 
 def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[_Layer, str]]]:
-    """Read header and layers with their policies; raises `WorkloadFormatError` naming the line."""
+    """Read the header and the layers with policies; raises `WorkloadFormatError` naming the line."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -226,7 +226,7 @@ def _read(path: Path, ns_per_unit: int) -> tuple[_Header, list[tuple[_Layer, str
 
 
 def _header(path: Path, words: list[str]) -> _Header:
-    """Read the first line."""
+    """Read the policy and its arguments from the first line of the file."""
     policy = words[0].upper()
     if policy not in _POLICIES:
         raise _damaged(path, 1, f"'{words[0]}' is not a parallelism{did_you_mean(policy, _POLICIES)}")
@@ -249,14 +249,14 @@ def _header(path: Path, words: list[str]) -> _Header:
 
 
 def _counted(path: Path, numbers: list[int]) -> tuple[int, ...]:
-    """Return a list that follows its length."""
+    """Return a list of numbers without the leading length; raises if the length is wrong."""
     if numbers and numbers[0] != len(numbers) - 1:
         raise _damaged(path, 1, f"{numbers[0]} checkpoints are announced, {len(numbers) - 1} follow")
     return tuple(numbers[1:])
 
 
 def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> _Layer:
-    """Read one layer's line."""
+    """Read the layer in one line of the file."""
     if len(row) < _COLUMNS:
         raise _damaged(path, line, f"a layer has {_COLUMNS} columns, this has {len(row)}")
     passes = []
@@ -277,7 +277,7 @@ def _layer(path: Path, line: int, row: list[str], ns_per_unit: int) -> _Layer:
 
 
 def _layer_policy(path: Path, line: int, row: list[str], policy: str) -> str:
-    """Return the policy of one layer: its own, in the last column, if the workload is customized."""
+    """Return the policy of one layer; in a customized workload, the policy in the last column."""
     if policy != "HYBRID_CUSTOMIZED" or len(row) <= _COLUMNS:
         return policy
     own = row[_COLUMNS].upper()
@@ -302,24 +302,24 @@ def _damaged(path: Path, line: int, what: str) -> WorkloadFormatError:
 
 
 class _Collective(msgspec.Struct, frozen=True):
-    """A collective and its bytes, by ASTRA-sim's conventions."""
+    """A collective and its size in bytes, by ASTRA-sim's conventions."""
 
     kind: CollectiveType
     size_bytes: int
 
 
 class _Pass(msgspec.Struct, frozen=True):
-    """One pass through a layer: its computation, and the communication after it."""
+    """One pass through a layer: the computation, and the communication after the computation."""
 
     duration_ns: int
     collective: _Collective | None
 
 
 class _Layer(msgspec.Struct, frozen=True):
-    """A layer's forward pass, gradient of its input, and gradient of its weights.
+    """A layer's forward pass, input gradient and weight gradient.
 
-    Forward and input-gradient collectives are in *model_group*, those of weights in *data_group*; a negative
-    group has no other member.
+    Collectives of the forward pass and of input gradients are in *model_group*, collectives of weight
+    gradients in *data_group*. A negative group has no other member.
     """
 
     name: str
@@ -334,10 +334,10 @@ class _Loop(msgspec.Struct, frozen=True):
     """The training loop of one rank, of *passes* steps.
 
     With *last_bottom*, the first layer's collectives overlap layers 1 to *last_bottom*, as in recommenders.
-    When the backward pass reaches a layer of *initiates*, everything since the last of *checkpoints* is
-    computed forward again. With *only_weight_collectives*, the step consists of these alone, all at once. The
-    first layer's input gradient is communicated only with *first_input_collective*, for workloads that do not
-    list the layers below the first transformer block.
+    When the backward pass reaches a layer of *initiates*, all layers since the last of *checkpoints* are
+    computed forward again. With *only_weight_collectives*, the step consists of simultaneous weight-gradient
+    collectives only. The first layer's input gradient is communicated only with *first_input_collective*, for
+    workloads that do not list the layers below the first transformer block.
     """
 
     layers: Sequence[_Layer]
@@ -361,7 +361,7 @@ class _Unrolled(GraphBuilder):
         self.step = 0
 
     def compute(self, layer: _Layer, what: str, duration_ns: int, waits: Sequence[int]) -> int:
-        """Append a computation after *waits*."""
+        """Append a computation of *layer* that waits for the nodes *waits*; return its id."""
         phase = "forward" if what.startswith("forward") else "backward"
         columns = {
             "type": NodeType.COMP,
@@ -376,7 +376,7 @@ class _Unrolled(GraphBuilder):
     def communicate(
         self, layer: _Layer, what: str, collective: _Collective | None, group: int, waits: Sequence[int]
     ) -> int | None:
-        """Append a collective after *waits*; None without a collective or other members."""
+        """Append a collective that waits for *waits*; return its id, or None without other members."""
         if collective is None or group < 0:
             return None
         columns = communication(NodeType.COMM_COLL, collective.kind, collective.size_bytes, group=group)
@@ -424,7 +424,7 @@ class _Unrolled(GraphBuilder):
                 )
 
     def _input_first(self, index: int) -> None:
-        """Compute the input's gradient, then the weights' while that one is communicated."""
+        """Compute the input gradient, then the weight gradient while the input gradient is communicated."""
         layer = self.loop.layers[index]
         node = self.compute(layer, "input gradient", layer.input_gradient.duration_ns, self.tail)
         comm = None
@@ -435,7 +435,7 @@ class _Unrolled(GraphBuilder):
         self.tail = [weights] if comm is None else [weights, comm]
 
     def _weights_first(self, index: int) -> None:
-        """Compute the weights' gradient, then, while that one is communicated, the input's."""
+        """Compute the weight gradient, then the input gradient while the weight gradient is communicated."""
         layer = self.loop.layers[index]
         self.tail = [self._weights(index, self.tail)]
         if index:
@@ -447,7 +447,7 @@ class _Unrolled(GraphBuilder):
             self.tail = [node if comm is None else comm]
 
     def _weights(self, index: int, waits: Sequence[int]) -> int:
-        """Append the weight gradient of layer *index* and its collective, which the next step waits for."""
+        """Append the weight gradient of layer *index* and the collective that the next step waits for."""
         layer = self.loop.layers[index]
         node = self.compute(layer, "weight gradient", layer.weight_gradient.duration_ns, waits)
         collective = layer.weight_gradient.collective
@@ -457,7 +457,7 @@ class _Unrolled(GraphBuilder):
 
 
 def _unrolled(rank: int, loop: _Loop) -> Graph:
-    """Return the graph of *loop* on *rank*; a step's forward pass waits for the weights of the last one."""
+    """Return the graph of *loop* on *rank*; a forward pass waits for the weights of the previous step."""
     unrolled = _Unrolled(loop)
     for step in range(loop.passes):
         unrolled.step = step

@@ -18,7 +18,7 @@ from .._native import Nesting, cut
 from ._communications import GLOO
 from ._kineto import MODULE_FRAME, MODULE_RANGE, CommArguments, DeviceTrace, Frames, read_device_trace
 
-# By number, those of the native part.
+# Names of the phases, by their numbers in the native module.
 PHASES = ("forward", "backward", "optimizer", "other")
 _IGNORED, _OPERATOR, _BACKWARD, _ANNOTATION, _MODULE, _OPTIMIZER, _DATA_LOADER = range(7)
 _BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
@@ -38,7 +38,7 @@ class Op(msgspec.Struct, frozen=True):
 
 
 class Pieces(Columns, frozen=True):
-    """Intervals of a thread: self time of *op*, or for -1 time outside operators; *next_op* follows."""
+    """Intervals of a thread: self time of *op*, or time outside operators (-1), before *next_op*."""
 
     start_ns: np.ndarray
     end_ns: np.ndarray
@@ -49,7 +49,7 @@ class Pieces(Columns, frozen=True):
 class Ops(msgspec.Struct, frozen=True, dict=True):
     """The operators of one thread in order of start.
 
-    *event*, *module* (0: none) and *phase* are indices into the trace's events, the *modules* and `PHASES`;
+    *event*, *module* (0: none) and *phase* are indices into the trace's events, the *modules* and `PHASES`.
     *parent* is the enclosing operator, -1 for none.
     """
 
@@ -92,12 +92,12 @@ class Ops(msgspec.Struct, frozen=True, dict=True):
 
 
 class Threads:
-    """Finds the operators of a trace's threads.
+    """A finder of the operators of a trace's threads.
 
-    Nesting is by time, since recorded parents are wrong with gloo. Annotations become context (module,
-    phase), never operators; those of gloo may overlap later operators and are omitted. A backward operator
-    has the module of the forward operator with the same autograd sequence number, on any thread. Modules come
-    from the tracer's annotations, or else from the profiler's Python frames of modules.
+    Nesting is by time because recorded parents are wrong with gloo. Annotations become context (module,
+    phase) and never operators. Gloo's annotations may overlap later operators and are omitted. A backward
+    operator has the module of the forward operator with the same autograd sequence number, on any thread.
+    Modules come from the tracer's annotations, or else from the profiler's Python frames of modules.
     """
 
     def __init__(self, trace: DeviceTrace) -> None:
@@ -123,7 +123,7 @@ class Threads:
     def operators(self, events: np.ndarray, start_ns: int, end_ns: int, *, phase: str = "forward") -> Ops:
         """Return the operators among *events* (of one thread, in order) that overlap the given interval.
 
-        *phase* is that of outermost operators.
+        *phase* is the phase of outermost operators.
         """
         own = self._trace.events.take(events)
         roles = self._roles[own.is_operator.astype(np.int8), own.name]
@@ -140,7 +140,7 @@ class Threads:
     def _with_frames(
         self, thread: int, events: np.ndarray, columns: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
-        """Return *events* and their *columns* with the calls of modules on *thread* among them."""
+        """Return *events* and *columns* with the module calls on *thread* inserted."""
         mine = self._frames.thread == thread
         frames, nothing = self._frames.take(mine), np.full(int(mine.sum()), -1)
         roles = np.full(len(frames), _MODULE)
@@ -152,10 +152,10 @@ class Threads:
 
 
 def _module_frames(trace: DeviceTrace, numbers: dict[str, int]) -> tuple[Frames, np.ndarray]:
-    """Return the calls of modules in *trace*, and the number of each module, added to *numbers*.
+    """Return the calls of modules in *trace*, and the module number of each call; extend *numbers*.
 
-    None if the tracer's annotations have modules. A module's name begins with those of its callers:
-    ``GPT_0.Block_3.Linear_12``.
+    There are no such calls if the tracer's annotations have modules. A module's name begins with the names of
+    its callers: ``GPT_0.Block_3.Linear_12``.
     """
     frames = Frames.none() if len(numbers) > 1 else trace.frames
     frames = frames.take(which(trace.texts, lambda text: text.startswith(MODULE_FRAME))[frames.name])
@@ -186,9 +186,9 @@ _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
 
 @dataclass(frozen=True)
 class HostCalls:
-    """Calls by thread, depth and start, as columns; times are ns since the beginning of a step.
+    """Columns of calls by thread, depth and start; times are ns since the beginning of a step.
 
-    *thread* and *name* are indices into *threads*, the titles of the rows, and into *names*.
+    *thread* is an index into *threads*, the titles of the rows. *name* is an index into *names*.
     """
 
     thread: np.ndarray
@@ -200,10 +200,10 @@ class HostCalls:
     names: list[str]
 
     def around(self, start_ns: int, end_ns: int) -> list[str]:
-        """Return the calls open in the middle of an interval, outermost first, of one thread and its samples.
+        """Return one thread's calls, and sampled calls, open in the middle of an interval, outermost first.
 
-        It is the thread in which calls begin or end closest to the interval's own start and end; of several,
-        the one with most calls.
+        The thread is that whose calls begin or end closest to the start and end of the interval. Among equal
+        threads, the thread with the most calls is used.
         """
         middle = (start_ns + end_ns) // 2
         rows = np.flatnonzero((self.start_ns <= middle) & (self.end_ns > middle))
@@ -212,12 +212,12 @@ class HostCalls:
             open_.setdefault(self.threads[self.thread[row]], []).append(self.names[self.name[row]])
         recorded = [thread for thread in open_ if thread in _recorded(self.threads)]
         thread = min(recorded, key=lambda one: self._distance(one, start_ns, end_ns), default="")
-        # A sample is that of the last time its thread was looked at: it may be a few ms old.
+        # The sampled stack may be a few ms older than the middle of the interval.
         stacks = (("", thread), ("sampled: ", f"{thread}{_SAMPLED}"))
         return [prefix + " › ".join(open_[one]) for prefix, one in stacks if one in open_]
 
     def _distance(self, thread: str, *times_ns: int) -> tuple[int, int]:
-        """Return how far the closest bounds of calls in *thread* are from *times_ns*, and -their count."""
+        """Return the distance of *times_ns* to the closest call bounds in *thread*, and minus the count."""
         own = self.thread == self.threads.index(thread)
         bounds = np.concatenate([self.start_ns[own], self.end_ns[own]])
         return sum(int(np.abs(bounds - time).min()) for time in times_ns), -len(bounds)
@@ -229,7 +229,7 @@ def _recorded(threads: list[str]) -> list[str]:
 
 
 class _Call(NamedTuple):
-    """A call in the evidence; its row follows that *of* a thread, or stands alone for ""."""
+    """A call in the evidence; its row follows the row *of* a thread, or is separate for ""."""
 
     thread: str
     of: str
@@ -239,20 +239,20 @@ class _Call(NamedTuple):
 
 
 def read_host_calls(trace: Path, evidence: Path | None, start_ns: int, end_ns: int) -> HostCalls:
-    """Return `host_calls` of the device trace and the evidence in these files.
+    """Return the host calls between two times from the device trace and evidence in files.
 
-    Raises `TraceError` or `TraceFormatError` as reading them does.
+    Raises `TraceError` or `TraceFormatError` for unreadable files.
     """
     seen = None if evidence is None else read_evidence(evidence)
     return host_calls(read_device_trace(trace), seen, start_ns, end_ns)
 
 
 def host_calls(trace: DeviceTrace, evidence: Evidence | None, start_ns: int, end_ns: int) -> HostCalls:
-    """Return the calls between two times (Unix ns), clipped to them, by thread in order of first call.
+    """Return the host calls clipped to an interval (Unix ns), by thread in order of first call.
 
-    If calls begin together, the longer one encloses the other; if they are equal, a Python function encloses
-    an annotation or operator, and these a runtime call. Sampled Python stacks have separate rows, as their
-    precision is one sampling interval; so have garbage collections.
+    If calls begin together, the longer call encloses the shorter call. If calls are equally long, a Python
+    function encloses an annotation or operator, which encloses a runtime call. Sampled Python stacks have
+    separate rows because their precision is one sampling interval. Garbage collections have separate rows.
     """
     tables = (trace.frames, trace.events, trace.calls)
     columns = {
@@ -293,7 +293,7 @@ def _joined(column: np.ndarray, more: list[int]) -> np.ndarray:
 
 
 def _rows(threads: list[str], seen: list[_Call]) -> list[str]:
-    """Return *threads* and the rows of calls *seen*, each after its thread."""
+    """Return *threads* with the rows of calls *seen* inserted after their threads."""
     rows = [*threads]
     for call in {call.thread: call for call in seen}.values():
         rows.insert(rows.index(call.of) if call.of in rows else len(rows), call.thread)
@@ -301,7 +301,7 @@ def _rows(threads: list[str], seen: list[_Call]) -> list[str]:
 
 
 def _depths(threads: list[int], starts: list[int], ends: list[int]) -> np.ndarray:
-    """Return the depth of each call in its thread, whose calls are in order of start."""
+    """Return the nesting depth of each call in its thread; calls of a thread are sorted by start."""
     open_until: dict[int, list[int]] = {}
     depths = []
     for thread, start, end in zip(threads, starts, ends, strict=True):
@@ -314,7 +314,7 @@ def _depths(threads: list[int], starts: list[int], ends: list[int]) -> np.ndarra
 
 
 def _sampled(evidence: Evidence) -> Iterator[_Call]:
-    """Yield the calls of sampled stacks: functions that consecutive samples have at the same depth."""
+    """Yield the calls in sampled stacks: functions at the same depth in consecutive samples."""
     samples = evidence.samples
     after = dict(pairwise(sorted({*samples.time_ns})))
     rows_of: dict[int, list[int]] = {}
@@ -340,7 +340,7 @@ def _sampled(evidence: Evidence) -> Iterator[_Call]:
 
 
 def _collections(evidence: Evidence) -> Iterator[_Call]:
-    """Yield the garbage collections."""
+    """Yield the garbage collections in the evidence as calls."""
     found = evidence.collections
     for start, end, generation in zip(found.start_ns, found.end_ns, found.generation, strict=True):
         yield _Call(_COLLECTIONS, "", f"{_COLLECTIONS} of generation {generation}", start, end)

@@ -33,9 +33,9 @@ from ..logs import (
     ranks_by_name,
 )
 
-# What PyTorch's own pickler, and Python's, write of containers, texts, numbers, None and truth values. What
-# is absent could import or call something (GLOBAL, REDUCE, BUILD), or ask for memory that the file does not
-# hold (BYTEARRAY8).
+# Pickle opcodes that PyTorch's and Python's picklers write for containers, strings, numbers, None and
+# Booleans. Other opcodes could import or call code (GLOBAL, REDUCE, BUILD), or allocate more memory than the
+# size of the file (BYTEARRAY8).
 _PLAIN = frozenset(
     {
         "APPEND", "APPENDS", "BINBYTES", "BINFLOAT", "BINGET", "BININT", "BININT1", "BININT2", "BINPUT",
@@ -53,13 +53,13 @@ _DAMAGES = (
 
 
 class _NotPlain(Exception):
-    """The pickle has more than plain values, or is damaged."""
+    """The pickle contains other objects than plain values, or is damaged."""
 
 
 def _plain_values(data: bytes) -> Any:
     """Return the value of *data*, a pickle of containers, strings, numbers, None and booleans.
 
-    Raises `_NotPlain` for any other pickle, before anything in it is called or imported.
+    Raises `_NotPlain` for any other pickle before an object in it is called or imported.
     """
     try:
         return _Unpickler(io.BytesIO(data)).load()
@@ -72,9 +72,10 @@ def _refused(unpickler: Any) -> None:
 
 
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ignore]
-    """Python's own unpickler in Python: its table of what each byte does can be cut, and its memo is a dict.
+    """Python's unpickler written in Python, restricted to plain opcodes.
 
-    (That in C takes as much memory as the highest memo number that a file of ten bytes may name.)
+    The unpickler written in C allocates memory for the highest memo number, which a file of ten bytes may set
+    arbitrarily high. The memo of the unpickler written in Python is a dict.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {
@@ -83,19 +84,19 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc,unused-ig
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        """Refuse every class and function."""
+        """Refuse every class and function that a pickle names."""
         raise pickle.UnpicklingError(f"it asks for {module[:40]}.{name[:40]}, which no flight recorder needs")
 
     def persistent_load(self, pid: Any) -> Any:
-        """Refuse persistent ids."""
+        """Refuse every persistent id in a pickle."""
         raise pickle.UnpicklingError("it refers to something outside the file")
 
 
 _PICKLE = b"\x80"
-# PyTorch pickles the record by itself, with its keys in plain sight.
+# PyTorch's pickler writes the keys of the record as readable text.
 _JSON_KEYS = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
 _PICKLE_HEAD, _PICKLED_KEYS = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
-# Kinds of backends that record neither begin nor end: there, what is retired has ended.
+# Backends that record neither begin nor end. A retired operation of these backends has ended.
 _ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
 _COALESCED = "coalesced"
 _PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")
@@ -145,7 +146,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
 
 
 def _read_dump(path: Path, rank: int) -> RankLog:
-    """Read the dump at *path*, of *rank*; raises `TraceFormatError` naming file, rank and entry."""
+    """Read the dump of *rank* at *path*; raises `TraceFormatError` naming file, rank and entry."""
     dump = _dump(path)
     reader = Reader(str(path), "entry", rank)
     entries = _entries(reader, dump.entries)
@@ -172,7 +173,7 @@ def _read_dump(path: Path, rank: int) -> RankLog:
 
 
 def _dump(path: Path) -> _Dump:
-    """Read the file, JSON or pickle."""
+    """Read the flight recorder's dump at *path*, JSON or pickle."""
     data = unpacked_file(path)
     if not data.startswith(_PICKLE):
         try:
@@ -191,13 +192,13 @@ def _dump(path: Path) -> _Dump:
 
 
 def _entries(reader: Reader, raw: Sequence[dict[str, Any]]) -> list[_Entry]:
-    """Return the entries in order of time; raises for a malformed one."""
+    """Return the dump's entries in order of time; raises `TraceFormatError` for a malformed entry."""
     entries = []
     for number, values in enumerate(raw):
         reader.number = number
         try:
             entries.append(msgspec.convert(values, _Entry))
-        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # half a character is no text
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # a lone surrogate cannot be encoded
             reader.fail(str(error))
         bounded(reader, "time_created_ns", entries[-1].time_created_ns)
     return sorted(entries, key=lambda entry: (entry.record_id, entry.time_created_ns))
@@ -206,10 +207,10 @@ def _entries(reader: Reader, raw: Sequence[dict[str, Any]]) -> list[_Entry]:
 def _comms(
     reader: Reader, config: dict[str, _Config], entries: Sequence[_Entry]
 ) -> tuple[dict[str, Comm], dict[tuple[str, str], str]]:
-    """Return the communicators, and the key of each process group of the entries.
+    """Return the communicators, and the key of each process group in the entries.
 
-    Different groups may have the same name on different ranks, so the key includes the ranks if they are
-    listed.
+    Different groups may have the same name on different ranks, so the key includes the ranks if the dump
+    lists the ranks.
     """
     comms: dict[str, Comm] = {}
     keys: dict[tuple[str, str], str] = {}
@@ -249,7 +250,7 @@ def _least_size(reader: Reader, group: str, entries: Sequence[_Entry]) -> int:
 
 
 def _ranks(reader: Reader, listed: str | list[int]) -> tuple[int, ...]:
-    """Return the ranks of a group, which are a list or its text."""
+    """Return the ranks of a group, *listed* as a list or as the text of a list."""
     try:
         ranks: list[int] = (
             msgspec.json.decode(listed or "[]", type=list[int]) if isinstance(listed, str) else listed
@@ -262,7 +263,7 @@ def _ranks(reader: Reader, listed: str | list[int]) -> tuple[int, ...]:
 
 
 def _batch(entry: _Entry) -> tuple[tuple[str, str], bool, int]:
-    """Return the key of operations that were issued as one batch."""
+    """Return the key that operations of one batch have in common."""
     sequence = entry.p2p_seq_id if entry.is_p2p else entry.collective_seq_id
     return entry.process_group, entry.is_p2p, sequence
 
@@ -272,7 +273,7 @@ def _plain_name(entry: _Entry) -> str:
 
 
 def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -> LoggedOp | None:
-    """Return the operation of *entry*, *timed* by itself or by its batch; None if it is no operation."""
+    """Return the operation of *entry*, with the times of the entry or batch *timed*; None for others."""
     times = _times(reader, entry, timed)
     name, backend = _plain_name(entry), entry.profiling_name.partition(":")[0]
     times["completed"] = (
@@ -296,10 +297,10 @@ def _op(reader: Reader, entry: _Entry, timed: _Entry, group: str, repeat: int) -
 
 
 def _agreement(library: LibraryCollective, size: int, taken: int, dtype: str) -> str:
-    """Return as text what all ranks of a collective must agree on: kind, type, and bytes if equal."""
+    """Return the properties that all ranks of a collective must share, as text: kind, type, bytes."""
     if library.fixed_bytes >= 0:
         return library.name
-    if library.name == "all_to_all":  # what each has for each may differ
+    if library.name == "all_to_all":  # the bytes for each peer may differ between ranks
         return f"{library.name} of {dtype}"
     return f"{library.name} of {taken if library.name == 'all_gather' and taken else size:,} bytes of {dtype}"
 
@@ -314,11 +315,11 @@ def _message(name: str, size: int, group: str, entry: _Entry, times: dict[str, A
 
 
 def _times(reader: Reader, entry: _Entry, timed: _Entry) -> dict[str, Any]:
-    """Return the times of *entry*; 0 and None mean unknown."""
+    """Return the times of *entry*, by names of `LoggedOp`; times of 0 and None are unknown."""
     begun, ended = timed.time_discovered_started_ns, timed.time_discovered_completed_ns
     duration = timed.duration_ms
     if duration is not None:
-        begun = None  # when a thread that looks every 100 ms saw it: the duration is exact, this is not
+        begun = None  # a thread polls the start every 100 ms, so only the duration is exact
     if duration is not None and not (math.isfinite(duration) and 0 <= duration < 1e12):
         reader.fail(f"duration_ms is {duration}")
     return {
@@ -330,7 +331,7 @@ def _times(reader: Reader, entry: _Entry, timed: _Entry) -> dict[str, Any]:
 
 
 def _bytes(reader: Reader, shapes: Sequence[Sequence[int]], dtypes: Sequence[str]) -> int:
-    """Return the bytes of tensors, 0 without any; one type may be given for all of them."""
+    """Return the total bytes of tensors with *shapes*; a single type applies to all tensors."""
     total = 0
     for index, shape in enumerate(shapes):
         if any(not 0 <= size <= MOST_BYTES for size in shape) or len(shape) > 64:

@@ -25,14 +25,14 @@ _MOST_NS = 2**62
 
 
 class LoggedOp(msgspec.Struct, frozen=True, gc=False):
-    """One collective, send or receive of one rank, as a log has it.
+    """One collective, send or receive in the log of one rank.
 
-    *group* names the communicator as on all its ranks. *series* and *sequence* identify the collective within
-    the group: they are equal on all ranks, and *sequence* increases by one within a series. *peer* is the
-    index in the group of the other end of a send or receive. *size_bytes* are the bytes of this rank that
-    simulators count; *agrees* is a description that must be equal on all ranks. Times are Unix nanoseconds
-    of the rank's clock: enqueued, begun, ended; *duration_ns* was measured by the library. `UNKNOWN` (-1)
-    stands for missing values; *completed* is None if unknown. Ranks of a *rooted* collective need not wait
+    *group* names the communicator, equally on all its ranks. *series* and *sequence* identify the collective
+    within the group. They are equal on all ranks, and *sequence* increases by one within a series. *peer* is
+    the index in the group of the other end of a send or receive. *size_bytes* is the size of this rank's data
+    by simulators' conventions. *agrees* is a description that must be equal on all ranks. Times are Unix
+    nanoseconds of the rank's clock: enqueued, begun, ended. The library measured *duration_ns*. Missing
+    values are `UNKNOWN` (-1); *completed* is None if unknown. Ranks of a *rooted* collective need not wait
     for each other.
     """
 
@@ -56,7 +56,7 @@ class LoggedOp(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_collective(self) -> bool:
-        """Whether it is a collective, not a send or receive."""
+        """Whether the operation is a collective and not a send or receive."""
         return self.collective is not None
 
 
@@ -70,9 +70,10 @@ class Comm(msgspec.Struct, frozen=True):
 
 
 class RankLog(msgspec.Struct, frozen=True):
-    """The operations of one rank in the order it enqueued them; *rank* is `UNKNOWN` until it is set.
+    """The operations of one rank in enqueue order; *rank* is `UNKNOWN` until determined.
 
-    *from_the_start* means that no operation before the first was lost; *notes* are omissions with reasons.
+    *from_the_start* means that the log lost no operation before its first operation. *notes* are omissions
+    with reasons.
     """
 
     rank: int
@@ -86,13 +87,13 @@ class RankLog(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class LogReader:
-    """Recognises and reads the production logs of one tool: a plug-in in `LOG_READERS`.
+    """A plug-in in `LOG_READERS` that recognises and reads the production logs of one tool.
 
-    *title* names the tool. *recognises* decides from the first megabyte of a file, decompressed, whether it
-    is a log of the tool. *read* returns the logs of the ranks of one job, and assumptions; it raises
-    `TraceFormatError` for a damaged log, and `TraceError` for logs of different jobs. A tool that
-    *keeps_newest* overwrites its oldest records; one that *sees_ends_late* records an end when a thread
-    notices it.
+    *title* names the tool. *recognises* decides from the first decompressed megabyte of a file whether the
+    file is a log of the tool. *read* returns the logs of the ranks of one job, and assumptions. *read* raises
+    `TraceFormatError` for a damaged log, and `TraceError` for logs of different jobs. *keeps_newest* means
+    that the tool overwrites its oldest records. *sees_ends_late* means that the tool records the end of an
+    operation when a thread notices the end.
     """
 
     title: str
@@ -103,10 +104,10 @@ class LogReader:
 
 
 class Logs(msgspec.Struct, frozen=True):
-    """The logs of a job: *ranks* by global rank, and the global ranks of each group, in its own order.
+    """The logs of a job: *ranks* by global rank, and the global ranks of each group in the group's order.
 
-    *kind* is the name of their *reader*. A *short* group has more members than the logs list. *labels* are
-    the names of groups for display.
+    *kind* is the name of the *reader* of the logs. A *short* group has more members than the logs list.
+    *labels* are the names of groups for display.
     """
 
     kind: str
@@ -126,16 +127,16 @@ class Logs(msgspec.Struct, frozen=True):
 
     @property
     def has_times(self) -> bool:
-        """Whether the logs have when each operation was enqueued."""
+        """Whether the logs have the enqueue time of every operation."""
         return all(op.created_ns != UNKNOWN for log in self.ranks.values() for op in log.ops)
 
     def label(self, group: str) -> str:
-        """Return the label of *group*."""
+        """Return the label of *group*, or the name of *group* without a label."""
         return self.labels.get(group, group)
 
 
 class Reader:
-    """A position in a log, for errors: *unit* N of file *place*."""
+    """A position in a log for error messages: *unit* N of file *place*."""
 
     def __init__(self, place: str, unit: str, rank: int = UNKNOWN) -> None:
         self.place = place
@@ -144,7 +145,7 @@ class Reader:
         self.number = 0
 
     def fail(self, what: str) -> NoReturn:
-        """Raise `TraceFormatError` for the current line or entry."""
+        """Raise `TraceFormatError` naming the current line or entry of the log."""
         of_rank = f" (rank {self.rank})" if self.rank != UNKNOWN else ""
         raise damaged(f"{self.place}{of_rank}, {self.unit} {self.number}", what)
 
@@ -158,7 +159,7 @@ def damaged(where: str, what: str) -> TraceFormatError:
 
 
 def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: int = 0) -> int:
-    """Return *value*; raise `TraceFormatError` if it is out of range."""
+    """Return *value*; raise `TraceFormatError` if *value* is out of range."""
     if not least <= value <= most:
         reader.fail(f"{name} {value} is out of range")
     return value
@@ -167,7 +168,7 @@ def bounded(reader: Reader, name: str, value: int, most: int = _MOST_NS, least: 
 def collective_op(
     library: LibraryCollective, group: str, sequence: int, size: int, agrees: str, **more: Any
 ) -> LoggedOp:
-    """Return the collective of a name in a log."""
+    """Return the logged operation of the collective *library*."""
     return LoggedOp(
         group,
         sequence,
@@ -183,7 +184,7 @@ def collective_op(
 
 
 def ranks_by_name(paths: Sequence[Path]) -> list[tuple[Path, int]]:
-    """Return each of *paths* with the rank in its name; a single file may lack it.
+    """Return each of *paths* with the rank in its name; the name of a single file may lack a rank.
 
     Raises `UsageError` for a name without a rank, and `TraceError` for two files of one rank.
     """
@@ -206,7 +207,7 @@ def refuse_twice(rank: int, path: Path, other: Path) -> None:
 
 
 def ranks_text(ranks: Sequence[int], most: int = 8) -> str:
-    """Return ``rank 3`` or ``ranks 0, 2, 5``."""
+    """Return the text for *ranks*, such as ``rank 3`` or ``ranks 0, 2, 5``."""
     shown = ", ".join(map(str, ranks[:most])) + (
         f" and {len(ranks) - most} more" if len(ranks) > most else ""
     )
@@ -214,7 +215,7 @@ def ranks_text(ranks: Sequence[int], most: int = 8) -> str:
 
 
 def counted(left_out: Mapping[str, int]) -> str:
-    """Return ``split (2), coalesced (5)``."""
+    """Return the counts of omitted operations as text, such as ``split (2), coalesced (5)``."""
     return ", ".join(f"{name[:40]} ({count})" for name, count in sorted(left_out.items())[:8])
 
 
@@ -224,7 +225,7 @@ _TRACES = {"device", "host", "linked"}
 
 
 def which_logs(target: str | Path) -> str:
-    """Return the name of the `LogReader` for *target*, a log or a folder of logs; "" if none.
+    """Return the name of the `LogReader` for *target*, a log or a folder of logs, or "" without a reader.
 
     In a folder, the first trace or log decides. Archives are not opened.
     """
@@ -235,10 +236,10 @@ def which_logs(target: str | Path) -> str:
 
 
 def read_logs(targets: Sequence[str | Path]) -> Logs:
-    """Read the logs of a job: files, folders, or tar or zip archives of them.
+    """Read the logs of a job from files, folders, or tar or zip archives.
 
-    Raises `UsageError` without logs and for logs of several tools; `TraceFormatError` for a damaged one,
-    naming file, line or entry, and rank; `TraceError` for logs of different jobs.
+    Raises `UsageError` without logs, and for logs of several tools. Raises `TraceFormatError` for a damaged
+    log, naming file, line or entry, and rank. Raises `TraceError` for logs of different jobs.
     """
     archives: dict[str, str] = {}
     with ExitStack() as stack:
@@ -274,7 +275,7 @@ def read_logs(targets: Sequence[str | Path]) -> Logs:
 
 
 def _opened(target: Path, stack: ExitStack, archives: dict[str, str]) -> Iterator[Path]:
-    """Yield the files of *target*: itself, those in the folder, or those in the archive.
+    """Yield the log files of *target*, a file, a folder or an archive.
 
     *archives* receives the folder into which an archive was unpacked.
     """
@@ -295,7 +296,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
-    """Return *log* with its path in its archive, if any."""
+    """Return *log* with the path inside its archive, if the log came from an archive."""
     for folder, archive in archives.items():
         if log.place.startswith(folder):
             return msgspec.structs.replace(log, place=log.place.replace(folder, archive, 1))
@@ -305,7 +306,7 @@ def _with_place(log: RankLog, archives: dict[str, str]) -> RankLog:
 def _together(
     kind: str, reader: LogReader, place: str, logs: Sequence[RankLog], notes: Sequence[str]
 ) -> Logs:
-    """Merge the logs of the ranks, which together determine the members of each group."""
+    """Merge the logs of all ranks; the merged logs determine the members of each group."""
     ranks: dict[int, RankLog] = {}
     for log in sorted(logs, key=lambda log: log.rank):
         if log.rank in ranks:
@@ -329,7 +330,7 @@ def _together(
     sizes_of = {group: max(known[group], len(members[group])) for group in members}
     for group, size in known.items():
         places = {comm.place == rank for rank, log in ranks.items() if (comm := log.comms.get(group))}
-        if size == world and places == {True}:  # all ranks, whichever log is there
+        if size == world and places == {True}:  # the group spans all ranks, with or without their logs
             members[group] = tuple(range(world))
         elif not size and len(ranks) == 1:  # a group has at least two ranks
             sizes_of[group] = max(2, sizes_of[group])
@@ -350,7 +351,7 @@ def _distinct(labels: dict[str, str], members: dict[str, tuple[int, ...]]) -> di
 
 
 def _notes(ranks: dict[int, RankLog]) -> list[str]:
-    """Return the notes of all logs, each once with its ranks."""
+    """Return the notes of all logs without repetition, with the ranks of each note."""
     saying: dict[str, list[int]] = defaultdict(list)
     for rank, log in ranks.items():
         for note in log.notes:
@@ -359,7 +360,7 @@ def _notes(ranks: dict[int, RankLog]) -> list[str]:
 
 
 def _groups(ranks: dict[int, RankLog], place: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    """Return the global ranks of each group in its order, and its label."""
+    """Return the global ranks of each group in the group's order, and the group's label."""
     members: dict[str, dict[int, int]] = defaultdict(dict)
     listed: dict[str, tuple[int, ...]] = {}
     labels: dict[str, str] = {}

@@ -1,8 +1,9 @@
-"""NCCL Inspector: a plug-in that reads the JSON lines of NCCL's own profiler.
+"""A plug-in that reads the JSON lines of NCCL Inspector, the profiler that is part of NCCL.
 
-Up to format 4.0 every line names its communicator and process; since 4.3 a line with ``dump_stats`` names
-them for the lines that follow. A line has the duration of the operation, and its times only with
-NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives of one kind in a communicator.
+Up to format 4.0, every line names its communicator and process. Since format 4.3, a line with ``dump_stats``
+names the communicator and process for the following lines. A line has the duration of the operation. The
+operation's times require NCCL_INSPECTOR_DUMP_VERBOSE=1. Serial numbers count the collectives of one kind in a
+communicator.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ..logs import (
 _KEYS = re.compile(rb'"(?:coll_perf|p2p_perf|dump_stats)"\s*:\s*\{')
 _MOST_US = 2**52
 _NS_PER_US = 1_000
-# What NCCL counts of these is one rank's share of what simulators count.
+# Collectives for which NCCL's size is one rank's share of the size in simulators.
 _SHARES = frozenset({"reduce_scatter", "all_to_all"})
 _PEERS = {"Send": NodeType.COMM_SEND, "Recv": NodeType.COMM_RECV}
 
@@ -95,7 +96,7 @@ class _Line(msgspec.Struct):
 
 
 class _Process(msgspec.Struct):
-    """The log of one process: by communicator, its indices there, and its operations with these."""
+    """The log of one process: indices of the process by communicator, and operations with their index."""
 
     path: str
     host: str
@@ -108,7 +109,7 @@ class _Process(msgspec.Struct):
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
-    """Read the logs at *paths*; returns them by rank, and assumptions.
+    """Read the logs at *paths*; return the log of each rank, and assumptions.
 
     Raises `TraceFormatError` naming file and line, and `TraceError` if the ranks of the logs cannot be
     determined.
@@ -131,7 +132,7 @@ def _read(paths: Sequence[Path]) -> tuple[list[RankLog], list[str]]:
 def _processes(path: Path) -> dict[tuple[str, int], _Process]:
     """Read one file, which may have the logs of several processes.
 
-    A last line without its end was still being written: it is left out, and the note names file and line.
+    An incomplete last line, which NCCL was still writing, is omitted. A note names file and line.
     """
     reader = Reader(str(path), "line")
     found: dict[tuple[str, int], _Process] = {}
@@ -161,7 +162,7 @@ def _processes(path: Path) -> dict[tuple[str, int], _Process]:
 
 
 def _take(reader: Reader, process: _Process, header: _Header, line: _Line) -> None:
-    """Add *line* to *process*."""
+    """Add the operation in *line* to the log of *process*."""
     bounded(reader, "n_ranks", header.n_ranks, 2**24, 1)
     bounded(reader, "rank", header.rank, header.n_ranks - 1)
     label = header.comm_name if header.comm_name != "unknown" else ""
@@ -220,7 +221,7 @@ def _message(reader: Reader, header: _Header, line: _Peer) -> LoggedOp | None:
 
 
 def _times(reader: Reader, exec_us: float, trace: _Trace | None) -> dict[str, Any]:
-    """Return its duration and, in a verbose log, its times, from the first channel to the last."""
+    """Return an operation's duration and, in a verbose log, the times from first to last channel."""
     if not 0 <= exec_us <= _MOST_US:
         reader.fail(f"the execution time is {exec_us} us")
     times: dict[str, Any] = {"duration_ns": round(exec_us * _NS_PER_US)}
@@ -280,7 +281,7 @@ def _numbered(
 
 
 def _alone(parts: Sequence[tuple[_Process, Mapping[str, Comm], list[LoggedOp]]], world: int) -> bool:
-    """Return whether the largest communicators share no process, so that none spans the job."""
+    """Return whether the largest communicators share no process, so that no communicator spans the job."""
     spanning = [{name for name, comm in comms.items() if comm.size == world} for _, comms, _ in parts]
     return len(parts) > 1 and not set.intersection(*spanning)
 
