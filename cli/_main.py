@@ -22,6 +22,23 @@ from ._output import error_console, flushed_output, open_what_is_closed, write_w
 
 _NO_ROOM = {errno.EDQUOT, errno.ENOSPC}
 
+HELP = """\
+Find what bounds a training step, on the cluster you have or the one you might buy.
+
+\b
+a training script      chakrascope profile -- torchrun train.py
+a trace (Perfetto)     chakrascope summary trace.json.gz
+which rank is slow     chakrascope diagnose TRACES
+slow collectives       chakrascope summary TRACES --view collectives
+two clusters           chakrascope sweep STUDY --on 64xa100,64xh100
+a model, no job yet    chakrascope predict --model llama3-8b --on 64xh100
+a regression in CI     chakrascope diff OLD NEW --fail-if 'step > +3%'
+a file to hand over    chakrascope report STUDY -o report.html
+nothing yet            chakrascope demo
+
+STUDY is a folder of captures and runs; most commands also take TRACES.
+"""
+
 EXIT_CODES = """\b
 Exit codes
   0    success
@@ -218,23 +235,12 @@ def _imported(name: str) -> ModuleType:
     return module
 
 
-@click.group(cls=_Sections, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Sections, help=HELP, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="chakrascope")
 def cli() -> None:
-    r"""Find what bounds a training step, on the cluster you have or the one you might buy.
-
-    \b
-    a training script      chakrascope profile -- torchrun train.py
-    a trace (Perfetto)     chakrascope summary trace.json.gz
-    which rank is slow     chakrascope diagnose TRACES
-    slow collectives       chakrascope summary TRACES --view collectives
-    two clusters           chakrascope sweep STUDY --on 64xa100,64xh100
-    a model, no job yet    chakrascope predict --model llama3-8b --on 64xh100
-    a regression in CI     chakrascope diff OLD NEW --fail-if 'step > +3%'
-    a file to hand over    chakrascope report STUDY -o report.html
-    nothing yet            chakrascope demo
-    STUDY is a folder of captures and runs; most commands also take TRACES.
-    """
+    """Find what bounds a training step, on the cluster you have or the one you might buy."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
