@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,7 +28,6 @@ from ._output import (
     print_rows,
     stage,
 )
-from ._studies import new_study
 from ._target import Target, target_options
 
 if TYPE_CHECKING:
@@ -38,6 +38,28 @@ _MANY_PROGRAMS = 256
 # Estimated duration in seconds above which a run prints advice to shorten the simulation.
 _LONG_S = 120.0
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@contextmanager
+def new_study(folder: Path) -> Iterator[Study]:
+    """Open the study at *folder* for the block; a missing study is created.
+
+    If the block raises a `ChakrascopeError`, a new study without a run is removed, so that a misspelled
+    preset leaves no study behind. The workloads of the removed study are only copies.
+    """
+    from ..runner import Study
+
+    known, existed = Study.is_study(folder), folder.exists()
+    study = Study.create(folder)
+    try:
+        yield study
+    except ChakrascopeError:
+        if not known and not study.runs():
+            for path in folder.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            if not existed:
+                folder.rmdir()
+        raise
 
 
 algorithm_option = click.option(
@@ -206,7 +228,8 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
 
     notes = []
     for run in runs:
-        workload, info = study.run_workload(run), study.run_info(run)
+        info = study.run_info(run)
+        workload = study.workload(info.workload or None)
         notes.append(foreign_compute(study.result(run), workload))
         if about_backend(info.backend).network:
             network = replace(study.experiment(run).network, name=info.network)  # stored networks lack names

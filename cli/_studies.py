@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ..errors import ChakrascopeError
 from ..runner import REPLAY
 from ..support import count_text
 from ._output import console, counter, stage
@@ -55,28 +52,6 @@ def open_study(paths: Path | Sequence[Path]) -> Study:
     names = given[0].name if len(given) == 1 else f"{given[0].name} and {len(given) - 1} more"
     with stage(f"read {names}") as status:
         return study_of_traces(given, counter(status, "ranks"))
-
-
-@contextlib.contextmanager
-def new_study(folder: Path) -> Iterator[Study]:
-    """Open the study at *folder* for the block; a missing study is created.
-
-    If the block raises a `ChakrascopeError`, a new study without a run is removed, so that a misspelled
-    preset leaves no study behind. The workloads of the removed study are only copies.
-    """
-    from ..runner import Study
-
-    known, existed = Study.is_study(folder), folder.exists()
-    study = Study.create(folder)
-    try:
-        yield study
-    except ChakrascopeError:
-        if not known and not study.runs():
-            for path in folder.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            if not existed:
-                folder.rmdir()
-        raise
 
 
 def holds_traces(path: Path) -> bool:

@@ -41,7 +41,9 @@ def cpu_times(network: Mapping[str, Any], system: Mapping[str, Any]) -> Finding 
 def has_cpu_times(workload: Workload) -> bool:
     """Return whether the compute times of *workload* were measured on CPUs."""
     metadata = workload.metadata
-    return is_captured(metadata) and COMPUTED_FOR not in metadata and computed_on_host(workload)
+    if COMPUTED_FOR in metadata or any(metadata.get("chips", {}).values()):
+        return False
+    return is_captured(metadata) and computed_on_host(workload)
 
 
 def foreign_compute(result: Result, workload: Workload) -> str:

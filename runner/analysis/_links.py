@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from ...converter import NodeType
 from .._result import Result
@@ -155,6 +154,8 @@ def switch_loads(result: Result) -> pd.DataFrame | None:
 
 def load_table(result: Result) -> pd.DataFrame:
     """Return the traffic of each rank to and from its switches; an empty table for direct links."""
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
+
     loads = switch_loads(result)
     return pd.DataFrame(columns=list(_LOADS)) if loads is None else loads
 
@@ -174,6 +175,8 @@ def traffic(result: Result, of: str) -> Matrix:
 
 def traffic_table(result: Result, of: str) -> pd.DataFrame:
     """Return the :func:`traffic` matrix as a table: a row per sender (``from``), a column per receiver."""
+    import pandas as pd  # noqa: PLC0415 - most callers do not need pandas
+
     matrix = traffic(result, of)
     ends = [label.removeprefix("to ") for label in matrix.columns]
     table: pd.DataFrame = pd.DataFrame(matrix.values.astype(np.int64), columns=ends)

@@ -283,7 +283,7 @@ class Study(StudyLayout):
             )
 
     def run_workload(self, run_id: str | None = None) -> Workload:
-        """Return the workload of a run, scaled out to the ranks of the run."""
+        """Return the workload of a run, scaled out or cut to the ranks of the run."""
         from .._result import Result  # noqa: PLC0415 - not needed to list runs
 
         info = self.run_info(run_id)
@@ -291,6 +291,10 @@ class Study(StudyLayout):
         if workload.num_ranks == info.num_ranks:
             return workload
         self._check_ranks(info, Result.num_ranks(self.run_dir(info.id)))
+        if (
+            info.num_ranks < workload.num_ranks
+        ):  # a network with fewer ranks runs the first ones, as in ASTRA-sim
+            return replace(workload, program_of_rank=workload.program_of_rank[: info.num_ranks])
         return workload.scale_out(info.num_ranks)
 
     def experiment(self, run_id: str | None = None) -> Experiment:

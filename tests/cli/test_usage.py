@@ -494,7 +494,7 @@ def test_a_report_replaces_no_file_unless_asked_to(made, tmp_path, capsys):
     assert (code, file.read_text()) == (2, "mine")
     assert "add --overwrite" in err
     assert command_line.run("report", made, "-o", file, "--overwrite") == 0
-    assert "hand-made · run " in file.read_text()
+    assert "Chakrascope report of " in file.read_text()
 
 
 def test_the_table_of_collectives_begins_with_a_verdict(made, capsys):

@@ -357,7 +357,7 @@ def opposed():
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware"])
-@pytest.mark.parametrize(("lane", "words"), [(0, "order of the queues the"), (3, "queues and the lanes")])
+@pytest.mark.parametrize(("lane", "words"), [(0, "order of the queues, the"), (3, "queues and the lanes")])
 def test_the_result_says_that_operations_passed_others(backend, lane, words):
     job = crossed(lane=lane)
     result = simulate(job, "default", PAIR, backend=backend, semantics="trace")

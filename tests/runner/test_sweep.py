@@ -293,14 +293,14 @@ def test_a_changed_workload_is_simulated_again(study):
 
 
 def test_one_table_holds_points_of_one_base(study):
-    run_sweep(study, {"network.latency": [1, 2]}, network="ring-4", name="mine", workers=0)
+    run_sweep(study, {"network.latency": [1, 2]}, network=two_dimensions(), name="mine", workers=0)
     with pytest.raises(StudyError, match="has points of another network"):
-        run_sweep(study, {"network.latency": [3]}, network="switch-4", name="mine", workers=0)
+        run_sweep(study, {"network.latency": [3]}, network="ring-2", name="mine", workers=0)
     study.add_workload(workload(*[[comp(0, 900)]] * 4), "other")
     with pytest.raises(StudyError, match=r"of another workload, .* choose another --name"):
-        run_sweep(study, {"network.latency": [3]}, network="ring-4", name="mine", workers=0)
+        run_sweep(study, {"network.latency": [3]}, network=two_dimensions(), name="mine", workers=0)
     more = run_sweep(
-        study, {"network.latency": [3]}, network="ring-4", name="mine", workers=0, workload="job"
+        study, {"network.latency": [3]}, network=two_dimensions(), name="mine", workers=0, workload="job"
     )
     assert len(read_sweep(study, "mine").points) == 3
     assert (more.path.parent / "SHA256SUMS").is_file()

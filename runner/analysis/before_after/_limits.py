@@ -133,7 +133,7 @@ def _judged(found: StepDiff, limit: Limit) -> Judgement:
 
 def _wide_noise(limit: Limit, row: Mapping[str, Any], base: int) -> list[Fraction | float]:
     """Return the ends of the interval of a change within noise, [] if it is not wider than *limit*."""
-    if limit.change == "value" or not limit.value or row["verdict"] != "within noise":
+    if limit.change == "value" or not limit.value or row["verdict"] not in _UNSURE:
         return []
     low, high = (_measure(limit, base, int(row[end])) for end in ("low", "high"))
     return [low, high] if (high - low) / 2 > abs(limit.value) else []

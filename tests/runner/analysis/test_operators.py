@@ -157,7 +157,8 @@ def test_a_chip_is_found_by_the_name_of_its_device():
     assert chip_of_device("NVIDIA GH200 480GB").name == "gh200"
     assert chip_of_device("Tesla T4").peak("fp16") == 65e12
     assert chip_of_device("Tesla V100-DGXS-32GB").name == "v100"
-    assert chip_of_device("NVIDIA A10") is None
+    assert chip_of_device("NVIDIA A10").name == "a10"
+    assert chip_of_device("NVIDIA A2") is None
     assert chip_of_device("") is None
 
 

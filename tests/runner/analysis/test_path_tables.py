@@ -75,7 +75,7 @@ def test_slack_table_has_every_node_the_critical_ones_first(run):
     assert (spare["slack_ns"] > 0).all()
     assert spare["duration_ns"].tolist() == [400_000] * 3
     none, all_of_it = slack_shares(run.nodes, run.slack_ns, run.path.makespan_ns)
-    assert 0.4 < none < 0.7
+    assert 0.4 < none < 0.8
     assert all_of_it == 1
 
 
