@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -309,9 +310,14 @@ def predict_command(
     from ..runner.prediction import Setting, keep_prediction, predict
     from ..runner.prediction.models import find_model
 
-    chip, cluster = _cluster(machine_name, chip_name, network, link_default, failed)
     if (model is None) == (script is None):
-        raise UsageError("Give --model NAME, or --script FILE with the script's own arguments after `--`.")
+        meant = (
+            f" Next: chakrascope predict --model {shlex.join(arguments)}" if arguments and not model else ""
+        )
+        raise UsageError(
+            f"Give --model NAME, or --script FILE with the script's own arguments after `--`.{meant}"
+        )
+    chip, cluster = _cluster(machine_name, chip_name, network, link_default, failed)
     _refuse_options_of_the_other(ctx, is_script=script is not None)
     if plan_file is not None:
         save_plan(given_options(ctx), plan_file)

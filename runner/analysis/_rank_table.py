@@ -121,7 +121,14 @@ class SlowestRank:
         share = self.waited_ns / self.makespan_ns if self.makespan_ns else 0.0
         if share < _NOTICEABLE:
             return f"{waits}: too little to matter."
-        return f"{waits}, {share_text(share)} of the step."
+        excess_ns = max(0, self.work_ns - self.median_ns)
+        if 2 * excess_ns >= self.waited_ns:
+            return f"{waits}, {share_text(share)} of the step."
+        return (
+            f"{waits}, {share_text(share)} of the step. Its longer work explains at most "
+            f"{duration_text(excess_ns)} of the waiting; it also begins later or works in another order. "
+            f"`what-if --faster skew:{self.rank}=inf` simulates the step without its lateness."
+        )
 
     def to_json(self) -> dict[str, int]:
         """Return the figures of the slowest rank by name, without the makespan."""

@@ -144,3 +144,9 @@ def test_a_prediction_takes_the_machine_in_one_word(capfd):
     assert one == two
     assert "Next: --on 64xh100" in run_and_read(capfd, "predict", *options, "--chip", "h100")[2]
     assert "names no chip" in run_and_read(capfd, "predict", *options, "--on", "ring-8")[2]
+
+
+def test_a_model_without_its_option_gets_the_whole_command(capfd):
+    code, _, err = run_and_read(capfd, "predict", "llama3-8b", "--on", "64xh100")
+    assert code == 2
+    assert "Next: chakrascope predict --model llama3-8b --on 64xh100" in err

@@ -71,6 +71,15 @@ def test_measured_ranks_are_waited_for_on_one_clock(run):
     assert found.last_at == (calls[calls["skew_ns"] > 0]["rank"] == found.rank).sum()
 
 
+def test_a_late_rank_with_little_more_work_does_not_explain_its_lateness():
+    found = slowest_rank(Recorded([8_000, 8_100, 8_000], [[10, 3_000, 20]]))
+    assert found.waited_ns == 2_980
+    assert "explains at most 100 ns of the waiting" in found.sentence
+    assert "--faster skew:1=inf" in found.sentence
+    busy = slowest_rank(Recorded([5_000, 8_100, 5_000], [[10, 3_000, 20]]))
+    assert "explains at most" not in busy.sentence
+
+
 def test_equal_replicas_of_the_slowest_rank_count_as_last_together():
     found = slowest_rank(Recorded([8_000, 9_000] * 2 + [8_000], [[10, 300, 10, 300, 10]]))
     assert (found.rank, found.last_at, found.waited_ns) == (1, 1, 290)
