@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", "output", metavar="STUDY", help="Study in which the workload and the run are stored."
 )
-@click.option("--hosts", "hosts", metavar="FILE", help="Hosts to run on; an agent joins from each.")
+@click.option(
+    "--hosts", "hosts", metavar="FILE", help="File of the hosts to run on; an agent joins from each host."
+)
 @click.option(
     "--namespaces",
     metavar="N",
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     "--slow",
     multiple=True,
     metavar="HOST=RATE",
-    help="Shape this namespace's link to RATE instead. Repeatable.",
+    help="Shape the link of one namespace to another rate than --link. Repeatable.",
 )
 @click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
 @click.option("--transport", help="Transport of the messages: tcp, gloo or a plug-in's. [default: tcp]")

@@ -40,7 +40,10 @@ def _patterns() -> list[str]:
     help="Size of each message or collective, such as 25MB; a number alone is in bytes.",
 )
 @click.option(
-    "--repeats", default=1, show_default=True, help="Repetitions; training steps of a text workload."
+    "--repeats",
+    default=1,
+    show_default=True,
+    help="Number of repetitions of the benchmark, or of training steps of a text workload.",
 )
 @click.option(
     "--compute-ns",

@@ -58,9 +58,11 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     help="With TEXT: maximum number of nodes to list.",
 )
 @click.option(
-    "--rank", type=int, help="The node's rank. [default: that of the longest segment of the critical path]"
+    "--rank",
+    type=int,
+    help="Rank of the node. [default: the rank of the longest segment of the critical path]",
 )
-@click.option("--node", type=int, help="Id of the node. [default: that of the longest segment]")
+@click.option("--node", type=int, help="Id of the node. [default: the node of the longest segment]")
 @click.option(
     "--hops",
     type=click.IntRange(1, MOST_HOPS),
@@ -73,7 +75,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     type=click.Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
-    help="Instead, aggregate one rank by module, phase or stream, or the whole job by rank.",
+    help="Aggregate one rank by module, phase or stream, or the whole job by rank, instead of showing nodes.",
 )
 @click.option(
     "--edge",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--name", help="Name of the workload. [default: from WHAT]")
 @step_option
 @capture_option
-@click.option("--check", is_flag=True, help="Check it without importing.")
+@click.option("--check", is_flag=True, help="Check WHAT without importing it.")
 @format_option
 def import_command(
     *,

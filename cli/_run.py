@@ -67,15 +67,15 @@ algorithm_option = click.option(
     "algorithms",
     multiple=True,
     metavar="COLLECTIVE=NAME",
-    help="A program (MSCCL XML, MSCCL++ plan) or built-in algorithm, such as all-reduce=plan.json; "
-    "repeatable: the first that fits a size is used.",
+    help="Program (MSCCL XML, MSCCL++ plan) or built-in algorithm of a collective, such as "
+    "all-reduce=plan.json. Repeatable; the first program that fits a size is used.",
 )
 
 
 machine_option = click.option(
     "--machine",
     metavar="NAME",
-    help="The machine of --backend gpu: a shipped one (a100, generic, h100, mi300x) or a YAML file. "
+    help="Machine of --backend gpu: a built-in machine (a100, generic, h100, mi300x) or a YAML file. "
     "[default: h100]",
 )
 

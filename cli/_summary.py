@@ -55,7 +55,7 @@ def _views() -> tuple[str, ...]:
     "--view",
     type=LateChoice(_views),
     metavar="TABLE",
-    help="Print one table instead: advice, kinds, operators, ranks, streams, steps, layers, "
+    help="Print one table instead of the summary: advice, kinds, operators, ranks, streams, steps, layers, "
     "collectives, slack, links, dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, "
     "packets or calibration.",
 )

@@ -37,11 +37,14 @@ _MOST_ROWS = 20
     "axes",
     multiple=True,
     metavar="KEY=VALUE,VALUE,...",
-    help="An axis: network, system, memory, workload, a field such as network.bandwidth, or a collective's "
-    "algorithms, algorithm.all-reduce=ring,FILE. Repeatable.",
+    help="Setting to vary, with its values. KEY is network, system, memory, workload, a field such as "
+    "network.bandwidth, or a collective's algorithm (algorithm.all-reduce=ring,FILE). Repeatable.",
 )
 @click.option(
-    "--list", "points_file", metavar="FILE", help="A file of points, one JSON object of settings per line."
+    "--list",
+    "points_file",
+    metavar="FILE",
+    help="File of points to simulate, with one JSON object of settings per line.",
 )
 @click.option(
     "--on",
@@ -103,7 +106,7 @@ _MOST_ROWS = 20
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="A constraint on the best points. Repeatable.",
+    help="Constraint on the best points. Repeatable.",
 )
 @click.option(
     "--price",
