@@ -139,10 +139,10 @@ def _draw(found: Inspection, output: Path) -> None:
 def prove_command(
     *, sources: tuple[str, ...], collective: str | None, ranks: int | None, output_format: str
 ) -> int:
-    """Prove that PROGRAM is correct on every rank in every order it allows; exit with 1 if it is not.
+    """Prove that PROGRAM is correct in every order that it allows; exit with 1 if PROGRAM is incorrect.
 
-    It checks for reads before writes, overwritten data, deadlocks and wrong results, and prints the shortest
-    execution that shows an error.
+    The proof covers every rank, and looks for reads before writes, overwritten data, deadlocks and wrong
+    results. For an error, the shortest execution that shows the error is printed.
     """
     from ..runner.programs import prove
 

@@ -274,7 +274,7 @@ def convert_command(
 
     Or convert traces of other tools, with {rank} for the rank in their names. Kineto traces are
     enough; host traces add costs and data dependencies. The graphs are stored in STUDY, which is
-    created if needed; without it, in PREFIX.{rank}.et.
+    created if needed, or without a STUDY in PREFIX.{rank}.et.
 
     LOGS are production logs without a profiler, such as dumps of PyTorch's flight recorder: files, folders
     or archives. Their collectives are converted and, if the logs have timestamps, the time between them.

@@ -117,7 +117,7 @@ def diff_command(
 ) -> int:
     """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after it.
 
-    Either may be a trace, such as those of one model on two chips: their measured steps are compared.
+    Either side may be a trace, such as traces of one model on two chips: the measured steps are compared.
     WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
     several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
     run. Steps need not have the same nodes: operators, modules and collectives are matched by name.

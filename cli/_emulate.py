@@ -229,7 +229,7 @@ def emulate_agent_command(
 ) -> None:
     """Run this host's ranks of `chakrascope emulate --hosts`; start it on each host (ssh, srun, pdsh).
 
-    It accepts commands only with the token, and runs only the workload it receives.
+    The agent accepts commands only with the token, and runs only the workload that it receives.
     """
     from ..runner.emulation import join, parse_address, read_token
 

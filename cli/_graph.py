@@ -121,12 +121,12 @@ def graph_command(
     file_format: str | None,
     output_format: str,
 ) -> None:
-    """Count the nodes and bytes of a graph, find nodes, show what one waits for, or export the graph.
+    """Count the nodes and bytes of a graph, find nodes, show the dependencies of a node, or export the graph.
 
-    Without options, it counts. With TEXT, it lists the longest nodes whose name, operator or module contains
-    TEXT, or whose id it is. With --node, it shows the dependencies and dependents of a node in a run, with
-    the kind of each edge; --fold summarises them. With -o, it exports: Parquet holds the nodes of all ranks,
-    or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
+    Without options, `graph` prints counts. With TEXT, it lists the longest nodes with TEXT in their name,
+    operator or module, or the node with the id TEXT. With --node, it shows the dependencies and dependents of
+    a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o, it exports:
+    Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
     """
     from ..converter.readers.logs import which_logs
     from ..runner import Study

@@ -41,8 +41,8 @@ def import_command(
     """List the traces and graphs in FOLDER that STUDY can import, or import one of them (WHAT).
 
     The list contains trace sets, host and device traces of other tools, production logs and Chakra
-    graphs, up to four folders deep. WHAT is a name in the first column of the list. STUDY is created if
-    it does not exist.
+    graphs, up to four folders deep. WHAT is a name in the first column of the list. A missing STUDY is
+    created.
     """
     from ..runner import Study, find_items
     from ..runner.study import check_item, import_item, proposed_name

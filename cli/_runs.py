@@ -71,7 +71,7 @@ def runs_command(
 ) -> None:
     """List the runs of STUDY, the newest first, its background jobs, or the studies of a FOLDER.
 
-    Without STUDY and FOLDER, it lists the cached studies of converted traces. The same command labels,
+    Without STUDY and FOLDER, `runs` lists the cached studies of converted traces. `runs` also labels,
     annotates and deletes runs, cancels and resumes jobs, and describes studies. The first letters of an ID
     are enough if no other begins with them.
     """
