@@ -65,7 +65,7 @@ _FIRST = ("settings", "overview", "kinds")
     "--run",
     "run_ids",
     multiple=True,
-    help="A run; the first is the reference run. [default: the newest that can be aligned]",
+    help="Run to compare; the first run is the reference. [default: the newest runs that can be aligned]",
 )
 @click.option("--measured", is_flag=True, help="Take the measurement as the reference run.")
 @click.option(

@@ -43,7 +43,7 @@ step_option = click.option(
     default="median",
     show_default=True,
     callback=parse_step,
-    help="Which captured step: median, all, its number, or an annotation: NAME, NAME#3 (from 0), a glob.",
+    help="Captured step to convert: median, all, a number, or an annotation (NAME, NAME#3 from 0, a glob).",
 )
 
 

@@ -56,9 +56,7 @@ def _patterns() -> list[str]:
         "number alone is in nanoseconds."
     ),
 )
-@click.option(
-    "--file", "text", type=click.Path(path_type=Path), help="The ASTRA-sim 1.0 text workload to read."
-)
+@click.option("--file", "text", type=click.Path(path_type=Path), help="ASTRA-sim 1.0 text workload to read.")
 @click.option("--model-group", type=int, help="Number of ranks that share a layer in a hybrid text workload.")
 def generate_command(
     *,

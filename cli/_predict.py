@@ -237,7 +237,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     help="List the built-in models.",
 )
 @on_option
-@click.option("--chip", "chip_name", metavar="NAME|FILE", help="A built-in chip, or a YAML file.")
+@click.option("--chip", "chip_name", metavar="NAME|FILE", help="Built-in chip, or a YAML file.")
 @click.option("--network", metavar="NAME|FILE", help="Network preset or file; hgx-h100-64x8 is 64 nodes.")
 @plan_options
 @click.option(

@@ -22,7 +22,7 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 
 @click.command("rescale")
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
-@click.option("--workload", "name", metavar="NAME", help="The workload to change. [default: the newest]")
+@click.option("--workload", "name", metavar="NAME", help="Workload to change. [default: the newest workload]")
 @click.option("--dp", type=click.IntRange(1), help="Number of data-parallel replicas.")
 @click.option(
     "--pp",

@@ -271,10 +271,13 @@ def _print_remarks(results: list[Result]) -> None:
     metavar="PREFIX",
     help="Graphs PREFIX.{rank}.et (imported into STUDY), or the name of a workload in STUDY.",
 )
-@click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
+@click.option("--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX.")
 @algorithm_option
 @click.option(
-    "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
+    "--num-queues-per-dim",
+    default=1,
+    show_default=True,
+    help="Number of logical queues per network dimension.",
 )
 @click.option(
     "--injection-scale",
@@ -288,8 +291,8 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="astra-sim: as ASTRA-sim executes graphs; trace: one operation per lane, with all collectives. "
-    "[default: trace for captures]",
+    help="Execution rules: astra-sim executes graphs as ASTRA-sim does; trace runs one operation per lane at a "
+    "time, and all collectives. [default: trace for captures]",
 )
 @click.option(
     "--error", "error", metavar="SHARE", help="Largest error allowed for --backend auto. [default: 2%]"

@@ -28,10 +28,10 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
     metavar="TEXT",
     help="List only rows with this text in the name, note, tags or other columns.",
 )
-@click.option("--run", "run_id", metavar="ID", help="The run that --label, --tag and --note apply to.")
-@click.option("--label", help='A new label for the run; "" restores the original one.')
+@click.option("--run", "run_id", metavar="ID", help="Run to which --label, --tag and --note apply.")
+@click.option("--label", help='New label of the run; "" restores the original label.')
 @click.option("--tag", "tags", multiple=True, help='New tags of the run or study; "" removes all tags.')
-@click.option("--note", help='A note on the run or study; "" removes it.')
+@click.option("--note", help='Note on the run or study; "" removes the note.')
 @click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run. Repeatable.")
 @click.option(
     "--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead of its runs."
@@ -47,7 +47,7 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
 @click.option(
     "--new", "begun", metavar="NAME", help="Create an empty study in FOLDER before the list is printed."
 )
-@click.option("--study", "name", metavar="NAME", help="The study of FOLDER that --tag and --note apply to.")
+@click.option("--study", "name", metavar="NAME", help="Study of FOLDER to which --tag and --note apply.")
 @click.option("--clear-traces", is_flag=True, help="Delete the cached studies of converted traces.")
 @format_option
 def runs_command(

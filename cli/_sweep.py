@@ -58,7 +58,7 @@ _MOST_ROWS = 20
     "--system", default="default", show_default=True, help="System JSON file or preset to start from."
 )
 @click.option("--memory", help="Memory JSON file or preset to start from.")
-@click.option("--workload", help="A workload of the study. [default: the newest]")
+@click.option("--workload", help="Workload of the study. [default: the newest workload]")
 @click.option(
     "--backend", "backends", multiple=True, help="Simulator; repeatable. [default: analytical-unaware]"
 )
@@ -99,7 +99,7 @@ _MOST_ROWS = 20
     default="makespan_ns",
     show_default=True,
     metavar="FIGURE",
-    help=f"The objective to minimise: {', '.join(FIGURES)}.",
+    help=f"Objective to minimise: {', '.join(FIGURES)}.",
 )
 @click.option(
     "--at-most",
@@ -113,7 +113,7 @@ _MOST_ROWS = 20
     "prices",
     multiple=True,
     metavar="[NETWORK=]NUMBER",
-    help="Price per rank-hour, on all networks or on one; or a YAML file of prices.",
+    help="Price per rank-hour, on all networks or on one network; or a YAML file of prices.",
 )
 @click.option(
     "--keep",

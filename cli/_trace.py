@@ -27,7 +27,7 @@ study_option = click.option(
     type=click.Path(path_type=Path),
     default=Path("study"),
     show_default=True,
-    help="The study folder; created if it does not exist.",
+    help="Study folder, which is created if needed.",
 )
 
 
