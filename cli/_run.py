@@ -291,8 +291,8 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="Execution rules: astra-sim executes graphs as ASTRA-sim does; trace runs one operation per lane at a "
-    "time, and all collectives. [default: trace for captures]",
+    help="Execution rules: astra-sim executes graphs as ASTRA-sim does; trace runs one operation at a time per "
+    "lane, and all collectives. [default: trace for captures]",
 )
 @click.option(
     "--error", "error", metavar="SHARE", help="Largest error allowed for --backend auto. [default: 2%]"
