@@ -291,7 +291,7 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="Execution rules: astra-sim executes graphs as ASTRA-sim does; trace runs one operation at a time per "
+    help="Execution rules: astra-sim executes graphs like ASTRA-sim; trace runs one operation at a time per "
     "lane, and all collectives. [default: trace for captures]",
 )
 @click.option(
