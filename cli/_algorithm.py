@@ -46,7 +46,7 @@ _size = click.option(
 
 @click.group("algorithm")
 def algorithm_command() -> None:
-    """Inspect, prove and export collective programs.
+    """Inspect and export collective programs, and prove that they are correct.
 
     PROGRAM is an MSCCL XML or an MSCCL++ plan (either also as .gz), or a name with --collective and --ranks:
     a built-in algorithm (ring, direct, halvingDoubling, doubleBinaryTree), NCCL's (nccl, or nccl-ring,
@@ -65,14 +65,14 @@ def algorithm_command() -> None:
     type=click.Choice(["facts", "traffic"]),
     default="facts",
     show_default=True,
-    help="Figures, or the messages of each step.",
+    help="Print the figures of the program (facts), or the messages of each step (traffic).",
 )
 @click.option(
     "-o",
     "--output",
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw the messages of each step: a .svg, or a .html with the figures.",
+    help="Write a drawing of the messages of each step (.svg), or a page that also has the figures (.html).",
 )
 @format_option
 def inspect_command(
@@ -139,10 +139,10 @@ def _draw(found: Inspection, output: Path) -> None:
 def prove_command(
     *, sources: tuple[str, ...], collective: str | None, ranks: int | None, output_format: str
 ) -> int:
-    """Prove that PROGRAM is correct on every rank in every order it allows; exit with 1 if it is not.
+    """Prove that PROGRAM is correct in every order that it allows; exit with 1 if PROGRAM is incorrect.
 
-    It checks for reads before writes, overwritten data, deadlocks and wrong results, and prints the shortest
-    execution that shows an error.
+    The proof covers every rank, and looks for reads before writes, overwritten data, deadlocks and wrong
+    results. For an error, the shortest execution that shows the error is printed.
     """
     from ..runner.programs import prove
 
@@ -170,18 +170,18 @@ def prove_command(
     type=click.Choice(["et", "msccl"]),
     default="et",
     show_default=True,
-    help="A Chakra graph of messages, PREFIX.N.et for rank N; or MSCCL XML.",
+    help="Write Chakra graphs of messages (et: PREFIX.N.et for rank N), or MSCCL XML (msccl).",
 )
 @click.option(
     "--memory-bandwidth",
     type=float,
     default=0.0,
-    help="Bandwidth of local copies and reductions in GB/s. [default: they take no time]",
+    help="Bandwidth of local copies and reductions in GB/s. [default: copies and reductions take no time]",
 )
 @click.option(
     "--workload",
     metavar="PREFIX",
-    help="Write this whole workload, with each collective that PROGRAM fits replaced by its messages.",
+    help="Workload to write as a whole; messages replace each collective that PROGRAM fits.",
 )
 @click.option(
     "-o",

@@ -79,21 +79,25 @@ def _share(text: str) -> float:
 @click.option(
     "--bandwidth",
     callback=quantity(lambda text: float(parse_bandwidth(text))),
-    help="Nominal link bandwidth, such as 10Gb/s; the unreached share is reported separately.",
+    help="Nominal link bandwidth, such as 10Gb/s, to use instead of a fit; time that this bandwidth does not "
+    "explain becomes overhead of the collectives.",
 )
 @click.option(
     "--latency",
     callback=quantity(lambda text: float(parse_duration(text))),
-    help="Nominal link latency, such as 5us.",
+    help="Nominal link latency, such as 5us, to use instead of a fit.",
 )
 @click.option(
     "--wire",
     callback=quantity(_share),
     default="1",
     show_default=True,
-    help="Payload per byte on the wire: 1448/1538 for TCP over Ethernet.",
+    help="Payload per byte on the wire, such as 1448/1538 for TCP over Ethernet.",
 )
-@click.option("--chip", help="Fit this chip's costs to the operators of STUDY instead; -o is a chip file.")
+@click.option(
+    "--chip",
+    help="Fit the costs of this chip to the operators of STUDY instead of a network; -o is a chip file.",
+)
 @click.option(
     "--compute-from",
     metavar="STUDY",

@@ -65,7 +65,7 @@ _FIRST = ("settings", "overview", "kinds")
     "--run",
     "run_ids",
     multiple=True,
-    help="A run; the first is the reference run. [default: the newest that can be aligned]",
+    help="Run to compare; the first run is the reference. [default: the newest runs that can be aligned]",
 )
 @click.option("--measured", is_flag=True, help="Take the measurement as the reference run.")
 @click.option(
@@ -97,10 +97,11 @@ def compare_command(
 ) -> None:
     """Compare runs of STUDY: backends or networks with each other, or with the measurement.
 
-    Both runs need as many ranks; `chakrascope sweep STUDY --over network=A,B` compares clusters of any size.
+    Both runs need the same number of ranks; `chakrascope sweep STUDY --over network=A,B` compares clusters
+    of any size.
 
-    It compares settings, totals, ranks, nodes, collectives and messages, the distribution of errors, and
-    where the critical paths diverge. Nodes are aligned by their ids.
+    The tables compare settings, totals, ranks, nodes, collectives and messages, and show the distribution
+    of errors and the point where the critical paths diverge. Nodes are aligned by their ids.
 
     With --why, all combinations of the differing settings are simulated, at most 32. Each setting gets
     its mean contribution over all orders of changes, so that the parts add up to the difference.

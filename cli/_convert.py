@@ -35,14 +35,15 @@ def parse_step(_context: click.Context, _parameter: click.Parameter, text: str) 
 capture_option = click.option(
     "--capture-trace",
     metavar="FILE|FOLDER",
-    help="Traces of the capture of CUDA or HIP graphs. [default: folder capture_traces next to the traces]",
+    help="Traces recorded while the job captured its CUDA or HIP graphs. [default: folder capture_traces "
+    "next to the traces]",
 )
 step_option = click.option(
     "--step",
     default="median",
     show_default=True,
     callback=parse_step,
-    help="Which captured step: median, all, its number, or an annotation: NAME, NAME#3 (from 0), a glob.",
+    help="Captured step to convert: median, all, a number, or an annotation (NAME, NAME#3 from 0, a glob).",
 )
 
 
@@ -218,9 +219,12 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--device-trace",
     metavar="PATTERN",
-    help="Kineto traces captured by other tools: rank{rank}.pt.trace.json.gz, their folder or archive.",
+    help="Kineto traces captured by other tools, such as rank{rank}.pt.trace.json.gz; or their folder or "
+    "archive.",
 )
-@click.option("--host-trace", metavar="PATTERN", help="The host traces of the same run: et_{rank}.json.gz.")
+@click.option(
+    "--host-trace", metavar="PATTERN", help="Host traces of the same run, such as et_{rank}.json.gz."
+)
 @click.option(
     "--linked-trace",
     metavar="PATTERN",
@@ -228,7 +232,7 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 )
 @capture_option
 @click.option(
-    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graph files, without a STUDY."
+    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graph files, if no STUDY is given."
 )
 @step_option
 @click.option(
@@ -245,12 +249,12 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--back-to-back",
     is_flag=True,
-    help="Logs: convert the collectives back to back, without the time between them.",
+    help="Convert the collectives of logs back to back, without the time between them.",
 )
 @click.option(
     "--cut-unfinished",
     is_flag=True,
-    help="Logs: leave out collectives that did not complete, as in logs of a running job.",
+    help="Leave out collectives of logs that did not complete, as in logs of a running job.",
 )
 def convert_command(
     *,
@@ -270,7 +274,7 @@ def convert_command(
 
     Or convert traces of other tools, with {rank} for the rank in their names. Kineto traces are
     enough; host traces add costs and data dependencies. The graphs are stored in STUDY, which is
-    created if needed; without it, in PREFIX.{rank}.et.
+    created if needed, or without a STUDY in PREFIX.{rank}.et.
 
     LOGS are production logs without a profiler, such as dumps of PyTorch's flight recorder: files, folders
     or archives. Their collectives are converted and, if the logs have timestamps, the time between them.

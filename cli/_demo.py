@@ -29,14 +29,14 @@ _NETWORK = "cpu-cluster-16"
     type=click.Path(path_type=Path),
     default=Path("demo-study"),
     show_default=True,
-    help="The study folder; it must not exist.",
+    help="Study folder to create.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8050,
     show_default=True,
-    help="Port of the viewer; 0 picks a free one.",
+    help="Port of the viewer; 0 picks a free port.",
 )
 @click.option("--no-view", is_flag=True, help="Print the answer without opening the viewer.")
 def demo_command(study_folder: Path, port: int, no_view: bool) -> None:

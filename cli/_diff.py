@@ -80,25 +80,26 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
     type=click.Choice(PARTS),
     default="part",
     show_default=True,
-    help="How the waterfall divides the difference.",
+    help="Breakdown of the difference in the waterfall.",
 )
 @click.option(
     "--between-starts",
     metavar="PERCENT",
     callback=_share,
-    help="Noise between starts of the job, used if a side has fewer than four.",
+    help="Noise between starts of the job, used if a side has fewer than four starts.",
 )
 @click.option(
     "--fail-if",
     "limits",
     metavar="LIMIT",
     multiple=True,
-    help=f"Exit with {LIMIT_PASSED} if e.g. 'step > +3%', with {UNDECIDED} if noise hides it. Repeatable.",
+    help=f"Exit with {LIMIT_PASSED} if this limit is exceeded, such as 'step > +3%', and with "
+    f"{UNDECIDED} if noise hides the answer. Repeatable.",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Also fail limits that are exceeded within the noise, or if the noise is unknown.",
+    help="Also fail if a limit is exceeded within the noise, or if the noise is unknown.",
 )
 @junit_option
 @format_option
@@ -116,7 +117,7 @@ def diff_command(
 ) -> int:
     """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after it.
 
-    Either may be a trace, such as those of one model on two chips: their measured steps are compared.
+    Either side may be a trace, such as traces of one model on two chips: the measured steps are compared.
     WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
     several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
     run. Steps need not have the same nodes: operators, modules and collectives are matched by name.

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", "output", metavar="STUDY", help="Study in which the workload and the run are stored."
 )
-@click.option("--hosts", "hosts", metavar="FILE", help="Hosts to run on; an agent joins from each.")
+@click.option(
+    "--hosts", "hosts", metavar="FILE", help="File of the hosts to run on; an agent joins from each host."
+)
 @click.option(
     "--namespaces",
     metavar="N",
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     "--slow",
     multiple=True,
     metavar="HOST=RATE",
-    help="Shape this namespace's link to RATE instead. Repeatable.",
+    help="Shape the link of one namespace to another rate than --link. Repeatable.",
 )
 @click.option("--nics", type=click.IntRange(min=1), help="Network interfaces of each namespace.")
 @click.option("--transport", help="Transport of the messages: tcp, gloo or a plug-in's. [default: tcp]")
@@ -47,15 +49,15 @@ if TYPE_CHECKING:
     "--repeat", type=click.IntRange(min=1), help="Number of runs; the median run is the result. [default: 1]"
 )
 @click.option("--label", default="", help="Label of the run in STUDY.")
-@click.option("--limit", metavar="TIME", help="End a run that takes longer. [default: an hour]")
+@click.option("--limit", metavar="TIME", help="Time limit of a run. [default: an hour]")
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--network",
     help="Network YAML file or preset; its dimensions order the ranks. [default: one switch]",
 )
-@click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
+@click.option("--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX.")
 @algorithm_option
-@click.option("--num-queues-per-dim", default=1, help="Logical queues per network dimension.")
+@click.option("--num-queues-per-dim", default=1, help="Number of logical queues per network dimension.")
 @click.option(
     "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
 )
@@ -220,14 +222,14 @@ def _print_measured(result: Result) -> None:
     help="Shared token for `emulate`. [default: $CHAKRASCOPE_EMULATION_TOKEN]",
 )
 @click.option("--wait", default="60s", show_default=True, help="How long to wait for `emulate`.")
-@click.option("--limit", default="3600s", show_default=True, help="End ranks that run for longer than this.")
+@click.option("--limit", default="3600s", show_default=True, help="Time limit of the ranks.")
 @click.option("--keep", is_flag=True, help="Join further emulations, until none starts within --wait.")
 def emulate_agent_command(
     *, address: str, name: str | None, token_file: Path | None, wait: str, limit: str, keep: bool
 ) -> None:
     """Run this host's ranks of `chakrascope emulate --hosts`; start it on each host (ssh, srun, pdsh).
 
-    It accepts commands only with the token, and runs only the workload it receives.
+    The agent accepts commands only with the token, and runs only the workload that it receives.
     """
     from ..runner.emulation import join, parse_address, read_token
 

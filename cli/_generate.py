@@ -40,7 +40,10 @@ def _patterns() -> list[str]:
     help="Size of each message or collective, such as 25MB; a number alone is in bytes.",
 )
 @click.option(
-    "--repeats", default=1, show_default=True, help="Repetitions; training steps of a text workload."
+    "--repeats",
+    default=1,
+    show_default=True,
+    help="Number of repetitions of the benchmark, or of training steps of a text workload.",
 )
 @click.option(
     "--compute-ns",
@@ -53,9 +56,7 @@ def _patterns() -> list[str]:
         "number alone is in nanoseconds."
     ),
 )
-@click.option(
-    "--file", "text", type=click.Path(path_type=Path), help="The ASTRA-sim 1.0 text workload to read."
-)
+@click.option("--file", "text", type=click.Path(path_type=Path), help="ASTRA-sim 1.0 text workload to read.")
 @click.option("--model-group", type=int, help="Number of ranks that share a layer in a hybrid text workload.")
 def generate_command(
     *,

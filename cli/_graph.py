@@ -58,9 +58,11 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     help="With TEXT: maximum number of nodes to list.",
 )
 @click.option(
-    "--rank", type=int, help="The node's rank. [default: that of the longest segment of the critical path]"
+    "--rank",
+    type=int,
+    help="Rank of the node. [default: the rank of the longest segment of the critical path]",
 )
-@click.option("--node", type=int, help="Id of the node. [default: that of the longest segment]")
+@click.option("--node", type=int, help="Id of the node. [default: the node of the longest segment]")
 @click.option(
     "--hops",
     type=click.IntRange(1, MOST_HOPS),
@@ -73,7 +75,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     type=click.Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
-    help="Instead, aggregate one rank by module, phase or stream, or the whole job by rank.",
+    help="Aggregate one rank by module, phase or stream, or the whole job by rank, instead of showing nodes.",
 )
 @click.option(
     "--edge",
@@ -119,12 +121,12 @@ def graph_command(
     file_format: str | None,
     output_format: str,
 ) -> None:
-    """Count the nodes and bytes of a graph, find nodes, show what one waits for, or export the graph.
+    """Count the nodes and bytes of a graph, find nodes, show the dependencies of a node, or export the graph.
 
-    Without options, it counts. With TEXT, it lists the longest nodes whose name, operator or module contains
-    TEXT, or whose id it is. With --node, it shows the dependencies and dependents of a node in a run, with
-    the kind of each edge; --fold summarises them. With -o, it exports: Parquet holds the nodes of all ranks,
-    or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
+    Without options, `graph` prints counts. With TEXT, it lists the longest nodes with TEXT in their name,
+    operator or module, or the node with the id TEXT. With --node, it shows the dependencies and dependents of
+    a node in a run, with the kind of each edge; --fold summarises the dependencies. With -o, it exports:
+    Parquet holds the nodes of all ranks, or their edges (FILE.edges.parquet); GraphML and DOT hold one rank.
     """
     from ..converter.readers.logs import which_logs
     from ..runner import Study

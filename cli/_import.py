@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--name", help="Name of the workload. [default: from WHAT]")
 @step_option
 @capture_option
-@click.option("--check", is_flag=True, help="Check it without importing.")
+@click.option("--check", is_flag=True, help="Check WHAT without importing it.")
 @format_option
 def import_command(
     *,
@@ -41,8 +41,8 @@ def import_command(
     """List the traces and graphs in FOLDER that STUDY can import, or import one of them (WHAT).
 
     The list contains trace sets, host and device traces of other tools, production logs and Chakra
-    graphs, up to four folders deep. WHAT is a name in the first column of the list. STUDY is created if
-    it does not exist.
+    graphs, up to four folders deep. WHAT is a name in the first column of the list. A missing STUDY is
+    created.
     """
     from ..runner import Study, find_items
     from ..runner.study import check_item, import_item, proposed_name

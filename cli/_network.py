@@ -40,13 +40,15 @@ def _formats() -> Iterable[str]:
     is_flag=True,
     help="Print the file of a preset (of a network, system or memory), to start your own from.",
 )
-@click.option("--logical-topology", "logical", help="Logical topology JSON that goes with a config.txt.")
-@click.option("--links", "list_links", is_flag=True, help="List all links and their devices instead.")
+@click.option("--logical-topology", "logical", help="Logical topology JSON of a config.txt.")
+@click.option(
+    "--links", "list_links", is_flag=True, help="List all links and their devices instead of a description."
+)
 @click.option(
     "--as",
     "kind",
     type=LateChoice(_formats),
-    help="Write it for ASTRA-sim's ns-3, or as Chakrascope's YAML; needs -o.",
+    help="Write NETWORK for ASTRA-sim's ns-3, or as Chakrascope's YAML; needs -o.",
 )
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write into.")
 @format_option

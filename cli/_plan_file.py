@@ -28,7 +28,7 @@ def plan_file_options(command: Command) -> Command:
         is_eager=True,
         expose_value=False,
         callback=_read,
-        help="YAML file of options, such as `tp: 2`; the command line takes precedence.",
+        help="YAML file of options, such as `tp: 2`; options on the command line take precedence.",
     )
     write = click.option(
         "--save-plan",

@@ -58,7 +58,7 @@ def plan_options(command: Command) -> Command:
         _degree("dp", "Data-parallel size. [default: the remaining ranks]", None),
         _degree("cp", "Context-parallel size."),
         _degree("ep", "Expert-parallel size, over data and context parallelism."),
-        _degree("expert-tp", "Ranks that share an expert; if fewer than --tp, --ep is over TP, too. "
+        _degree("expert-tp", "Number of ranks that share an expert; if less than --tp, --ep also spans TP. "
                 "[default: --tp]", None),
         _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
@@ -67,10 +67,11 @@ def plan_options(command: Command) -> Command:
         click.option("--zero", type=click.IntRange(0, 3),
                      help="ZeRO stage; 3 is FSDP. [default: the software's]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
-                     help=f"{', '.join(RECOMPUTATIONS)}; N: the first N layers of each stage; uniform:N; "
-                     "offload, offload:N: activations are moved to host memory."),
+                     help=f"Recompute activations: {', '.join(RECOMPUTATIONS)}, N (first N layers of each "
+                     "stage) or uniform:N; or move activations to host memory: offload, offload:N."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Matmuls that full recomputation does not repeat: qkv, projection, up, down."),
+                     help="Matmuls that full recomputation does not repeat: any of qkv, projection, up, "
+                     "down."),
         click.option("--offload-optimizer", is_flag=True, default=None,
                      help="Keep the optimizer state on the host, and compute the optimizer step there."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
@@ -215,14 +216,18 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @plan_file_options
 @click.option("--model", metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json.")
 @click.option(
-    "--script", type=click.Path(path_type=Path), help="Your own training script, its arguments after `--`."
+    "--script",
+    type=click.Path(path_type=Path),
+    help="Your own training script, with its arguments after `--`.",
 )
 @click.option(
     "--world",
     type=click.IntRange(1),
-    help="Number of ranks of the script's job. [default: the network's ranks]",
+    help="Number of ranks of the script's job. [default: the number of ranks of the network]",
 )
-@click.option("--mesh", default="", metavar="DIMS", help="Device mesh of the script: dp=32,tp=8,pp=2.")
+@click.option(
+    "--mesh", default="", metavar="DIMS", help="Device mesh of the script, such as dp=32,tp=8,pp=2."
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--list-models",
@@ -233,7 +238,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     help="List the built-in models.",
 )
 @on_option
-@click.option("--chip", "chip_name", metavar="NAME|FILE", help="A built-in chip, or a YAML file.")
+@click.option("--chip", "chip_name", metavar="NAME|FILE", help="Built-in chip, or a YAML file.")
 @click.option("--network", metavar="NAME|FILE", help="Network preset or file; hgx-h100-64x8 is 64 nodes.")
 @plan_options
 @click.option(
@@ -245,7 +250,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "--backend",
     default=DEFAULT_BACKEND,
     show_default=True,
-    help="Backend; all but the default need --all-ranks.",
+    help="Backend of the simulation; all backends but the default need --all-ranks.",
 )
 @click.option(
     "--all-ranks",

@@ -68,8 +68,8 @@ def _choices(command: Command) -> Command:
         _only("expert-tp", "expert_tp", "Ranks per expert to try. [default: --tp; within nodes also 1]"),
         _only("zero", "zero", "ZeRO stages to try; 3 is FSDP."),
         _only("micro-batch", "micro_batch", "Micro-batch sizes to try, in sequences."),
-        _only("recompute", "recompute", "Recomputation to try: none, selective, full, N, uniform:N."),
-        _only("schedule", "schedule", "Pipeline schedules to try: 1f1b, interleaved, zero-bubble."),
+        _only("recompute", "recompute", "Recomputations to try, out of none, selective, full, N, uniform:N."),
+        _only("schedule", "schedule", "Pipeline schedules to try, out of 1f1b, interleaved, zero-bubble."),
         _only("interleave", "chunks", "Numbers of model chunks per stage to try."),
     )):  # fmt: skip
         command = decorate(command)
@@ -82,7 +82,10 @@ def _choices(command: Command) -> Command:
     "--model", required=True, metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json."
 )
 @click.option(
-    "--gpus", callback=_values, metavar="N[,N]", help="Number of GPUs. [default: those of the network]"
+    "--gpus",
+    callback=_values,
+    metavar="N[,N]",
+    help="Number of GPUs. [default: the number of GPUs of the network]",
 )
 @click.option("--chip", "chips", multiple=True, default=("h100",), show_default=True, metavar="NAME|FILE",
               help="Chip to compare. Repeatable.")  # fmt: skip
@@ -102,9 +105,11 @@ def _choices(command: Command) -> Command:
               help="Limit on a plan: memory=80GiB (per rank), step=10s or cost=2.5. Repeatable.")  # fmt: skip
 @click.option("--price", "prices", multiple=True, metavar="[CHIP=]NUMBER", help="Price per chip-hour.")
 @click.option("--simulate", "most", type=click.IntRange(1), default=16, show_default=True,
-              help="Maximum number of plans to simulate; all are estimated.")  # fmt: skip
+              help="Maximum number of plans to simulate; all plans are estimated.")  # fmt: skip
 @click.option(
-    "--rows", type=click.IntRange(1), help="Number of plans to print. [default: 20; all as CSV or JSON]"
+    "--rows",
+    type=click.IntRange(1),
+    help="Number of plans to print. [default: 20; as CSV or JSON, 10,000 and the Pareto front]",
 )
 @click.option(
     "--front",

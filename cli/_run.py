@@ -67,15 +67,15 @@ algorithm_option = click.option(
     "algorithms",
     multiple=True,
     metavar="COLLECTIVE=NAME",
-    help="A program (MSCCL XML, MSCCL++ plan) or built-in algorithm, such as all-reduce=plan.json; "
-    "repeatable: the first that fits a size is used.",
+    help="Program (MSCCL XML, MSCCL++ plan) or built-in algorithm of a collective, such as "
+    "all-reduce=plan.json. Repeatable; the first program that fits a size is used.",
 )
 
 
 machine_option = click.option(
     "--machine",
     metavar="NAME",
-    help="The machine of --backend gpu: a shipped one (a100, generic, h100, mi300x) or a YAML file. "
+    help="Machine of --backend gpu: a built-in machine (a100, generic, h100, mi300x) or a YAML file. "
     "[default: h100]",
 )
 
@@ -271,10 +271,13 @@ def _print_remarks(results: list[Result]) -> None:
     metavar="PREFIX",
     help="Graphs PREFIX.{rank}.et (imported into STUDY), or the name of a workload in STUDY.",
 )
-@click.option("--comm-group-configuration", "groups", help="Communicator groups JSON for PREFIX.")
+@click.option("--comm-group-configuration", "groups", help="JSON file of the communicator groups of PREFIX.")
 @algorithm_option
 @click.option(
-    "--num-queues-per-dim", default=1, show_default=True, help="Logical queues per network dimension."
+    "--num-queues-per-dim",
+    default=1,
+    show_default=True,
+    help="Number of logical queues per network dimension.",
 )
 @click.option(
     "--injection-scale",
@@ -288,8 +291,8 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="astra-sim: as ASTRA-sim executes graphs; trace: one operation per lane, with all collectives. "
-    "[default: trace for captures]",
+    help="Execution rules: astra-sim executes graphs like ASTRA-sim; trace runs one operation at a time per "
+    "lane, and all collectives. [default: trace for captures]",
 )
 @click.option(
     "--error", "error", metavar="SHARE", help="Largest error allowed for --backend auto. [default: 2%]"

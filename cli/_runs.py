@@ -22,21 +22,32 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
 
 @click.command("runs")
 @click.argument("folders", metavar="[STUDY|FOLDER]...", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--find", default="", metavar="TEXT", help="Only rows with this text: in name, note, tags...")
-@click.option("--run", "run_id", metavar="ID", help="The run that --label, --tag and --note apply to.")
-@click.option("--label", help='A new label for the run; "" restores the original one.')
 @click.option(
-    "--tag", "tags", multiple=True, help='Tags of the run or study instead of its own; "" removes all.'
+    "--find",
+    default="",
+    metavar="TEXT",
+    help="List only rows with this text in the name, note, tags or other columns.",
 )
-@click.option("--note", help='A note on the run or study; "" removes it.')
+@click.option("--run", "run_id", metavar="ID", help="Run to which --label, --tag and --note apply.")
+@click.option("--label", help='New label of the run; "" restores the original label.')
+@click.option("--tag", "tags", multiple=True, help='New tags of the run or study; "" removes all tags.')
+@click.option("--note", help='Note on the run or study; "" removes the note.')
 @click.option("--delete", "doomed", multiple=True, metavar="ID", help="Delete a run. Repeatable.")
-@click.option("--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead.")
+@click.option(
+    "--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead of its runs."
+)
 @click.option("--log", "log_of", type=int, metavar="JOB", help="Print the end of this job's log.")
-@click.option("--cancel", type=int, metavar="JOB", help="First cancel this job.")
-@click.option("--resume", is_flag=True, help="First restart jobs that wait since a crash or a reboot.")
+@click.option("--cancel", type=int, metavar="JOB", help="Cancel this job before the list is printed.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Restart jobs that wait since a crash or a reboot, before the list is printed.",
+)
 @click.option("--studies", "list_studies", is_flag=True, help="List studies, even if FOLDER is a study.")
-@click.option("--new", "begun", metavar="NAME", help="First create an empty study in FOLDER.")
-@click.option("--study", "name", metavar="NAME", help="The study of FOLDER that --tag and --note apply to.")
+@click.option(
+    "--new", "begun", metavar="NAME", help="Create an empty study in FOLDER before the list is printed."
+)
+@click.option("--study", "name", metavar="NAME", help="Study of FOLDER to which --tag and --note apply.")
 @click.option("--clear-traces", is_flag=True, help="Delete the cached studies of converted traces.")
 @format_option
 def runs_command(
@@ -60,7 +71,7 @@ def runs_command(
 ) -> None:
     """List the runs of STUDY, the newest first, its background jobs, or the studies of a FOLDER.
 
-    Without STUDY and FOLDER, it lists the cached studies of converted traces. The same command labels,
+    Without STUDY and FOLDER, `runs` lists the cached studies of converted traces. `runs` also labels,
     annotates and deletes runs, cancels and resumes jobs, and describes studies. The first letters of an ID
     are enough if no other begins with them.
     """

@@ -55,7 +55,7 @@ def _views() -> tuple[str, ...]:
     "--view",
     type=LateChoice(_views),
     metavar="TABLE",
-    help="Print one table instead: advice, kinds, operators, ranks, streams, steps, layers, "
+    help="Print one table instead of the summary: advice, kinds, operators, ranks, streams, steps, layers, "
     "collectives, slack, links, dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, "
     "packets or calibration.",
 )
@@ -73,8 +73,8 @@ def summary_command(
 ) -> None:
     """Print what bounds a run of STUDY, and the changes that would help most, each with its gain.
 
-    For TRACEs it explains the measured step: Kineto traces of the ranks of a job, their folder, or an
-    archive.
+    TRACEs are Kineto traces of the ranks of a job, their folder, or an archive: `summary` explains their
+    measured step.
     Converted traces are cached, so that the next call answers at once.
 
     Gains come from simulating the run with the change, as `what-if` does. Runs of more

@@ -37,11 +37,14 @@ _MOST_ROWS = 20
     "axes",
     multiple=True,
     metavar="KEY=VALUE,VALUE,...",
-    help="An axis: network, system, memory, workload, a field such as network.bandwidth, or a collective's "
-    "algorithms, algorithm.all-reduce=ring,FILE. Repeatable.",
+    help="Setting to vary, with its values. KEY is network, system, memory, workload, a field such as "
+    "network.bandwidth, or a collective's algorithm (algorithm.all-reduce=ring,FILE). Repeatable.",
 )
 @click.option(
-    "--list", "points_file", metavar="FILE", help="A file of points, one JSON object of settings per line."
+    "--list",
+    "points_file",
+    metavar="FILE",
+    help="File of points to simulate, with one JSON object of settings per line.",
 )
 @click.option(
     "--on",
@@ -55,7 +58,7 @@ _MOST_ROWS = 20
     "--system", default="default", show_default=True, help="System JSON file or preset to start from."
 )
 @click.option("--memory", help="Memory JSON file or preset to start from.")
-@click.option("--workload", help="A workload of the study. [default: the newest]")
+@click.option("--workload", help="Workload of the study. [default: the newest workload]")
 @click.option(
     "--backend", "backends", multiple=True, help="Simulator; repeatable. [default: analytical-unaware]"
 )
@@ -96,21 +99,21 @@ _MOST_ROWS = 20
     default="makespan_ns",
     show_default=True,
     metavar="FIGURE",
-    help=f"The objective to minimise: {', '.join(FIGURES)}.",
+    help=f"Objective to minimise: {', '.join(FIGURES)}.",
 )
 @click.option(
     "--at-most",
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="A constraint on the best points. Repeatable.",
+    help="Constraint on the best points. Repeatable.",
 )
 @click.option(
     "--price",
     "prices",
     multiple=True,
     metavar="[NETWORK=]NUMBER",
-    help="Price per rank-hour, on all networks or on one; or a YAML file of prices.",
+    help="Price per rank-hour, on all networks or on one network; or a YAML file of prices.",
 )
 @click.option(
     "--keep",

@@ -156,7 +156,7 @@ def target_options(command: Command) -> Command:
             "--logical-topology",
             "--logical-topology-configuration",
             "logical",
-            help="Logical topology JSON that goes with a config.txt.",
+            help="Logical topology JSON of a config.txt.",
         ),
         click.option(
             "--network",

@@ -27,7 +27,7 @@ study_option = click.option(
     type=click.Path(path_type=Path),
     default=Path("study"),
     show_default=True,
-    help="The study folder; created if it does not exist.",
+    help="Study folder, which is created if needed.",
 )
 
 
@@ -111,7 +111,7 @@ def _trace_set_dir(folder: Path) -> Path:
     "folders",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Merge captures of the same job from other hosts, instead of COMMAND. Repeatable.",
+    help="Merge captures of the same job from other hosts, instead of running COMMAND. Repeatable.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def trace_command(

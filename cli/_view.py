@@ -58,7 +58,7 @@ def _of_run(url: str, run_id: str) -> str:
     type=click.IntRange(0, 65535),
     default=8050,
     show_default=True,
-    help="Port to bind; 0 picks a free one.",
+    help="Port to bind; 0 picks a free port.",
 )
 @click.option(
     "--import-from",
@@ -67,7 +67,7 @@ def _of_run(url: str, run_id: str) -> str:
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
 @click.option(
-    "--run", "run_id", metavar="ID", help="The run to open first. [default: the capture, else the newest]"
+    "--run", "run_id", metavar="ID", help="Run to open first. [default: the capture, or else the newest run]"
 )
 @click.option("--no-token", is_flag=True, help="Accept requests from any local user.")
 def view_command(

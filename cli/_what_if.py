@@ -41,7 +41,7 @@ _WITHOUT_NUMBER = ("edge", "skew")
     type=float,
     default=1.1,
     show_default=True,
-    help="Without --faster and --drop: speed up each of the largest contributors by this factor, in turn.",
+    help="Factor by which to speed up each of the largest contributors in turn, without --faster and --drop.",
 )
 @format_option
 def what_if_command(

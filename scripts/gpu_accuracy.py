@@ -208,11 +208,12 @@ publishes with the traces of its tests.
 _READING = """
 The figures cover each device from its first to its last work, without work that no converted step issued.
 TraceLens's tables cover the whole file. Overlapping time counts first as computation, then as
-communication, then as copies; the rest of a later kind is *exposed*. HTA counts `cuda_sync` records and HIP
-calls that name a stream as kernels, and only NCCL's kernels as communication. Where this changes HTA's
-figures, the plain sums decide. HTA gives each `cudaEventQuery` an edge from the work before the event. A
-query returns at once, so Chakrascope only makes such edges for queries in a loop; two edges of
-`cuda_event_sync_multi_stream` are therefore missing.
+communication, then as copies; the remaining time of communication and copies is *exposed*. HTA
+counts `cuda_sync` records and HIP calls that name a stream as kernels, and only NCCL's kernels as
+communication. If HTA's figures therefore differ from the plain sums, Chakrascope is only compared with the
+plain sums. HTA gives each `cudaEventQuery` an edge from the work before the event. A query returns at once,
+so Chakrascope only makes such edges for queries in a loop; two edges of `cuda_event_sync_multi_stream` are
+therefore missing.
 """
 _REFUSED = ("| trace | device work | without a launch | message |", "|---|---|---|---|")
 

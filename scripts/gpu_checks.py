@@ -192,8 +192,9 @@ def _advice(row: Row) -> Iterator[Finding]:
 
 DEMANDS: Mapping[str, Callable[[Row], Iterator[Finding]]] = {
     "Every trace with kernels and links to launches can be converted, simulated and explained": _converts,
-    "Computation, communication, copies, idle and overlap equal plain sums within 0.5 % of the span": _plain,
-    "The same times equal HTA's times, if HTA counts as plain sums do": _hta,
+    "Computation, communication, copy, idle and overlap times equal plain sums "
+    "(within 0.5 % of the trace)": _plain,
+    "Computation, idle and exposed times equal HTA's times, if HTA's times equal the plain sums": _hta,
     "Busy time, exposed communication and kernels equal TraceLens's tables within 1 %": _tracelens,
     "Time, FLOPs and bytes of operators equal TraceLens's within 1 % on 99 % of the rows": _operators,
     "Cost models cover at least the share of the time that TraceLens's models cover": _modelled,

@@ -363,9 +363,9 @@ def _unrolling(pictures: dict[str, str]) -> Iterator[str]:
     lines = by_figure(program, "compute__unroll", (1, 2, 4, 8, 16, 32, 64), sizes, **_CAP)
     yield "### Loop unrolling"
     yield ""
-    yield "The paper reports that unrolling speeds up large buffers until the limit of requests per unit, but"
-    yield "not small buffers (all-to-all, 16 GPUs, 60 workgroups). The limit in this table is"
-    yield f"{_CAP['compute__requests_per_unit']} requests."
+    yield "The paper reports that unrolling speeds up transfers of large buffers, up to the limit of requests"
+    yield "per compute unit, but not of small buffers (all-to-all, 16 GPUs, 60 workgroups). The limit in"
+    yield f"this table is {_CAP['compute__requests_per_unit']} requests."
     yield ""
     yield from _figure_table(lines, "lines in flight per wavefront")
 

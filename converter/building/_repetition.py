@@ -43,8 +43,9 @@ class _Pieces(msgspec.Struct, frozen=True):
 def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
     """Return the steps of *trace*, numbered from 0, and the optimizer that ends each step.
 
-    A step ends with a call of an optimizer's ``step``, or with the last call of several optimizers. Calls
-    within an operator are parts of a backward pass, and end no step. The steps cover the whole trace. The
+    A step ends with a call of an optimizer's ``step``. If several optimizers take turns, a step ends with
+    the call of the last optimizer. Calls of ``step`` within an operator are parts of a backward pass, and
+    end no step. The steps cover the whole trace. The
     first step and the last step may be incomplete. Return no steps if fewer than two are found.
     """
     events = trace.events

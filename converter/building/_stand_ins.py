@@ -300,7 +300,7 @@ def groups_like(
 ) -> list[tuple[int, ...]]:
     """Return the groups created together with the group of *ranks*, which together hold each rank once.
 
-    Raises `TraceError` naming *place* if no groups were created together with it.
+    Raises `TraceError` naming *place* if the script created no groups for the other ranks.
     """
     made = [tuple(group) for group in made_groups]
     own = tuple(sorted(ranks))

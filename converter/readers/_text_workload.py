@@ -93,10 +93,11 @@ def read_text_workload(
 
     *model_group* is the number of ranks that share a layer in hybrid policies. These ranks are consecutive,
     or in ``HYBRID_MODEL_DATA`` at equal distances. In ``HYBRID_CUSTOMIZED``, in which each layer has a
-    policy, *model_group* is the number of consecutive ranks in a group. The default is the number in the
-    file. Without this number, all collectives span all ranks. A unit of compute time is *ns_per_unit*
-    nanoseconds. ASTRA-sim 1.0's cycles are 1 ns; the public converter uses microseconds (1000 ns). Raises
-    `WorkloadFormatError` with the line for a damaged file, and `UsageError` for impossible numbers of ranks.
+    policy, *model_group* is the number of consecutive ranks in a group. The default is the group
+    size in the file. If the file has no group size, all collectives span all ranks. A unit of compute
+    time is *ns_per_unit* nanoseconds. ASTRA-sim 1.0's cycles are 1 ns; the public converter uses
+    microseconds (1000 ns). Raises `WorkloadFormatError` with the line for a damaged file, and `UsageError`
+    for impossible numbers of ranks.
     """
     path = Path(path)
     header, layers = _read(path, ns_per_unit)

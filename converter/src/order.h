@@ -27,8 +27,8 @@ Times replay(std::span<const std::int64_t> turns, std::span<const std::int64_t> 
              std::span<const std::int64_t> duration_ns, const Dependencies& waits);
 
 // The storages that operators read and write, in order. *reads* and *writes* are bounds of slices of
-// *storages*, two per operator. An operator in *views* does not change a storage that it both reads and
-// writes.
+// *storages*, two per operator. Operators marked in *views* change no argument: a storage that such an
+// operator both reads and writes counts as unchanged.
 struct Accesses {
     std::span<const std::int64_t> reads, writes;
     std::span<const std::uint8_t> views;

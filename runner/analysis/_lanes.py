@@ -54,8 +54,8 @@ class Lanes:
 
     A slice has an element in each of *row* (of the nodes), *lane*, *start_ns*, *end_ns* and *node_id*. With
     *measured*, each rank has two sets of lanes: first with measured times, then with simulated times. Time 0
-    of both sets is the begin of the captured step on that rank. Overlapping slices of a stream are in
-    adjacent lanes.
+    in both sets of lanes is the start of the captured step on the rank. Overlapping slices of a stream are
+    in adjacent lanes.
 
     With *nested*, the phase, modules and operators of a lane are in separate lanes above the lane, with their
     ``level`` in *table*. *label* is the index of a nested slice's name in *labels*, and -1 for nodes. The row

@@ -90,7 +90,7 @@ auto translated(const nb::object& errors, Function function) {
 }
 
 // Call the Python callback at most ten times a second, so that progress reports take almost no time.
-// Signals are checked at the same rate.
+// Before each call, check for signals such as SIGINT.
 inline std::function<bool(std::int64_t, std::int32_t)> throttle(const nb::object& callback) {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::milliseconds interval{100};

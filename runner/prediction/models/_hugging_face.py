@@ -230,8 +230,8 @@ def of_hugging_face(data: Mapping[str, Any], file: Path) -> tuple[dict[str, Any]
 def _defaults() -> dict[str, Any]:
     """Return the output of `scripts/config_defaults.py`: default values by type of configuration.
 
-    Types in ``types`` have sizes that are read correctly. Types in ``misread`` have sizes that would be read
-    wrongly, with the reason. ``text_parts`` maps other types to the type of their text part.
+    ``types`` lists the model types whose sizes are read correctly. ``misread`` maps each model type whose
+    sizes would be read wrongly to the reason. ``text_parts`` maps other types to the type of their text part.
     """
     file = Path(__file__).with_name("config_defaults.json")
     loaded: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

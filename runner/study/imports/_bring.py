@@ -212,7 +212,8 @@ def _import(study: Study, folder: Path, item: ImportItem, name: str, how: _How, 
 def _import_trace_set(study: Study, folder: Path, item: ImportItem, name: str, how: _How) -> Path:
     """Copy the trace set into the study and convert the copy, or remove the copy if the conversion fails.
 
-    The copies keep the files' times, which identify cached ranks.
+    The copies keep the modification times of the files. The converter's cache recognises the traces of a
+    rank by file sizes and modification times.
     """
     with new_folder(study.trace_dir(name)) as copied:
         for file in item.files:

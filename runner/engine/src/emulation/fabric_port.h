@@ -36,8 +36,8 @@ class FabricPort {
     // Return the peers from which no greeting has arrived, or to which this rank's greeting has not
     // been sent.
     std::vector<std::int32_t> strangers() const;
-    // Remove the files of the endpoint from the file system. All ranks that need these files have
-    // already opened them.
+    // Remove the files of the endpoint from the file system. Call this function only after all peers
+    // have opened the files.
     void forget_name() const;
 
     bool reaches(std::int32_t peer) const { return peers_.count(peer) != 0; }

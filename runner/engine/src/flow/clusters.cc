@@ -45,8 +45,8 @@ const std::vector<std::uint32_t>& Clusters::take_changed() {
     return taken_;
 }
 
-// Return the time to drain the queue of a link. The queue contains the bytes of all windows that exceed
-// the round-trip time.
+// Return the time to drain the queue of a link: the time to send the windows of all flows, minus their
+// mean round-trip time without queues.
 double Clusters::queue_time(std::uint32_t link) const {
     const Cluster& cluster = clusters_[link];
     if (cluster.flows == 0 || cluster.bytes < 1) return 0;

@@ -165,8 +165,8 @@ std::uint32_t FlowNetwork::bundle_of(const Flow& flow) {
     return bundle;
 }
 
-// Return the window of a flow. Flows with about the same number of windows have equal windows, and
-// belong to one class.
+// Return the window of a flow. The number of windows in the flow is rounded, so that flows of similar
+// size on paths with equal windows belong to one class.
 Window FlowNetwork::window_of(std::int32_t source, std::int32_t destination, std::uint64_t bytes) {
     if (!settings_.window) return {std::numeric_limits<double>::infinity(), 0, 1};
     const PathMeasure& way =

@@ -34,8 +34,8 @@ class Simulation final : public Router {
     // is called regularly, and ends the run if it returns false.
     const std::vector<Completion>& run(Ticks limit, const std::function<bool(Ticks)>& keep_going);
 
-    // Whether queues with trains came near the marking threshold, so that different packets might be
-    // marked without trains. If so, the caller repeats the simulation without trains.
+    // Return whether a queue with packet trains came near the threshold for ECN marks. A simulation of
+    // single packets might then mark different packets, so the caller repeats the run without trains.
     bool trains_misled() const { return world_.trains_misled; }
 
     // Return the outgoing port of a packet at a node, with the links that are up now.
