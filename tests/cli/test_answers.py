@@ -275,7 +275,7 @@ def test_compare_begins_with_the_settings_that_differ(study, capfd):
     said = answer(capfd, "compare", study.path)
     assert said.splitlines()[1].startswith("Settings that differ")
     assert said.index("│ backend") < said.index("Overview")
-    assert "network" not in said[: said.index("Overview")]
+    assert "network" not in said[said.index("Settings") : said.index("Overview")]
     command_line.run("compare", study.path, "--run", study.run_info().id)
     assert "a second --run" in capfd.readouterr().err
 

@@ -62,7 +62,8 @@ def test_all_eight_dlrm_ranks(shared, tmp_path):
 
     for name in ("dlrm_8gpu_kineto.tar.gz", "dlrm_8gpu_host_et.tar.gz"):
         with tarfile.open(shared / "traces" / name) as archive:
-            archive.extractall(tmp_path, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.4 and later
+            archive.extractall(tmp_path)
     workload = convert_files(
         f"{tmp_path}/dlrm_pytorch_et/dlrm_eg_{{rank}}.json",
         f"{tmp_path}/dlrm_kineto/worker{{rank}}_*.json",

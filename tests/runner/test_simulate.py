@@ -271,7 +271,8 @@ def test_every_trace_set_runs(shared, name, with_host):
 def test_eight_ranks_of_dlrm_run(shared, tmp_path):
     for archive in ("dlrm_8gpu_host_et.tar.gz", "dlrm_8gpu_kineto.tar.gz"):
         with tarfile.open(shared / "traces" / archive) as file:
-            file.extractall(tmp_path, filter="data")
+            file.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.4 and later
+            file.extractall(tmp_path)
     folders = sorted({path.parent for path in tmp_path.rglob("*.json*")})
     host = next(folder for folder in folders if folder.name.endswith("_et"))
     device = next(folder for folder in folders if folder != host)

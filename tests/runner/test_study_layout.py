@@ -350,7 +350,8 @@ PACKETS = "53a22d65de53dfef"  # of the backend that was called ns3 then
 def study(data_dir, tmp_path):
     """Unpack the study."""
     with tarfile.open(data_dir / "runner" / "study-of-0.1.0.tgz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.4 and later
+        archive.extractall(tmp_path)
     return Study.open(tmp_path / "study-of-0.1.0")
 
 
