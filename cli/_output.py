@@ -230,9 +230,9 @@ def _print_table(columns: Mapping[str, bool], rows: Iterable[Iterable[Any]], tit
     names = [name.removesuffix("_ns").removesuffix("_bytes") for name in columns]
     cells = [[_cell(name, value) for name, value in zip(columns, row, strict=True)] for row in rows]
     numeric = list(columns.values())
-    kept = _columns_that_fit(numeric, names, cells, console.width)
-    left_out, numeric, names = names[kept:], numeric[:kept], names[:kept]
-    cells = [row[:kept] for row in cells]
+    fitting = _columns_that_fit(numeric, names, cells, console.width)
+    left_out, numeric, names = names[fitting:], numeric[:fitting], names[:fitting]
+    cells = [row[:fitting] for row in cells]
     heads, widths, ruled = _fitting(numeric, names, cells, console.width)
     lines: dict[str, Any] = (
         {} if ruled else {"box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "show_edge": False}
@@ -257,9 +257,9 @@ def _columns_that_fit(
     """
     heads = [name.replace("_", " ") for name in names]
     filled = list(zip(numeric, zip(heads, *cells, strict=True), strict=True))
-    for kept in range(len(names), _LEAST_COLUMNS - 1, -1):
-        if _widths(filled[:kept], room - _GAP * kept, whole=True) is not None:
-            return kept
+    for count in range(len(names), _LEAST_COLUMNS - 1, -1):
+        if _widths(filled[:count], room - _GAP * count, whole=True) is not None:
+            return count
     return len(names)
 
 

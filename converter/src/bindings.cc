@@ -49,9 +49,10 @@ std::string_view bytes_of(const Byte& array) {
 
 template <class T>
 nb::object to_array(std::vector<T>&& values) {
-    auto* kept = new std::vector<T>(std::move(values));
-    const nb::capsule owner(kept, [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(kept->data(), {kept->size()}, owner));
+    auto* owned = new std::vector<T>(std::move(values));
+    const nb::capsule owner(owned,
+                            [](void* memory) noexcept { delete static_cast<std::vector<T>*>(memory); });
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
 }
 
 nb::object to_text(std::string_view bytes) {
@@ -60,7 +61,7 @@ nb::object to_text(std::string_view bytes) {
 
 nb::list to_list(const Texts& texts) {
     nb::list list;
-    for (const std::string& text : texts.kept()) list.append(to_text(text));
+    for (const std::string& text : texts.strings()) list.append(to_text(text));
     return list;
 }
 

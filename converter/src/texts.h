@@ -30,16 +30,16 @@ class Texts {
     std::int32_t number(std::string_view text) {
         const auto known = numbers_.find(text);
         if (known != numbers_.end()) return known->second;
-        const auto number = static_cast<std::int32_t>(kept_.size());
-        kept_.emplace_back(text);
-        numbers_.emplace(kept_.back(), number);
+        const auto number = static_cast<std::int32_t>(strings_.size());
+        strings_.emplace_back(text);
+        numbers_.emplace(strings_.back(), number);
         return number;
     }
 
-    const std::deque<std::string>& kept() const { return kept_; }
+    const std::deque<std::string>& strings() const { return strings_; }
 
   private:
-    std::deque<std::string> kept_;  // a deque never moves its elements
+    std::deque<std::string> strings_;  // a deque never moves its elements
     std::unordered_map<std::string_view, std::int32_t> numbers_;
 };
 

@@ -172,7 +172,7 @@ class FittedNetwork(NamedTuple):
 
 def fitted_network(provenance: Mapping[str, Any]) -> FittedNetwork | None:
     """Return the calibration of a run's network, None for a network without calibration."""
-    fit = _known(provenance)
+    fit = _calibration(provenance)
     if not fit:
         return None
     points = calibration_table(provenance)
@@ -188,13 +188,13 @@ def calibration_table(provenance: Mapping[str, Any]) -> pd.DataFrame:
     and ``error``. ``error`` is the relative error of the model. ``messages_ns`` is the time of the network
     without the library. Invalid rows of the file are omitted.
     """
-    listed = _known(provenance).get("points")
+    listed = _calibration(provenance).get("points")
     rows = [_row(point) for point in listed if _is_row(point)] if isinstance(listed, Sequence) else []
     table: pd.DataFrame = pd.DataFrame(rows, columns=list(_COLUMNS))
     return table
 
 
-def _known(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+def _calibration(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
     network = provenance.get("network")
     fit = network.get("calibration") if isinstance(network, Mapping) else None
     return fit if isinstance(fit, Mapping) else {}
