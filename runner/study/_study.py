@@ -71,7 +71,7 @@ class Study(StudyLayout):
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
             if not folder.exists():
-                raise StudyError(f"There is no {folder}. Next: check the path.") from error
+                raise StudyError(f"There is no file or folder {folder}. Next: check the path.") from error
             raise StudyError(
                 f"{folder} is not a study: it has no {name}. Check the path; traces or graphs of other tools "
                 "become a study with 'chakrascope import'."
