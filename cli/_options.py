@@ -161,3 +161,12 @@ class CommandWithMore(click.Group):
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Return the parts of this command's usage text, without subcommands."""
         return click.Command.collect_usage_pieces(self, ctx)
+
+
+on_option = click.option(
+    "--on",
+    "machine_name",
+    metavar="MACHINE",
+    help="The cluster in one word: chips with their usual network (64xh100), a network preset "
+    "(hgx-h100-8x8), or a YAML file with chip, network and memory.",
+)

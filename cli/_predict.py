@@ -13,8 +13,7 @@ import click
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND
 from ..support import bytes_text, count_text, duration_text, parse_number, share_text
-from ._machine import find_machine, on_option
-from ._options import CommandWithMore, network_changes, quantity
+from ._options import CommandWithMore, network_changes, on_option, quantity
 from ._output import clock, console, print_json, print_next, print_rows, stage
 from ._plan_file import GIVEN, given_options, plan_file_options, save_plan
 from ._predict_script import ScriptJob, predict_script
@@ -371,6 +370,7 @@ def _cluster(
     """Return the chip and the network that the options name; raises `UsageError` if one is missing."""
     from ..runner import NetworkConfig
     from ..runner.chips import find_chip
+    from ..runner.prediction import find_machine
 
     if machine_name is not None:
         if chip_name is not None or network is not None:

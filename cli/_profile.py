@@ -41,7 +41,7 @@ def profile_command(
 
     Without --on and --network the captured step is replayed as measured.
     """
-    from ..runner import REPLAY, Study
+    from ..runner import REPLAY, Study, about_backend
     from ..runner.analysis import analyse_run
 
     if steps == 0:
@@ -50,7 +50,7 @@ def profile_command(
             "then `chakrascope diagnose`."
         )
     simulated = network is not None or machine_name is not None
-    if backends and not simulated:
+    if not simulated and any(about_backend(name).needs_network for name in backends):
         raise UsageError("--backend needs a cluster. Next: add --on 64xh100, or --network PRESET_OR_FILE.")
     target = Target.of_options(
         machine_name,

@@ -16,7 +16,6 @@ from ..errors import ChakrascopeError, UsageError
 from ..runner import about_backend, backends_that
 from ..support import count_text, duration_text
 from ._each_step import print_each_step
-from ._machine import Origin, foreign_text
 from ._output import (
     clock,
     console,
@@ -225,6 +224,7 @@ def print_runs(
 def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
     """Warn if *runs* of *study* have compute times of another chip than the simulated machine's."""
     from ..runner.analysis import foreign_compute
+    from ..runner.prediction import foreign_text
 
     notes = []
     for run in runs:
@@ -240,6 +240,8 @@ def print_foreign_compute(study: Study, runs: Iterable[str]) -> None:
 
 def print_subject(study: Study, target: Target, run_id: str) -> None:
     """Print the first line of the output: the workload, and the machine with the source of compute times."""
+    from ..runner.prediction import Origin
+
     info = study.run_info(run_id)
     ranks = count_text(info.num_ranks, "rank")
     where = info.network

@@ -16,7 +16,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
 from ..support import count_text
-from ._machine import Origin, find_machine
 from ._output import cluster_option, console, error_console, format_option, print_frame, print_next
 from ._run import machine_option, on_machine, print_foreign_compute
 from ._target import refuse_with_on
@@ -274,6 +273,8 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 
 def _machines(study: Study, names: str | None, choices: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the settings of each machine that ``--on`` names, and print the source of its compute times."""
+    from ..runner.prediction import Origin, find_machine
+
     if names is None:
         return {}
     refuse_with_on(network=choices["network"], memory=choices["memory"], system=choices["system"])

@@ -11,12 +11,12 @@ import click
 
 from ..errors import UsageError
 from ..runner import DEFAULT_BACKEND, PACKET
-from ._machine import Machine, Origin, chip_of_network, find_machine, has_links_of, is_network_name, on_option
-from ._options import failed_links, link_defaults, network_changes
+from ._options import failed_links, link_defaults, network_changes, on_option
 
 if TYPE_CHECKING:
     from ..converter import Workload
     from ..runner import Experiment, NetworkConfig, SystemConfig
+    from ..runner.prediction import Machine, Origin
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -77,6 +77,8 @@ class Target:
 
         Without *backends*, the target has the default backend.
         """
+        from ..runner.prediction import find_machine
+
         machine = None if machine_name is None else find_machine(machine_name)
         if machine is None:
             _refuse_unlike(network, system)
@@ -111,6 +113,7 @@ def refuse_with_on(
 def _refuse_unlike(network: str | None, system: str) -> None:
     """Raise `UsageError` if the presets of network and system are of machines with different chips."""
     from ..runner import NetworkConfig
+    from ..runner.prediction import chip_of_network, has_links_of, is_network_name
 
     chip = system.removeprefix("roofline-")
     if network is None or chip == system or not is_network_name(network):
@@ -127,6 +130,7 @@ def _refuse_unlike(network: str | None, system: str) -> None:
 def _origin_of(workload: Workload | str | Path) -> Origin:
     """Return the origin of the compute times of *workload*, a workload or the PREFIX of its files."""
     from ..converter import Workload, load_workload
+    from ..runner.prediction import Origin
 
     return Origin.of(workload if isinstance(workload, Workload) else load_workload(workload))
 

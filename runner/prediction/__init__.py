@@ -9,6 +9,13 @@ from ...support import exports_of
 if TYPE_CHECKING:
     from ._distribution import StepDistribution as StepDistribution
     from ._distribution import Variation as Variation
+    from ._machine import Machine as Machine
+    from ._machine import Origin as Origin
+    from ._machine import chip_of_network as chip_of_network
+    from ._machine import find_machine as find_machine
+    from ._machine import foreign_text as foreign_text
+    from ._machine import has_links_of as has_links_of
+    from ._machine import is_network_name as is_network_name
     from ._predict import Prediction as Prediction
     from ._predict import experiment_of as experiment_of
     from ._predict import layer_flops as layer_flops

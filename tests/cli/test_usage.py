@@ -109,7 +109,7 @@ def test_help_documents_the_exit_codes(capsys):
     [
         (["run", "study"], 2, "--network"),
         (["run", "--network", "ring-2"], 2, "--workload-configuration"),
-        (["profile", "--backend", "replay", "--", "python", "train.py"], 2, "--network"),
+        (["profile", "--backend", "packet", "--", "python", "train.py"], 2, "--network"),
         (["critical-path", "no-such-study"], 60, "no-such-study"),
         (["convert", "no-such-study"], 60, "no-such-study"),
         (["view", "no-such-study"], 60, "no-such-study"),

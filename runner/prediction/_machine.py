@@ -1,4 +1,4 @@
-"""Parse the option ``--on``, which names chips with their network and memory in one word."""
+"""Find the machine that one word such as ``64xh100`` names: chips with their network and memory."""
 
 from __future__ import annotations
 
@@ -7,31 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import click
-
-from ..errors import ConfigError, UsageError, did_you_mean
-from ..support import share_text
-from ..support.documents import read_yaml
-
-if TYPE_CHECKING:
-    from ..converter import Workload
-    from ..runner import NetworkConfig, SystemConfig
-    from ..runner.chips import Chip
+from ...converter import Workload
+from ...errors import ConfigError, UsageError, did_you_mean
+from ...support import share_text
+from ...support.documents import read_yaml
+from .._captured import COMPUTED_FOR
+from ..chips import Chip, chip_of_device, find_chip, list_chips
+from ..config import NetworkConfig, SystemConfig, accelerators_of, list_presets
+from ._setting import usual_network
 
 _NUMBER_FIRST = re.compile(r"(?P<count>\d{1,7})[^0-9a-z]*(?:x[^0-9a-z]*)?(?P<chip>[a-z][a-z0-9-]*)")
 _NUMBER_LAST = re.compile(r"(?P<chip>[a-z][a-z0-9-]*?)[^0-9a-z]*[x*×:][^0-9a-z]*(?P<count>\d{1,7})")
 _KEYS = ("chip", "network", "memory")
 _CPU = "a CPU"
-
-on_option = click.option(
-    "--on",
-    "machine_name",
-    metavar="MACHINE",
-    help="The cluster in one word: chips with their usual network (64xh100), a network preset "
-    "(hgx-h100-8x8), or a YAML file with chip, network and memory.",
-)
 
 
 @dataclass(frozen=True)
@@ -60,8 +50,6 @@ class Machine:
         If the compute times are from another chip, the system computes times from the peaks of the machine's
         chip.
         """
-        from ..runner import SystemConfig
-
         system = SystemConfig.preset("default", self.network.dimensions)
         if not self.scales(origin):
             return system
@@ -117,11 +105,9 @@ class Origin:
     @classmethod
     def of(cls, workload: Workload) -> Origin:
         """Return the origin of compute times that the metadata of *workload* state."""
-        from ..runner.chips import chip_of_device
-
         metadata: Mapping[str, Any] = workload.metadata
-        if "computed_for" in metadata:
-            return cls(workload, str(metadata["computed_for"]), is_predicted=True)
+        if COMPUTED_FOR in metadata:
+            return cls(workload, str(metadata[COMPUTED_FOR]), is_predicted=True)
         if "chips" not in metadata:
             return cls(workload, "")
         devices = dict.fromkeys(map(str, metadata["chips"].values()))
@@ -173,9 +159,6 @@ def find_machine(name: str) -> Machine:
 
     Raises `UsageError` with the correct spelling or the next step for other names.
     """
-    from ..runner import NetworkConfig, list_presets
-    from ..runner.chips import find_chip, list_chips
-
     if Path(name).is_file():
         return _machine_of_file(Path(name))
     text = name.strip().lower()
@@ -200,8 +183,6 @@ def find_machine(name: str) -> Machine:
 
 def is_network_name(name: str) -> bool:
     """Return whether *name* is the name of a network preset."""
-    from ..runner import NetworkConfig
-
     try:
         return bool(NetworkConfig.preset(name))
     except ConfigError:
@@ -209,8 +190,6 @@ def is_network_name(name: str) -> bool:
 
 
 def _is_chip(name: str) -> bool:
-    from ..runner.chips import find_chip
-
     try:
         find_chip(name)
     except ConfigError:
@@ -220,9 +199,6 @@ def _is_chip(name: str) -> bool:
 
 def _machine_of_file(file: Path) -> Machine:
     """Return the machine in *file*, which is a machine file with a chip or a network file."""
-    from ..runner import NetworkConfig
-    from ..runner.chips import find_chip
-
     data = read_yaml(file, "machine file") if file.suffix in (".yml", ".yaml") else {}
     if "chip" not in data:
         network = NetworkConfig.find(file)
@@ -255,8 +231,6 @@ def _next_to(file: Path, name: str) -> str:
 
 def _usual_network(chip: Chip, count: int) -> NetworkConfig:
     """Return the usual network of *count* chips; raises `UsageError` with the next step if there is none."""
-    from ..runner.prediction import usual_network
-
     try:
         return usual_network(chip, count)
     except UsageError as error:
@@ -271,9 +245,6 @@ def _usual_network(chip: Chip, count: int) -> NetworkConfig:
 
 def chip_of_network(network: NetworkConfig) -> Chip | None:
     """Return the chip that the name or the links of *network* identify, or None."""
-    from ..runner.chips import find_chip, list_chips
-    from ..runner.config import accelerators_of
-
     for name in list_chips():
         if f"-{name}-" in f"-{network.title}-":
             return find_chip(name)
@@ -283,9 +254,6 @@ def chip_of_network(network: NetworkConfig) -> Chip | None:
 
 def has_links_of(chip: str, network: NetworkConfig) -> bool:
     """Return whether *network* has the links of the nodes in which *chip* is sold."""
-    from ..runner.chips import find_chip
-    from ..runner.prediction import usual_network
-
     try:
         usual = usual_network(find_chip(chip), network.num_ranks)
     except (ConfigError, UsageError):  # the chip is unknown, or is not sold in nodes
