@@ -31,14 +31,15 @@ export class Tools {
   callsBox() {
     const box = element("input", null, "", { id: "timeline-calls", type: "checkbox", onchange: () => this.timeline.set("measured", box.checked ? "" : "0") });
     const label = element("label", null, "timeline-control");
-    this.callsStatus = element("span", " Host calls", "", { role: "status" });
-    label.append(box, this.callsStatus);
+    // The name of the checkbox must stand outside the status, which does not count for names.
+    this.callsStatus = element("span", "", "", { role: "status" });
+    label.append(box, " Host calls", this.callsStatus);
     this.calls = box;
     return label;
   }
 
   /* Show the progress of reading the host calls next to their checkbox. */
-  noteCalls(text) { this.callsStatus.textContent = ` Host calls${text}`; }
+  noteCalls(text) { this.callsStatus.textContent = text; }
 
   choice(name, title, options) {
     const select = element("select", null, "timeline-input", { id: `timeline-${name}`, onchange: () => { this.timeline.set(name, select.value); this.timeline.focus(); } });
