@@ -60,7 +60,7 @@ class ComputedOnce(Generic[Value]):
 
     def __get__(self, instance: Any, owner: type | None = None) -> Value:
         # Python calls this method only until the value is an instance attribute. Each property has a separate
-        # lock, so that a slow property does not block other requests.
+        # lock, so that the computation of a slow property does not block other requests.
         with vars(instance).setdefault("_locks", {}).setdefault(self._name, threading.RLock()):
             if self._name not in vars(instance):
                 vars(instance)[self._name] = self._compute(instance)
@@ -93,7 +93,7 @@ class RunAnalysis:
         return self.result.num_nodes > MANY_NODES
 
     def nodes_of(self, rank: int) -> pd.DataFrame:
-        """Return the rows of :attr:`nodes` of *rank*, reading only this rank of a large run."""
+        """Return the rows of :attr:`nodes` of *rank*, and read only this rank of a large run."""
         if not self.is_large:
             own: pd.DataFrame = self.nodes[self.nodes["rank"] == rank]
             return own
@@ -119,7 +119,8 @@ class RunAnalysis:
         joined: pd.DataFrame
         alike = nodes.index.equals(described.index)
         if alike and all(np.array_equal(nodes[key], described[key]) for key in keys):
-            # Engines write nodes in this order. Merging millions of rows would double the time and memory.
+            # Engines write nodes in the order of ranks and ids. Merging millions of rows would double the
+            # time and memory.
             beside = {str(name): described[name] for name in described if name not in keys}
             joined = nodes.assign(**beside)
         else:
@@ -178,7 +179,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def deviation(self) -> str:
-        """Describe where the simulated step differs from the measured step; "" for at most 10 %."""
+        """Describe the deviation of the simulated from the measured step; "" for at most 10 %."""
         if not deviates(self.result, self.workload):
             return ""
         # The replay has the workload's times, from which the profiler's overhead may be removed.
@@ -212,7 +213,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def path(self) -> CriticalPath:
-        """Return the critical path of the run, for a large run from a cache file next to the run."""
+        """Return the critical path of the run, from a cache file next to the run if the run is large."""
         if not self.is_large:
             return critical_path(self.result, self.workload)
         from ._kept import path_beside  # noqa: PLC0415 - only large runs need the cache
@@ -277,7 +278,7 @@ class RunAnalysis:
         return self.result.provenance.get("network") if needs_network else {}
 
     def _messages(self) -> pd.DataFrame | None:
-        """Return the sends and receives on the path (see `messages_on_path`), None without messages."""
+        """Return the sends and receives on the path (see `messages_on_path`), or None without messages."""
         pieces = self.path.columns
         # The names come from `describe_collectives`, so a path without messages needs no workload columns.
         if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():
@@ -293,7 +294,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def lanes(self) -> Lanes:
-        """Return :attr:`nodes` in lanes with simulated times."""
+        """Return the run's nodes in lanes with simulated times."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes)
@@ -306,7 +307,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def measured_lanes(self) -> Lanes:
-        """Return :attr:`nodes` in lanes with measured times above lanes with simulated times."""
+        """Return the run's nodes in lanes with measured times above lanes with simulated times."""
         from ._lanes import Lanes  # noqa: PLC0415
 
         return Lanes(self.nodes, measured=True)
@@ -317,7 +318,7 @@ class RunAnalysis:
         return self.each_faster(1.1)
 
     def each_faster(self, times: float) -> pd.DataFrame:
-        """Simulate the step with each large contributor alone *times* as fast, and return the step times."""
+        """Return the simulated step times with each large contributor alone *times* as fast."""
         from ._what_if import sensitivity  # noqa: PLC0415 - other analyses do not need the simulator
 
         chosen = self.faster_targets()
