@@ -354,28 +354,28 @@ class RunAnalysis:
 
     @ComputedOnce
     def diagnosis(self) -> Diagnosis:
-        """Return the slow ranks, links and hosts of the run, and their cost to the step."""
+        """Return the slow ranks, links and hosts of the run, and the time that they add to the step."""
         from .diagnosis import diagnose  # noqa: PLC0415
 
         return diagnose(self.result, self.nodes)
 
     @ComputedOnce
     def words(self) -> Words:
-        """Return the search index over the names, operators and modules of :attr:`nodes`."""
+        """Return the search index over the names, operators and modules of the run's nodes."""
         from ._search import Words  # noqa: PLC0415
 
         return Words.of(self.nodes)
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
-        """Return finish time, waiting time and equal ranks of each rank; see `rank_standings`."""
+        """Return the finish time, waiting time and equal ranks of each rank (see `rank_standings`)."""
         from ._rank_table import rank_standings  # noqa: PLC0415
 
         return rank_standings(self.result, self.workload)
 
     @ComputedOnce
     def slack_ns(self) -> pd.Series:
-        """Return the slack (ns) of each row of :attr:`nodes`, empty for a backend without the records."""
+        """Return the slack (ns) of each executed node, or an empty array if the backend lacks the records."""
         import pandas as pd  # noqa: PLC0415
 
         from ._slack import slack  # noqa: PLC0415
@@ -387,7 +387,7 @@ class RunAnalysis:
         return values
 
     def experiment(self) -> Experiment:
-        """Return the run's experiment for another simulation, uncached because it holds every program."""
+        """Return the run's experiment for another simulation, without caching its large programs."""
         return self.study.experiment(self.info.id)
 
     @ComputedOnce
@@ -422,7 +422,7 @@ class RunAnalysis:
         return int(rows[0]) if len(rows) else -1
 
     def measured_among(self, rank: int, node_id: int) -> tuple[int, int]:
-        """Return the number of ranks in the measurement and in the simulation of a collective.
+        """Return the number of measured ranks and the number of simulated ranks of a collective.
 
         Both numbers are 1 for a node that is not a collective.
         """
