@@ -26,8 +26,8 @@ def mapping_of(value: Any, where: str) -> Mapping[Any, Any]:
 def typed_fields(kind: type[Any], value: Any, where: str, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the fields of the dataclass *kind* in the mapping *value*, converted to the fields' types.
 
-    The fields *without* are not in files. Raises `ConfigError` with the place *where* for unknown or missing
-    keys, and for values of another type.
+    The fields in *without* do not occur in files. Raises `ConfigError` with the place *where* for unknown or
+    missing keys, and for values of another type.
     """
     given = mapping_of(value, where)
     hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in without}
@@ -42,7 +42,7 @@ def typed_fields(kind: type[Any], value: Any, where: str, without: Collection[st
 
 
 def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
-    """Return *value* as an instance of *hint*: a dataclass, a mapping, texts, a number, a flag or a text."""
+    """Return *value* as an instance of the type *hint*: a dataclass, mapping, texts, number, flag or text."""
     if get_origin(hint) in {Union, types.UnionType}:
         if value is None:
             return None
@@ -60,7 +60,7 @@ def _typed(hint: Any, value: Any, outer: str, key: str) -> Any:
         return tuple(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     is_finite = is_number and abs(value) <= sys.float_info.max
-    # Whole numbers above 2^53 are rounded to floats.
+    # A whole number above 2^53 may be rounded when it is converted to a float.
     if is_finite and (hint is float or (hint is int and value == int(value))):
         return hint(value)
     if type(value) is not hint or is_number:

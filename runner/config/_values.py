@@ -1,8 +1,8 @@
 """Check and convert JSON and YAML values of configurations, and their plausible ranges.
 
-ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1 and any text as a flag
-that is on. Each function of this module takes the value, the key and its file, and raises `ConfigError` for a
-value of another type.
+ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1, and reads any text as
+a flag that is on. Each function of this module takes the value, the key and its file, and raises
+`ConfigError` for a value of another type.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class _Shown(reprlib.Repr):
     """A `repr` for integers with any number of digits, which Python may refuse to print."""
 
     def repr_int(self, x: int, level: int) -> str:
-        """Return the digits of *x*, or its number of bits."""
+        """Return the digits of *x* or, for a huge *x*, its number of bits."""
         return (
             super().repr_int(x, level) if x.bit_length() < _MOST_BITS else f"2^{x.bit_length() - 1} or more"
         )
 
 
 _MOST_BITS = 4096
-_SHOWN = _Shown()  # its output is bounded for values of any size or depth
+_SHOWN = _Shown()  # its output has bounded length for values of any size or depth
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 100
 _SHOWN.maxlevel = 3
 
-# Keys that mark comments: JSON has no comments, and YAML does not need these.
+# The keys of comments in files, because JSON has no syntax for comments.
 COMMENTS = ("comment", "source")
 
 
@@ -44,7 +44,7 @@ def shown(value: Any) -> str:
 
 
 def integer(value: Any, key: str, where: str) -> int:
-    """Return *value* as an integer; ``2.0`` is allowed, while fractions and booleans are errors."""
+    """Return *value* as an integer; ``2.0`` is allowed, but fractions and booleans are errors."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value // 1:
         return int(value)
     raise _wrong(where, key, "a whole number", value)
@@ -59,7 +59,7 @@ def floating(value: Any, key: str, where: str) -> float:
 
 
 def flag(value: Any, key: str, where: str) -> bool:
-    """Return whether ASTRA-sim reads a number or boolean as on: all except 0, even ``false``."""
+    """Return whether ASTRA-sim reads a flag as on: any number or boolean except 0, even ``false``."""
     if isinstance(value, bool):
         return True
     if isinstance(value, (int, float)):
@@ -82,7 +82,7 @@ def texts(value: Any, key: str, where: str) -> tuple[str, ...]:
 
 
 def choice(value: Any, allowed: Iterable[str], key: str, where: str) -> str:
-    """Return *value* if it is one of the *allowed* names (case matters)."""
+    """Return *value* if it is one of the *allowed* names (case-sensitive)."""
     name = text(value, key, where)
     names = list(allowed)
     if name not in names:
@@ -100,12 +100,12 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
 
 INTEGER = 2**31 - 1  # ASTRA-sim reads integers into 32 bits
 BANDWIDTH = (1e-6, 1e9)  # plausible bandwidths in units of 2^30 bytes per second
-DELAY_NS = (0, 1e12)  # up to 1000 s: a sum of some millions of delays stays below 2^64 ns
+DELAY_NS = (0, 1e12)  # up to 1000 s; the sum of millions of delays stays below 2^64 ns
 MOST_RANKS = 1 << 24
 
 
 def check_range(number: Any, limits: tuple[float, float], key: str, where: str) -> None:
-    """Raise `ConfigError` for a *number* outside *limits*, naming *key* and its file *where*."""
+    """Raise `ConfigError`, which names *key* and its file *where*, for a *number* outside *limits*."""
     low, high = limits
     if not low <= number <= high:
         raise ConfigError(
