@@ -421,7 +421,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "`benchmarks/closed_loop.py --page docs/validation/closed-loop.md` writes this page.", "",
         f"The jobs of `examples/closed_loop/train.py` have {RANKS} ranks on gloo, each with its own "
         "network namespace and core. Each job was captured on a network without a rate limit, and its "
-        "step was predicted for networks with several rates. Then the job was run at each rate. An "
+        "step was predicted for networks with several rates. Each job was then run at each rate. An "
         "error is the predicted step divided by the measured step, minus one. Times are medians of "
         f"{max(o.rounds for o in outcomes)} rounds, each with one capture and one run per rate.", "",
         "* *calibrated* predictions use `analytical-unaware` on the network of `calibrate gloo.json "
@@ -432,9 +432,9 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "* *communication* is the error of the calibrated prediction, relative to the additional time "
         "of the step over the step without a rate limit.",
         "* *rounds* is half the range of the calibrated errors of single rounds.", "",
-        f"If the errors of the rounds of one job and rate differ by more than {STEADY:.0%}, they are "
-        f"measured again, up to {MORE_ROUNDS} times. After repetition, {sum(not o.steady for o in outcomes)} "
-        f"of {len(outcomes)} points still had different errors, and are excluded.", "",
+        f"If the errors of the rounds of one job and rate differ by more than {STEADY:.0%}, the rounds are "
+        f"repeated up to {MORE_ROUNDS} times. Of {len(outcomes)} combinations of job and rate, "
+        f"{sum(not o.steady for o in outcomes)} are excluded because their errors still differ.", "",
         *_conditions(outcomes),
         "| job | rate, Mbit/s | measured, ms | without limit, ms | " + " | ".join(ways)
         + " | communication | rounds |",

@@ -192,7 +192,7 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "No chip file was fitted to the step times of this table. The sources of these step times are "
+        "No chip file was fitted to the step times of other labs. The sources of these step times are "
         "Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
