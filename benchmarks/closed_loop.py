@@ -68,7 +68,7 @@ SIMULATORS = {
 REMAINS = (
     "## Causes of the differences",
     "",
-    "* **Alternating directions** (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its "
+    "* **Alternating directions** affect `pipeline`, `experts` and `fsdp`. A gloo message is sent when its "
     "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
     "receive, and one rank is late, the two directions of a link alternate. Simulations model the "
     "alternating directions by the keys `handshake: in-order` and `sends-first`. Without these keys, "
@@ -76,7 +76,8 @@ REMAINS = (
     "* **Delayed requests** (`pipeline`). In gloo, the thread that reads requests shares a core with "
     "computation, and reads most requests within 0.4 ms. Simulations do not model the delay of "
     "requests.",
-    "* **Variation of collectives** (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a "
+    "* **Variation of collectives** affects `ddp`, `tensor` and `fsdp`. Other work on a core delays "
+    "gloo by a "
     "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
     "of the middle half of the repetitions.",
     "* **Concurrent collectives** (`ddp`). Calibration measures each collective alone.",
