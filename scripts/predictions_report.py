@@ -162,7 +162,7 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
         "were "
         "left out of the fit in turn.", "",
         *_overview(rows), "",
-        f"An odd row has an error above {ODD:.0%}. The column *constant utilisation* has the error of "
+        f"A row is odd if its error is above {ODD:.0%}. The column *constant utilisation* has the error of "
         "a prediction with the median utilisation of the rows. The column *in the interval* has the "
         "share of steps within their 90 % interval, predicted with costs fitted without their "
         "family.",
@@ -198,8 +198,9 @@ def _never(rows: Sequence[Row]) -> Iterator[str]:
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
         "All rows use the estimate of `predict search`, which is up to 8% below the simulation. The "
         "model of experts was developed with the releases 25.11, 26.04 and 26.06 of Megatron Bridge; "
-        "26.02 and 26.08 were predicted afterwards. Chips other than GB200 and H100 have the costs of "
-        "GB200. The error of memory compares the fullest rank with the memory that PyTorch reserved, "
+        "26.02 and 26.08 were predicted afterwards. Other chips than GB200 and H100 are predicted "
+        "with the costs of GB200. The error of memory compares the fullest rank with the memory that "
+        "PyTorch reserved, "
         "including fragments."
     )
     yield ""
