@@ -30,6 +30,9 @@ SEED ?=
 
 CCACHE := $(shell command -v ccache)
 
+# The tests start more than a thousand processes. Without bytecode each would compile PyTorch from its source.
+export PYTHONDONTWRITEBYTECODE :=
+
 # The tests of a file stay on one worker, so that shared fixtures are made once.
 JOBS ?= 2
 WORKERS := -n $(JOBS) --dist loadfile
