@@ -95,7 +95,7 @@ FOLLOWED = {
     "fused_optimizer": (Expected("optimizer"), "Adam on 204 tensors → `fused=True`"),
     "joined_average": (Expected("foreach"), "400 averages of a tensor → one average"),
     "larger_buckets": (Expected("larger buckets", ranks=2), "a bucket per gradient → 25 MiB buckets"),
-    "joined_metrics": (Expected("fusing", ranks=2), "100 all-reduces of a number → one"),
+    "joined_metrics": (Expected("fusing", ranks=2), "100 small all-reduces → one"),
     "seldom_logging": (Expected("logging", recurs=True), "logging in each step → each eighth step"),
     "lower_precision": (Expected("precision", halved=True), "teacher in float32 → bfloat16"),
     "cached_tokens": (Expected(r"Regex\.before_forward"), "texts tokenized in each step → cached"),
