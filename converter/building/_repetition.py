@@ -13,25 +13,25 @@ from ..readers import DeviceTrace, Events
 from ._steps import whole_trace
 
 _LEAST_REPEATED = 3
-_LEAST_PIECES = 4  # minimum pieces per step, because fewer pieces are a loop within a step
+_LEAST_PIECES = 4  # minimum pieces per step; fewer pieces are a loop within a step
 _LEAST_PIECES_OF_TWO = 16  # minimum pieces per step of two steps, because fewer pieces may be layers
 _SAME = 0.9  # minimum share of the sequence that recurs one period later
-_AS_GOOD = 0.002  # tolerance within which a shorter period explains the sequence as well as the best one
+_AS_GOOD = 0.002  # a shorter period within this tolerance is as good as the best period
 _CONTEXT = 4  # pieces that identify the beginning of a step
 _SPACING = 0.1  # maximum deviation of the distance between beginnings, as a share of the period
 _MOST_PIECES = 1 << 18
 _MOST_PERIODS = 256  # candidate periods to compare in full
 _DIMENSIONS = 8
-# Prefixes of PyTorch's annotations of each call of an optimizer's ``step``, and of each backward node.
+# The prefixes of PyTorch's annotations of each call of an optimizer's ``step``, and of each backward node.
 OPTIMIZER_STEP = "Optimizer.step#"
 _BACKWARD = "autograd::engine::evaluate_function"
 
 
 class _Pieces(msgspec.Struct, frozen=True):
-    """A sequence to search for repetitions: a number per piece, and the times of the piece's host call.
+    """A sequence of pieces of work: a number that identifies each piece, and the times of its host call.
 
-    *opens* marks the pieces at which a step may start. No step starts within the pieces of one graph launch
-    or operator.
+    *opens* marks the pieces at which a step may start. No step starts within the pieces of a graph launch or
+    an operator.
     """
 
     symbol: np.ndarray
