@@ -43,10 +43,10 @@ class _Pieces(msgspec.Struct, frozen=True):
 def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
     """Return the steps of *trace*, numbered from 0, and the optimizer that ends each step.
 
-    A step ends with a call of an optimizer's ``step``. If several optimizers take turns, a step ends with
-    the call of the last optimizer. Calls of ``step`` within an operator are parts of a backward pass, and
-    end no step. The steps cover the whole trace. The
-    first step and the last step may be incomplete. Return no steps if fewer than two are found.
+    A step ends with a call of an optimizer's ``step``. If several optimizers take turns, a step ends with the
+    call of the last optimizer. A call of ``step`` within an operator is part of a backward pass, and does not
+    end a step. The steps cover the whole trace. The first step and the last step may be incomplete. The
+    result is empty if fewer than two steps are found.
     """
     events = trace.events
     is_mark = which(trace.texts, lambda text: text.startswith(OPTIMIZER_STEP))[events.name]
@@ -70,7 +70,8 @@ def optimizer_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 def _before_a_backward(trace: DeviceTrace, marks: np.ndarray) -> np.ndarray:
     """Return the optimizer calls *marks* that a backward pass follows before the next optimizer call.
 
-    The last call is always included. In a trace without marks of backward passes, all calls are included.
+    The last optimizer call is always included. In a trace without marks of backward passes, all calls are
+    included.
     """
     events = trace.events
     is_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))[events.name]
@@ -94,9 +95,9 @@ def repeated_steps(trace: DeviceTrace) -> tuple[list[StepRange], str]:
 
     The sequence consists of the kernels on the busiest stream or, without a device, of the operators of a
     host thread. The sequence must repeat one period at least three times from its first piece to its last.
-    The layers of a single step do not: other work precedes or follows them. Two repetitions are enough if
-    they are equal piece by piece. Repetitions within one operator are not steps. The steps cover the whole
-    trace. Of at least three steps, the first and the last may be incomplete.
+    The layers of a single step do not repeat in this way, because other work precedes or follows them. Two
+    repetitions are enough if they are equal piece by piece. Repetitions within one operator are not steps.
+    The steps cover the whole trace. Of at least three steps, the first and the last may be incomplete.
     """
     pieces = _on_the_device(trace) if len(trace.works) else _on_the_host(trace)
     if not 2 * _LEAST_REPEATED <= len(pieces.symbol) <= _MOST_PIECES:
@@ -147,7 +148,7 @@ def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) 
 
 
 def _is_outer(operators: Events) -> np.ndarray:
-    """Return which operators of one thread, sorted by start, no earlier operator encloses."""
+    """Return a mask of the operators of a thread (sorted by start) that no earlier operator encloses."""
     return operators.start_ns >= np.maximum.accumulate(np.append(0, operators.end_ns))[:-1]
 
 
@@ -203,7 +204,7 @@ def _has_equal_halves(symbols: np.ndarray) -> bool:
 
 
 def _beginnings(pieces: _Pieces, period: int, least: int) -> np.ndarray:
-    """Return the starts of steps: with the sequence if its periods fit, else after the longest pause."""
+    """Return the starts of steps: at the sequence's start if periods fit, or after the longest pause."""
     windows = np.lib.stride_tricks.sliding_window_view(pieces.symbol, min(_CONTEXT, period))
     _, context = np.unique(windows, axis=0, return_inverse=True)
     context = context.ravel()
@@ -221,7 +222,7 @@ def _beginnings(pieces: _Pieces, period: int, least: int) -> np.ndarray:
 
 
 def _is_regular(rows: np.ndarray, period: int, least: int) -> bool:
-    """Return whether *rows* has at least *least* rows at distances of one *period*, from the first period."""
+    """Return whether *rows* has at least *least* rows at distances of one *period*."""
     if len(rows) < least or rows[0] >= period * (1 + _SPACING):
         return False
     return bool((np.abs(np.diff(rows) - period) <= _SPACING * period).all())
