@@ -47,9 +47,9 @@ class _Rank:
 
 
 def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
-    """Return the problems of the trace set in *folder*, and the problems that only affect single ranks.
+    """Return the problems of the trace set in *folder*, and missing or unreadable traces of its ranks.
 
-    Other ranks may replace ranks with such problems. Each file is read only once.
+    Other ranks may replace the ranks with missing traces. Each file is read only once.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -103,7 +103,7 @@ def _has_times_alone(entry: RankEntry) -> bool:
 
 
 def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding], list[Finding]]:
-    """Check the files of one rank individually and against each other; return gaps separately."""
+    """Check the files of one rank; return missing or unreadable files separately from other findings."""
     findings: list[Finding] = []
     lacking: list[Finding] = []
     if _has_times_alone(entry):
