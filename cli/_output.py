@@ -53,7 +53,7 @@ class _Console(Console):
                 yield segment._replace(text=visible(segment.text, keep="\n\t"))
 
     def on_broken_pipe(self) -> NoReturn:
-        """Exit silently with code 141, as the reader of the output, such as `head`, has ended."""
+        """Exit silently with code 141, as the program that reads the output (such as `head`) has ended."""
         _discard_output()
         raise SystemExit(_BROKEN_PIPE)
 

@@ -337,7 +337,7 @@ def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _row(found: Plans, row: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of a *row* for the terminal, without chips and costs if all rows are alike."""
+    """Return the terminal's columns for *row*, without the chip of a single cluster and unknown costs."""
     several = len(found.request.clusters) > 1
     priced = any(each.price is not None for each in found.request.clusters)
     return {

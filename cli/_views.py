@@ -213,7 +213,7 @@ def collectives_text(table: pd.DataFrame) -> str:
 
 
 def _operators_shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Print a summary of the operators in *table*; return its rows for the terminal, summed over ranks."""
+    """Print a summary of the operators in *table*; return rows for the terminal that join all ranks."""
     from ..runner.analysis import joined_operators, operators_text
 
     console.print(operators_text(table), markup=False)

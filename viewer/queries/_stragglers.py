@@ -93,7 +93,7 @@ def _by_rank(stragglers: Stragglers) -> tuple[npt.NDArray[np.float64], npt.NDArr
 
 
 def _bounds(count: int, most: int) -> npt.NDArray[np.int64]:
-    """Return the start indices of at most *most* parts of equal size into which *count* items fall."""
+    """Return the start indices of the at most *most* equal parts into which *count* items are divided."""
     parts = min(count, most)
     return np.arange(parts) * count // parts
 

@@ -83,7 +83,7 @@ class _Part:
         return len(self.slices.row) + len(self.slices.nodes)
 
     def colours(self, wanted: IndexColours) -> Colours:
-        """Return the colours of the part's slices; the last result is cached."""
+        """Return the colours of the part's slices; the last returned colours are cached."""
         cached = self._coloured
         if cached is None or cached[0] is not wanted:
             nodes = self.slices.nodes if wanted.by == "kind" else self.whole()
@@ -297,7 +297,7 @@ class TimelineIndex:
         return lanes
 
     def seek(self, text: str, ranks: Iterable[int]) -> Hits:
-        """Return the nodes that match *text* in the first of *ranks*, as many as one request may read."""
+        """Return the nodes that match *text* in the first of *ranks*, up to the limit of one request."""
         asked = [rank for rank in dict.fromkeys(ranks) if rank in self._place]
         if self._hits is not None and self._hits[0] == (text, asked):
             return self._hits[1]

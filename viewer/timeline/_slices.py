@@ -229,7 +229,8 @@ def _names_of(
 def _operators(nodes: pd.DataFrame, lanes: Lanes) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return a code for the operator of each slice, and the names of the operators.
 
-    If a node has no operator, as host time has none, the start of the node's name takes the operator's place.
+    If a node (such as host time) has no operator, the start of the node's name is used in place of an
+    operator.
     """
     code, names = pd.factorize(nodes["operator"])
     other, others = pd.factorize(nodes["name"])
