@@ -18,7 +18,7 @@ from ..errors import ChakrascopeError
 from . import _agent
 from ._merge import Status, merge, read_statuses
 
-_HERE = 3  # level of this trigger for a capture of the first step, above all others
+_HERE = 3  # level of this trigger for a capture of the first step, which is above all other levels
 
 
 class Capture:

@@ -53,9 +53,9 @@ _CONVOLUTION_ARGUMENTS = {
     "miopen_depthwise_convolution": (4, 3, 5), "_convolution_pointwise": (4, 3, 5),
     "slow_conv_dilated2d": (4, 5, 6), "slow_conv_dilated3d": (4, 5, 6), "conv_depthwise3d": (4, 5, 6),
 }  # fmt: skip
-# Backward convolutions of PyTorch before 1.11. The operators in _SOURCE_FIRST have the input before the
-# gradient of the output. The operators in _ONE_GRADIENT return only one gradient, and have the gradient's
-# size as the first argument.
+# Backward convolutions of PyTorch before 1.11. The arguments of the operators in _SOURCE_FIRST contain the
+# input before the gradient of the output. The operators in _ONE_GRADIENT return only one gradient, whose size
+# is their first argument.
 _SOURCE_FIRST = frozenset(f"{library}_convolution_backward" for library in ("cudnn", "miopen", "mkldnn"))
 _ONE_GRADIENT = re.compile(r"convolution_backward_(input|weights?)$")
 # The position of the flag `transposed` among the arguments of convolutions. Convolutions of libraries have a

@@ -20,8 +20,8 @@ from ..readers import COMM_OPS, PARAMETERS, DeviceTrace, HostTrace, Op, paramete
 
 # The names of runtime calls that make a stream wait.
 STREAM_WAIT_CALLS = frozenset({"cudaStreamWaitEvent", "hipStreamWaitEvent", "cuStreamWaitEvent"})
-# A stream waited for another stream's work if it was idle for at least the first time, and continued within
-# the second time after the end of this work.
+# A stream counts as having waited for work of another stream if it was idle for at least the first time, and
+# continued within the second time after the end of this work.
 _STOOD_STILL_NS = 20_000
 _WENT_ON_WITHIN_NS = 10_000
 # Unexplained time between pieces of work accumulates to this length before it becomes a node.

@@ -31,7 +31,7 @@ from ._steps import Window
 # The kinds of time that a span explains: only gaps between operators, operators and gaps, or all of the
 # span's time.
 GAPS, OPERATIONS, MOMENTS = range(3)
-# In a gap shorter than this, the framework dispatches the next operator. In a longer gap, Python code ran.
+# In a gap shorter than this, the framework dispatches the next operator; in a longer gap, Python code runs.
 DISPATCH_NS = 50_000
 # The minimum length of a part of a piece that becomes a node. The limit is lower inside operators, which may
 # have many short parts.
@@ -101,7 +101,7 @@ def marked_spans(trace: DeviceTrace, own: np.ndarray, window: Window) -> list[Sp
 def _flat(nested: Sequence[Span]) -> list[Span]:
     """Return disjoint spans for *nested* spans, sorted by start; the strongest cause wins in overlaps."""
     result: list[Span] = []
-    group: list[Span] = []  # the last outermost range with the ranges inside
+    group: list[Span] = []  # the last outermost range and the ranges inside it
     for span in nested:
         if not group or span.start_ns >= group[-1].end_ns:
             result += group

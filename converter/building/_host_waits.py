@@ -41,8 +41,8 @@ EVENT_QUERIES = frozenset({"cudaEventQuery", "hipEventQuery", "cuEventQuery"})
 # The minimum number and duration of consecutive queries in a polling loop. Fewer or faster queries only scan
 # a list of events.
 _QUERIES, _QUERIED_NS = 8, 100_000
-# The maximum delay until a spinning thread notices the end of work. A kernel signals its end at most the
-# second time early, and at most the given share of its duration early.
+# The maximum delay until a spinning thread notices the end of work. A kernel signals its end before it ends:
+# at most the second time, and at most the given share of its duration, before.
 _SPIN_NOTICED_WITHIN_NS = 20_000
 _SIGNALS_BEFORE_END_NS, _SIGNALS_BEFORE_END = 100_000, 0.1
 # The minimum length of a long interval, in ns and as a multiple of the thread's usual interval.

@@ -30,8 +30,8 @@ _KEY, _REMOVED = "profiler_overhead", "profiler_ns"
 _LEAST_STEPS = 5
 # Maximum interquartile range of baseline steps, relative to the median.
 _MOST_SCATTER = 0.2
-# The minimum ratio of captured to unprofiled steps that is reported. Steps without a profiler differ by as
-# much.
+# The minimum ratio of captured to unprofiled steps that is reported. Steps without a profiler also differ by
+# up to this ratio.
 _WORTH_TELLING = 1.1
 # Number of first steps of a run that allocate and compile.
 _FIRST = 3

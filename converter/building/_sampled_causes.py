@@ -278,7 +278,7 @@ class SampledCauses:
         for frame in frames:
             cause = frame_cause(frame.path, frame.function)
             is_script = frame.origin == "script"
-            mechanism = mechanism or cause * (not place)  # a caller of the script gives no mechanism
+            mechanism = mechanism or cause * (not place)  # a frame of the script's caller names no mechanism
             # Validation runs the model, so the place is the validating function and not the innermost frame.
             if is_script and (not place or (cause == ACROSS_THE_MODEL and cause not in activities)):
                 place = frame.place

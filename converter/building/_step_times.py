@@ -37,8 +37,8 @@ _REGULAR = 0.8
 _TIMES, _SEVERAL = 3, 2
 # Maximum probability that randomly long steps fit any of the tried periods.
 _BY_CHANCE = 0.02
-# Long steps are consecutive if their number of groups is this many standard deviations below that of randomly
-# long steps.
+# Long steps count as consecutive if they form fewer groups than randomly long steps would, by this number of
+# standard deviations.
 _IN_A_ROW = -1.64
 # Minimum share of a step of a compared phase. All phases are longer by a similar factor if the relative
 # excess of each phase is at least _ALIKE times the relative excess of the step.
@@ -139,7 +139,7 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         return {}
     times, long = _times(slowest)
     if not times.every and _follow_each_other(long, sorted(slowest)) and _alike(long, slowest, evidence):
-        times, long = StepTimes(*times[:5]), set()  # the machine was slower for a while
+        times, long = StepTimes(*times[:5]), set()  # in this case, the machine was slower for a while
     if times.matters:
         working = _slowest(evidence, working=True)
         times = _explained(times, long, {index: working[index] for index in slowest}, evidence)

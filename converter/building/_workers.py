@@ -300,7 +300,7 @@ class _Head(msgspec.Struct):
     rank_graph: RankGraph
 
 
-# Fields that a head shares with an open rank.
+# Fields that the head of a rank has in common with an open rank.
 _OF_OPEN = ("steps", "marked", "names", "which", "world_size", "stated_rank", "begins_with")
 
 

@@ -284,7 +284,7 @@ def _replaced(column: TextColumn, rows_of: Mapping[str, np.ndarray]) -> TextColu
     return type(column)(numbers, texts)
 
 
-# Kinds of edges that are inferred from measured times. Edges of other kinds are certain.
+# Kinds of edges that the converter infers from measured times. Edges of all other kinds are certain.
 _CONCLUDED = (EdgeKind.EVENT_SYNC, EdgeKind.COMM_WAIT, EdgeKind.DATA)
 _SEARCHED_FROM = 200
 

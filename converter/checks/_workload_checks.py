@@ -173,7 +173,7 @@ def _check_dependents(graph: Graph, place: str, remedy: str) -> Iterator[Finding
     if not nodes["is_cpu_op"].any() or work.empty or sources.isin(work["node_id"]).any():
         return
     if remedy != _CONVERT_HERE and not work["stream"].duplicated().any():
-        return  # every stream has a single piece of device work
+        return  # every stream has only one piece of device work
     yield Finding(
         "error",
         place,

@@ -15,8 +15,8 @@ from ._host_lanes import Lane
 
 # A piece of device work: its category, and the name of the kernel ("" for copies, and for unknown kernels).
 _Piece = tuple[int, str]
-# Minimum share of matched kernels. Nearly all kernels match the correct capture. Kernels of another graph
-# have only some names in common.
+# Minimum share of matched kernels. Nearly all kernels match the graph's own capture, and only a few match the
+# capture of another graph.
 _LEAST_MATCHED = 0.5
 _ALLOCATION = "aten::empty"
 _KERNEL, _MEMCPY, _MEMSET = (CATEGORIES.index(category) for category in ("kernel", "memcpy", "memset"))

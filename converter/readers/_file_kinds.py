@@ -14,7 +14,8 @@ from ...support import load_plugin, plugin_names
 
 # Words before a rank's number. A host may also be called worker3, so the first pattern has precedence.
 _RANK_WORDS = (re.compile(r"(?i)rank[-_]?(\d{1,9})(?!\d)"), re.compile(r"(?i)worker[-_]?(\d{1,9})(?!\d)"))
-# A separate number at the end of a name. The 8 in Qwen3-8B, a process number and a time do not match.
+# A separate number at the end of a file name. The 8 in Qwen3-8B, a process id and a time do not match this
+# pattern.
 _LAST_NUMBER = re.compile(r"(?:^|(?<=[-_.]))(\d{1,5})(?:\.[A-Za-z]\w*)*$")
 # Indices of a rank in its groups: TP-1-PP-0 (SGLang), dp0_pp0_tp1_dcp0_ep1 (vLLM).
 _INDEX = re.compile(r"(?i)(?<![a-z0-9])(tp|dp|pp|ep|dcp)[-_]?(\d{1,9})(?!\d)")

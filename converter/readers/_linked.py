@@ -110,7 +110,7 @@ def read_linked(path: Path) -> tuple[DeviceTrace, HostTrace]:
 
 def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
     names = {node.attribute("rf_id", 0): node.name for node in nodes if not node.cat}
-    # A kernel has the id of its operator, but a different name.
+    # A linked kernel has the id of its operator, but another name.
     return read_host_trace(path).renamed(names)
 
 

@@ -172,7 +172,7 @@ class _Machine:
                 for move in step.moves:
                     self.packet_writers.update(cell for cell in move.targets if holds_packets(cell))
         self.mixed = any(cell[0] != "m" for cell in self.packet_writers)
-        # The second half of a clock covers the steps before a synchronisation of all threads of a block.
+        # The second half of a clock covers the steps before a point where all threads of a block synchronise.
         self.half = len(self.strand_of)
         self.width = 2 * self.half if self.mixed else self.half
         self._begin()

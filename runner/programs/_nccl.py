@@ -27,7 +27,7 @@ _NVLS_UNIT_BYTES = 131_072
 # data in and out (NCCL 2.30, src/device/all_reduce.h).
 _NVLS_WARPS = 20
 _NVLS_FEW_RANKS, _NVLS_REDUCE_WARPS_OF_FEW, _NVLS_REDUCE_WARPS = 6, 7, 5
-# In each sending part of a channel, one warp only fences and signals (src/device/prims_simple.h).
+# In each part of a channel that sends, one warp only executes fences and signals (src/device/prims_simple.h).
 _NVLS_SYNC_WARPS = 1
 # The number of 16-byte loads in flight per thread that reduces: COLL_UNROLL in src/device/all_reduce.h, from
 # ncclCollUnroll in src/include/device.h. A thread of the GPU model has one load in flight, so the number of

@@ -160,7 +160,7 @@ def _conflict(accesses: list[Access], first: Access, second: Access) -> bool:
         return True
     if second.writes:
         return first.value != second.value  # two writes of the same value do not conflict
-    # A flag shows the reader that a packet has arrived, but does not identify the packet.
+    # A flag tells the reader that some packet has arrived, but not which packet.
     return any(
         other.packet and other.writes and other.value != second.value and not second.precedes(other.clock)
         for other in accesses

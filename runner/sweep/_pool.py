@@ -80,7 +80,7 @@ class _Worker:
         self._tell(task)
 
     def _tell(self, message: object) -> None:
-        # The death of a process is noticed when its result is awaited.
+        # If the process is dead, the caller notices this when it waits for the result.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send(message)
 

@@ -89,7 +89,7 @@ def _optuna() -> Any:
 Settings = Mapping[str, Any]
 """The changes of one point, as keys such as ``network.bandwidth`` with JSON values."""
 
-# Conversions of values with a unit to the units of configuration files.
+# Conversions from values with a unit to the units of configuration files.
 _GIB_PER_S = Fraction(2**30, 10**9)  # one GiB/s in bytes/ns
 _QUANTITIES: Mapping[str, Callable[[str], Fraction]] = {
     "network.bandwidth": lambda text: parse_bandwidth(text, bare="GiB/s") / _GIB_PER_S,

@@ -18,7 +18,7 @@ _DEEPEST = 100  # maximum nesting of brackets; PyYAML's time is quadratic in the
 _MOST_DIGITS = 3000
 _MERGE = "tag:yaml.org,2002:merge"
 _MOST_SHOWN = 100  # maximum number of characters of a key in an error message
-_MOST_ALIASED = 100_000  # maximum number of values from aliases; ten lines can expand beyond the memory
+_MOST_ALIASED = 100_000  # maximum number of values from aliases, which can exceed the memory in ten lines
 # Exceptions other than YAMLError that PyYAML raises for a value that does not match its tag or its form.
 _OF_YAML = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 

@@ -155,7 +155,7 @@ class Recorder:
         self._raw_host.unlink(missing_ok=True)
 
     def _stop(self) -> None:
-        if self._step_range is not None:  # the job ended inside a step, which is incomplete
+        if self._step_range is not None:  # the job ended inside this step, so the step is incomplete
             self._step_range.__exit__(None, None, None)
         self._messages.disable()
         self._unmark_modules()
@@ -279,7 +279,7 @@ def _discard_in_fork() -> None:
     Another thread may use the observer at the fork, so a call that stops the observer might never return.
     """
     for number in map(int, os.listdir("/proc/self/fd") if _open_traces else ()):
-        with contextlib.suppress(OSError):  # the listing's own descriptor is closed
+        with contextlib.suppress(OSError):  # the descriptor that the listing itself used is closed
             if os.readlink(f"/proc/self/fd/{number}") in _open_traces:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, number)

@@ -17,7 +17,7 @@ COUNTER_COLUMNS = (
     "time_ns", "process_cpu_ns", "read_bytes", "written_bytes", "disk_read_bytes", "disk_written_bytes",
     "throttled_periods", "throttled_ns",
 )  # fmt: skip
-MOST_ROWS = 32768  # limit inside the profiled window, and outside the window
+MOST_ROWS = 32768  # limit on rows inside the profiled window, and on rows outside the window
 MOST_STACKS = 65536
 MOST_FRAMES = 128
 # The shortest sampling periods inside and outside the window, and the sampler's largest share of CPU time.

@@ -20,7 +20,7 @@ COLUMNS = (
     "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "read_bytes",
     "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "recorded",
 )  # fmt: skip
-MOST_ROWS = 8192  # number of rows of the first steps, and of the last steps
+MOST_ROWS = 8192  # number of rows for the first steps, and for the last steps
 # The least time between readings of the kernel's counter files, which take about 5 us to read.
 LEAST_APART_NS = 1_000_000
 # The least time between readings of idle times, which take a millisecond on machines with hundreds of cores.

@@ -96,7 +96,7 @@ _PICKLE = b"\x80"
 # PyTorch's pickler writes the keys of the record as readable text.
 _JSON_KEYS = re.compile(rb'"(?:pg_config|profiling_name)"\s*:')
 _PICKLE_HEAD, _PICKLED_KEYS = re.compile(rb"\x80[\x02-\x05]"), (b"pg_config", b"profiling_name")
-# The backends that record neither begin nor end. An operation of these backends has ended when it is retired.
+# The backends that record neither begin nor end. An operation on such a backend has ended once it is retired.
 _ENDS_WHEN_RETIRED = frozenset({"gloo", "mpi"})
 _COALESCED = "coalesced"
 _PEERS = re.compile(r"(?P<kind>send|recv)\s+(?P<here>\d{1,9})\s*(?:->|<-)\s*(?P<there>\d{1,9})")

@@ -219,7 +219,7 @@ def _traces(folder: Path, place: str, names_at: dict[str, list[str]]) -> Iterato
         files = _in_order(folder, devices)
         captures = tuple(path.relative_to(folder).as_posix() for path in captured)
         host_files = _in_order(folder, hosts_of[partner]) if partner else []
-        # If there is a single rank with any number, it represents all other ranks.
+        # A single rank represents all other ranks, whatever its number is.
         problem = _gap(devices) if len(devices) > 1 else ""
         made = _item(folder, "traces", _join(place, pattern), [*files, *host_files, *captures], problem)
         yield replace(
