@@ -46,10 +46,10 @@ _MOST_PATH_NODES = 200_000  # the critical path of a replay with more nodes is n
 _SLOW = 0.1  # share of the network's bandwidth; slower communication is not limited by bandwidth
 _LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least bandwidth assumed for an unknown network
 _COVERED = 0.5
-_NEAR = 0.1  # share of the sum of gains; a smaller difference from the sum of gains is ignored
+_NEAR = 0.1  # a smaller difference from the sum of gains, as a share of this sum, is ignored
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
-_FREE = 0.5  # cores; with fewer free cores, more threads are not advised
+_FREE = 0.5  # more threads are not advised if fewer cores than this are free
 
 
 def advise(

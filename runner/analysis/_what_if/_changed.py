@@ -272,7 +272,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return own | texts_where(nodes, "cause", is_it)
     named = texts_where(nodes, "name", is_it)
     if target.what == "operator":
-        # As on the critical path, a node that no operator issued counts under its name.
+        # As on the critical path, the name of a node that no operator issued takes the place of the operator.
         named &= texts_where(nodes, "operator", "".__eq__)
     if target.what not in ("sync", "stall", "host", "operator"):
         return texts_where(nodes, target.what, is_it)

@@ -49,7 +49,7 @@ class _Element:
 def read_msccl(content: bytes, source: str) -> Program:
     """Return the program in *content*, an MSCCL XML that was read from *source*.
 
-    Raises `ConfigError` with the rank, thread block and step that no interpreter could run.
+    If no interpreter could run a step, raises `ConfigError` with its rank, thread block and step.
     """
     algo = _parse(content, source)
     count = algo.number("ngpus", 1, MOST_RANKS)
@@ -201,7 +201,7 @@ def _region(step: _Element, side: str, rank: int) -> Region:
 
 
 def _check_connections(blocks: list[ThreadBlock], where: str) -> None:
-    """Raise `ConfigError` if two thread blocks share one end of a connection, because messages would mix."""
+    """Raise `ConfigError` if two thread blocks share an end of a connection, which would mix up messages."""
     seen: dict[tuple[str, int, int], int] = {}
     for block in blocks:
         for side, peer in (("send to", block.send), ("receive from", block.receive)):
