@@ -173,7 +173,8 @@ def _of_the_whole(
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
         return replace(item, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
-    after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF or one.is_moved else None
+    is_removable = one.is_moved or (one.times == HALF and one.remedy != "precision")
+    after = _replayed(simulate, (one.target, math.inf)) if is_removable else None
     gain_ns = one.path_ns if after is None else result.makespan_ns - after.makespan_ns
     if one.is_moved:
         return replace(item, whole_ns=gain_ns)
