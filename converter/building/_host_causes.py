@@ -38,7 +38,7 @@ LEAST_NS, _LEAST_INSIDE_NS = 20_000, 2_000
 # Causes that only state that host code ran. Any other cause takes precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")
 # Causes that explain long gaps only, even if a sample near a short gap shows them.
-_OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
+_OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait", "communication_call")
 # Causes whose place is the code that triggers a collection, or the code that holds the awaited lock.
 _PLACED = ("garbage_collection", "lock")
 # Cause of time in which the running code was delayed, and the minimum share of other work in a gap that also

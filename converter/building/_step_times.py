@@ -46,6 +46,7 @@ _PHASES = ("loader_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _PHASE_SHARE, _ALIKE = 0.1, 0.5
 # Causes that are counted for each step, in addition to the causes in the step's samples.
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
+_STARTING = "process_start"
 # Causes of scattered long steps that may result from the machine or from another rank.
 _NOT_THE_SCRIPTS = ("", "python", "dispatch", _DELAYED, "communication_call")
 # Maximum number of ranks to read. Ranks of a job take steps together, so some ranks represent all ranks.
@@ -298,6 +299,8 @@ def _explained(
     loading = _WORKER_WAIT if has_workers else "input_pipeline"
     causes[loading] = max(causes[loading], round(loading_ns))
     longer_ns = times.long_ns - times.median_ns
+    if causes[_STARTING] >= _PHASE_SHARE * longer_ns:  # new workers take long until their first batch
+        causes[_STARTING] += causes.pop(_WORKER_WAIT, 0)
     # Without a period, the machine may be the cause, independent of the running code.
     counted = [one for one in (_COLLECTING, _DELAYED) if causes[one] >= longer_ns / 2 and not times.every]
     owning = [one for one in ACTIVITIES if causes[one] >= longer_ns / 2][:1]

@@ -14,7 +14,7 @@ MOVABLE: Mapping[str, tuple[str, str]] = {
     ),
     "worker_wait": (
         "more data loader workers or a larger prefetch_factor, as the workers cannot keep up",
-        "persistent_workers=True if each epoch starts them anew, or cheaper transforms",
+        "cheaper transforms",
     ),
     "io": (
         "files and network beside the step, in another thread", "local or cached files, or larger requests",
@@ -57,6 +57,10 @@ REMEDIES: Mapping[str, str] = {
     "launches no work of the device",
     "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or do it less often: the "
     "host cannot launch ahead while it waits",
+    "process_start": "start processes once, before the loop: persistent_workers=True for a data loader, and "
+    "one pool for all steps",
+    "process_wait": "ask for the results later (apply_async, submit), so that the step covers the work, or "
+    "give the other process or thread less to do",
     "sampler": "draw fewer indices at a time: shuffle blocks, draw with replacement (num_samples), or start "
     "the loader less often; RandomSampler lists a permutation of the whole data set, and workers do not help",
     "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "

@@ -158,6 +158,21 @@ def test_a_loader_that_is_not_sampled_is_counted(tmp_path, workers, cause):
     assert (times.every, times.cause) == (3, cause)
 
 
+STARTS = ("Popen._launch", "multiprocessing/popen_fork.py", 1, "standard")
+LOADS = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
+
+
+def test_the_first_batch_of_new_workers_is_a_part_of_their_start(tmp_path):
+    times = run(
+        tmp_path,
+        [100_000 if number % 3 == 2 else 10_000 for number in range(24)],
+        lambda number: (STARTS if number == 5 else LOADS, TRAIN) if number % 3 == 2 else (TRAIN,),
+        loaded=lambda number: 90_000 if number % 3 == 2 else 100,
+        workers=2,
+    )
+    assert (times.every, times.cause, times.place) == (3, "process_start", "train (train.py:40)")
+
+
 def test_collections_at_no_period_are_counted(tmp_path):
     long = {5, 6, 13, 21}
     durations = [90_000 if number in long else 30_000 for number in range(30)]

@@ -635,7 +635,7 @@ def test_less_work_without_free_cores_gains_half_of_its_time_in_the_mean_step(tm
     program = workload([comp(0, 2 * MS), host(1, 8 * MS, (0,), cause="worker_wait")], metadata=metadata)
     first = analysed(tmp_path, program).advices()[0]
     assert (first.gain_ns, first.half_ns) == (20 * MS, 10 * MS)
-    assert advice_text(first).startswith("10.0 ms if 2 times as fast: persistent_workers=True")
+    assert advice_text(first).startswith("10.0 ms if 2 times as fast: cheaper transforms")
 
 
 @pytest.mark.parametrize(("free", "gain_ns"), [(3.0, 5 * MS), (0.25, 3 * MS), (0.0, 5 * MS)])
