@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from ...converter.building import (
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
 from ...support import share_text
-from ...support.table import Columns, Table
+from ...support.table import Columns
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
@@ -32,9 +32,6 @@ from ._path_facts import collective_label
 from ._remedies import MORE_THREADS, REMEDIES, UNKNOWN, moved
 from ._usual_gain import delays_on, over_the_run
 from ._what_if import Target
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
 """Simulate the step with each target sped up by its factor. An infinitely fast target takes no time."""
@@ -303,24 +300,6 @@ def _replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Resu
         return None if simulate is None else simulate(changes)
     except ChakrascopeError:
         return None
-
-
-def advice(
-    path: CriticalPath,
-    result: Result,
-    workload: Workload,
-    collectives: pd.DataFrame,
-    *,
-    link_bytes_per_ns: float = 0.0,
-) -> list[Advice]:
-    """Return advice for the step of *result*, with an upper bound for the gain of each item.
-
-    `RunAnalysis.advices` instead replays the step of a study's run to compute the gains.
-    """
-    found = advise(
-        path, result, workload, Table.of(collectives).columns(), link_bytes_per_ns=link_bytes_per_ns
-    )
-    return list(found.advice)
 
 
 def _slow(

@@ -14,8 +14,9 @@ from workloads import coll, comp, workload
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
-from chakrascope.runner import advice, summarize
+from chakrascope.runner import summarize
 from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
+from chakrascope.runner.analysis._advice import advise
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.runner.analysis._summary import _network_cannot_matter
@@ -1145,7 +1146,8 @@ def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
     rows = run.collectives.head(1).assign(
         operation="all_reduce", size_bytes=24 * 1024, group=0, bus_bytes_per_ns=rate, on_path_ns=0
     )
-    items = advice(path, run.result, run.workload, rows, link_bytes_per_ns=link)
+    columns = Table.of(rows).columns()
+    items = advise(path, run.result, run.workload, columns, link_bytes_per_ns=link).advice
     (item,) = (item for item in items if item.kind == "communication")
     assert REMEDIES[hint] in item.how
 
@@ -1155,9 +1157,9 @@ def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
 )
 def test_nobody_is_told_to_wait_with_a_faster_kernel(run, name):
     path = _path([("compute", name, "", 60), ("new-kind", "x", "", 40)], 100)
-    assert not any(
-        "kernel" in item.how for item in advice(path, run.result, run.workload, run.collectives.head(0))
-    )
+    nothing = Table.of(run.collectives.head(0)).columns()
+    items = advise(path, run.result, run.workload, nothing).advice
+    assert not any("kernel" in item.how for item in items)
 
 
 def test_network_that_cannot_matter_is_told(simulated):
