@@ -18,7 +18,7 @@ from ...converter.building import (
 )
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
-from ...support import share_text
+from ...support import count_text, share_text
 from ...support.table import Columns
 from .._framed import coded
 from .._result import Result
@@ -46,6 +46,7 @@ _COVERED = 0.5
 _NEAR = 0.1  # share of the sum of gains; a smaller difference from the sum is ignored
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
+_LEAST_FAULTS = 0.05  # share of the median step
 _FREE = 0.5  # cores; with fewer free cores, more threads are not advised
 
 
@@ -90,9 +91,10 @@ def advise(
     ]
     in_long_steps = {item.cause for item in recurring}
     shown = [(one, item) for one, item in shown if item.key or item.cause not in in_long_steps]
-    is_of_the_step = not recurring and shown == in_step
+    measured = [*recurring, *_page_faults(result, workload)]
+    is_of_the_step = not measured and shown == in_step
     together_ns = _together_ns(shown, result, simulate) if is_of_the_step else 0
-    items = [*recurring, *_with_overlaps(shown, path)]
+    items = [*measured, *_with_overlaps(shown, path)]
     items = _ordered(items)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
@@ -210,6 +212,20 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
         Advice(what, how, gain_ns, gain_ns / mean_ns, "", False, "host", times.cause, 0,
                place=times.place, whole_ns=whole_ns)
     ]  # fmt: skip
+
+
+def _page_faults(result: Result, workload: Workload) -> list[Advice]:
+    """Return the advice on page faults in the run's steps, or an empty list if the faults take little time.
+
+    The gain is the measured time of the faults. The advice has no key, because operators of the simulated
+    step contain the faults.
+    """
+    times = _step_times(result, workload)
+    if times is None or times.fault_ns < _LEAST_FAULTS * times.median_ns:
+        return []
+    what = f"Page faults: the process gets {count_text(times.faults, 'new page')} of memory in each step"
+    share = times.fault_ns / times.median_ns
+    return [Advice(what, REMEDIES["page_faults"], times.fault_ns, share, "", False, "host", "", 0)]
 
 
 def _bound_by(after: Result, workload: Workload) -> str:

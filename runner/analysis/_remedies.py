@@ -73,6 +73,8 @@ REMEDIES: Mapping[str, str] = {
     "logging": "log less often, and format and write in another thread",
     "recomputation": "checkpoint fewer layers where memory allows, or save the results of matmuls "
     "(torch.utils.checkpoint.create_selective_checkpoint_contexts)",
+    "page_faults": "keep large tensors over the steps (out=, in-place operators), or an allocator that keeps "
+    "freed memory (LD_PRELOAD of jemalloc or tcmalloc)",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
     "Python stack of each operator of the forward pass",
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",

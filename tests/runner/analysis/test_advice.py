@@ -564,6 +564,14 @@ def test_steps_that_recur_are_advice_with_what_they_cost_on_average(tmp_path):
     assert REMEDIES["validation"] in first.how
 
 
+@pytest.mark.parametrize(("fault_ns", "is_advised"), [(2 * MS, True), (MS // 4, False)])
+def test_page_faults_are_advice_if_they_take_long(tmp_path, fault_ns, is_advised):
+    metadata = recurring(gain_ns=0, faults=4_096, fault_ns=fault_ns)
+    items = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()
+    faults = [(item.gain_ns, item.share, item.key) for item in items if "4,096 new pages" in item.what]
+    assert faults == [(2 * MS, 0.2, "")] * is_advised
+
+
 @pytest.mark.parametrize(
     "changed",
     [
