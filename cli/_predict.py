@@ -440,7 +440,8 @@ def _print(prediction: Prediction) -> None:
         ("bound by", prediction.bound_by),
         (
             "memory",
-            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.memory_bytes)} a rank: {verdict}",
+            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.usable_bytes)} usable a rank: "
+            f"{verdict}",
         ),
         ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]
