@@ -57,51 +57,53 @@ def _share(text: str) -> float:
     "--hosts",
     "place",
     metavar="FILE",
-    help="Measure the network between hosts (a file as for `emulate`) or namespaces=2,link=100Mbit.",
+    help="Hosts between which messages are measured: a hosts file of `emulate`, or "
+    "namespaces=2,link=100Mbit.",
 )
 @click.option(
     "--largest",
     callback=quantity(parse_size),
     default="2MiB",
     show_default=True,
-    help="Largest message to measure.",
+    help="Size of the largest message to measure.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Network file to write; a plot of the fit is written next to it.",
+    help="Network file to write, next to which a plot of the fit is written.",
 )
 @click.option(
-    "--workload", help="Fit to this workload of the study. [default: all steps of the newest capture]"
+    "--workload",
+    help="Workload of STUDY whose collectives are fitted. [default: all steps of the newest capture]",
 )
 @click.option("--system", default="default", show_default=True, help="System JSON file or preset.")
 @click.option(
     "--bandwidth",
     callback=quantity(lambda text: float(parse_bandwidth(text))),
-    help="Nominal link bandwidth, such as 10Gb/s, to use instead of a fit; time that this bandwidth does not "
-    "explain becomes overhead of the collectives.",
+    help="Link bandwidth, such as 10Gb/s, instead of a fitted bandwidth; the remaining time of "
+    "collectives counts as library overhead.",
 )
 @click.option(
     "--latency",
     callback=quantity(lambda text: float(parse_duration(text))),
-    help="Nominal link latency, such as 5us, to use instead of a fit.",
+    help="Link latency, such as 5us, instead of a fitted latency.",
 )
 @click.option(
     "--wire",
     callback=quantity(_share),
     default="1",
     show_default=True,
-    help="Payload per byte on the wire, such as 1448/1538 for TCP over Ethernet.",
+    help="Payload bytes per byte on the wire, such as 1448/1538 for TCP over Ethernet.",
 )
 @click.option(
     "--chip",
-    help="Fit the costs of this chip to the operators of STUDY instead of a network; -o is a chip file.",
+    help="Fit the operator costs of this chip to STUDY, instead of a network; -o then names a chip file.",
 )
 @click.option(
     "--compute-from",
     metavar="STUDY",
-    help="Scale compute times to the chip on which this other study was captured.",
+    help="Other study, captured on the chip to which the compute times of STUDY are scaled.",
 )
 @format_option
 def calibrate_command(
@@ -119,7 +121,7 @@ def calibrate_command(
     compute_from: str | None,
     output_format: str,
 ) -> None:
-    """Fit a network to the collectives of a capture in STUDY or of production LOGS, or measure --hosts.
+    """Fit a network to collectives of a capture in STUDY or of LOGS, or to messages between --hosts.
 
     Waiting for the last rank is separated from the transfer; bandwidth and latency have 95 % intervals. The
     library's own cost is a separate figure by collective and size. Quantities that the measurements do not

@@ -67,14 +67,16 @@ _FIRST = ("settings", "overview", "kinds")
     multiple=True,
     help="Run to compare; the first run is the reference. [default: the newest runs that can be aligned]",
 )
-@click.option("--measured", is_flag=True, help="Take the measurement as the reference run.")
+@click.option("--measured", is_flag=True, help="Use the measured step as the reference run.")
 @click.option(
-    "--why", is_flag=True, help="Print the contribution of each differing setting to the step, by simulation."
+    "--why",
+    is_flag=True,
+    help="Print the contribution of each differing setting to the step time, by simulation.",
 )
 @click.option(
     "--view",
     type=click.Choice(VIEWS),
-    help="Print this table only. [default: settings, overview and kinds; JSON: all]",
+    help="Table of the comparison to print. [default: settings, overview and kinds; JSON: all]",
 )
 @click.option(
     "-o",
@@ -82,7 +84,7 @@ _FIRST = ("settings", "overview", "kinds")
     "folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Folder to which all tables are also written, as Parquet.",
+    help="Folder to which all tables of the comparison are written as Parquet.",
 )
 @format_option
 def compare_command(

@@ -43,7 +43,8 @@ step_option = click.option(
     default="median",
     show_default=True,
     callback=parse_step,
-    help="Captured step to convert: median, all, a number, or an annotation (NAME, NAME#3 from 0, a glob).",
+    help="Captured step to convert: median, all, a step number, or an annotation (NAME, its fourth "
+    "occurrence NAME#3, or a glob).",
 )
 
 
@@ -219,11 +220,13 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 @click.option(
     "--device-trace",
     metavar="PATTERN",
-    help="Kineto traces captured by other tools, such as rank{rank}.pt.trace.json.gz; or their folder or "
-    "archive.",
+    help="Kineto traces, such as rank{rank}.pt.trace.json.gz, or a folder or archive of Kineto traces.",
 )
 @click.option(
-    "--host-trace", metavar="PATTERN", help="Host traces of the same run, such as et_{rank}.json.gz."
+    "--host-trace",
+    metavar="PATTERN",
+    help="PyTorch execution traces (host traces) that belong to the Kineto traces, such as "
+    "et_{rank}.json.gz.",
 )
 @click.option(
     "--linked-trace",
@@ -232,29 +235,34 @@ def _refuse_with_logs(options: dict[str, Any], step: Step) -> None:
 )
 @capture_option
 @click.option(
-    "-o", "--output", "prefix", metavar="PREFIX", help="Prefix of the graph files, if no STUDY is given."
+    "-o",
+    "--output",
+    "prefix",
+    metavar="PREFIX",
+    help="Prefix of the graph files to write, if no STUDY is given.",
 )
 @step_option
 @click.option(
     "--rescale-host",
     is_flag=True,
-    help="Scale host time by the ratio of unprofiled to captured step time.",
+    help="Scale host times by the ratio of step times without and with the profiler.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(1),
-    help="Worker processes, or jobs of a YAML cluster. [default: one per CPU if files are large; 1 job]",
+    help="Number of worker processes, or of jobs on a batch system (--cluster). [default: one "
+    "process per CPU for large files; 1 job]",
 )
 @cluster_option
 @click.option(
     "--back-to-back",
     is_flag=True,
-    help="Convert the collectives of logs back to back, without the time between them.",
+    help="Convert logs to collectives without the time between collectives.",
 )
 @click.option(
     "--cut-unfinished",
     is_flag=True,
-    help="Leave out collectives of logs that did not complete, as in logs of a running job.",
+    help="Leave out incomplete collectives, which logs of a running job contain.",
 )
 def convert_command(
     *,
@@ -270,7 +278,7 @@ def convert_command(
     cluster: str | None,
     **of_logs: bool,
 ) -> None:
-    """Turn the newest trace set of STUDY into one Chakra graph per rank (.et files ASTRA-sim reads).
+    """Convert the newest trace set of STUDY to one Chakra graph per rank (.et files for ASTRA-sim).
 
     Or convert traces of other tools, with {rank} for the rank in their names. Kineto traces are
     enough; host traces add costs and data dependencies. The graphs are stored in STUDY, which is

@@ -36,7 +36,7 @@ def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
 @click.option(
     "--by",
     type=click.Choice(RUN_BREAKDOWNS),
-    help="Sum the path by this property of its segments, instead of listing the segments.",
+    help="Property by which to sum up the critical path, instead of listing segments.",
 )
 @format_option
 def critical_path_command(study_folder: Path, run_id: str | None, by: str | None, output_format: str) -> None:

@@ -46,7 +46,7 @@ _HIGHEST = "#"
 @click.option(
     "--view",
     type=click.Choice([*LOG_VIEWS, *TABLE_VIEWS]),
-    help=f"Print one view only: for logs {', '.join(LOG_VIEWS)}; for tables {', '.join(TABLE_VIEWS)}.",
+    help=f"View to print: of logs {', '.join(LOG_VIEWS)}; of tables of operations {', '.join(TABLE_VIEWS)}.",
 )
 @format_option
 def diagnose_command(

@@ -73,28 +73,28 @@ def _share(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option(
     "--view",
     type=click.Choice(VIEWS),
-    help="Print this table only. [default: waterfall and figures; JSON: all]",
+    help="Table of the difference to print. [default: waterfall and figures; JSON: all]",
 )
 @click.option(
     "--by",
     type=click.Choice(PARTS),
     default="part",
     show_default=True,
-    help="Breakdown of the difference in the waterfall.",
+    help="Parts into which the table waterfall divides the difference of the step times.",
 )
 @click.option(
     "--between-starts",
     metavar="PERCENT",
     callback=_share,
-    help="Noise between starts of the job, used if a side has fewer than four starts.",
+    help="Relative noise between starts of the job, for sides with fewer than four starts.",
 )
 @click.option(
     "--fail-if",
     "limits",
     metavar="LIMIT",
     multiple=True,
-    help=f"Exit with {LIMIT_PASSED} if this limit is exceeded, such as 'step > +3%', and with "
-    f"{UNDECIDED} if noise hides the answer. Repeatable.",
+    help=f"Limit, such as 'step > +3%': exit with {LIMIT_PASSED} if the limit is exceeded, and with "
+    f"{UNDECIDED} if noise leaves the limit undecided. Repeatable.",
 )
 @click.option(
     "--strict",
@@ -115,7 +115,7 @@ def diff_command(
     junit_file: Path | None,
     output_format: str,
 ) -> int:
-    """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after it.
+    """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after the change.
 
     Either side may be a trace, such as traces of one model on two chips: the measured steps are compared.
     WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,

@@ -55,27 +55,31 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     type=click.IntRange(1, _MOST_ROWS),
     default=20,
     show_default=True,
-    help="With TEXT: maximum number of nodes to list.",
+    help="Maximum number of nodes to list for TEXT.",
 )
 @click.option(
     "--rank",
     type=int,
-    help="Rank of the node. [default: the rank of the longest segment of the critical path]",
+    help="Rank of the node to show. [default: the rank of the longest segment of the critical path]",
 )
-@click.option("--node", type=int, help="Id of the node. [default: the node of the longest segment]")
+@click.option(
+    "--node",
+    type=int,
+    help="Id of the node to show. [default: the node of the longest segment of the critical path]",
+)
 @click.option(
     "--hops",
     type=click.IntRange(1, MOST_HOPS),
     default=FEW_HOPS,
     show_default=True,
-    help="Number of hops around the node.",
+    help="Number of edges up to which neighbours of the node are shown.",
 )
 @click.option(
     "--fold",
     type=click.Choice(list(FOLDS)),
     default="nodes",
     show_default=True,
-    help="Aggregate one rank by module, phase or stream, or the whole job by rank, instead of showing nodes.",
+    help="Fold the nodes of one rank by module, phase or stream, or the whole job by rank.",
 )
 @click.option(
     "--edge",
@@ -85,20 +89,25 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     metavar="KIND",
     help="Follow only edges of this kind, such as data. Repeatable.",
 )
-@click.option("--view", type=click.Choice(["nodes", "edges"]), help="Print this table around the node only.")
+@click.option(
+    "--view", type=click.Choice(["nodes", "edges"]), help="Table about the node and its neighbours to print."
+)
 @click.option(
     "--content",
     is_flag=True,
-    help="Print what the graph contains: its counts, or every attribute of --node. [default: without --node]",
+    help="Print the content of the graph: counts, or every attribute of --node. [default: without --node]",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="Write the graph to this file instead: JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
+    help="File to which the graph is written as JSON, GraphML, DOT, Parquet, or a Chrome trace for Perfetto.",
 )
 @click.option(
-    "--as", "file_format", type=LateChoice(_formats), help="Format of -o. [default: from the file's name]"
+    "--as",
+    "file_format",
+    type=LateChoice(_formats),
+    help="Format of the file of -o. [default: by the suffix of the file's name]",
 )
 @format_option
 @click.pass_context

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("study_folder", metavar="STUDY", type=click.Path(path_type=Path))
 @click.argument("folder", metavar="FOLDER", type=click.Path(path_type=Path))
 @click.argument("place", metavar="[WHAT]", required=False)
-@click.option("--name", help="Name of the workload. [default: from WHAT]")
+@click.option("--name", help="Name of the imported workload. [default: from WHAT]")
 @step_option
 @capture_option
 @click.option("--check", is_flag=True, help="Check WHAT without importing it.")

@@ -38,9 +38,13 @@ def _formats() -> Iterable[str]:
     "--print",
     "print_file",
     is_flag=True,
-    help="Print the file of a preset (of a network, system or memory), to start your own from.",
+    help="Print the file of a network, system or memory preset.",
 )
-@click.option("--logical-topology", "logical", help="Logical topology JSON of a config.txt.")
+@click.option(
+    "--logical-topology",
+    "logical",
+    help="JSON file of the logical topology that belongs to a config.txt of ASTRA-sim's ns-3.",
+)
 @click.option(
     "--links", "list_links", is_flag=True, help="List all links and their devices instead of a description."
 )
@@ -48,9 +52,11 @@ def _formats() -> Iterable[str]:
     "--as",
     "kind",
     type=LateChoice(_formats),
-    help="Write NETWORK for ASTRA-sim's ns-3, or as Chakrascope's YAML; needs -o.",
+    help="Format in which NETWORK is written to -o: files for ASTRA-sim's ns-3, or a network YAML.",
 )
-@click.option("-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to write into.")
+@click.option(
+    "-o", "--output", "folder", type=click.Path(path_type=Path), help="Folder to which --as writes files."
+)
 @format_option
 def network_command(
     *,

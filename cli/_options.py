@@ -64,8 +64,8 @@ def network_changes(command: Command) -> Command:
             multiple=True,
             metavar="A,B[=SHARE][@TIME]",
             help=(
-                "Fail a link, or reduce it to SHARE of its bandwidth (0.25); a device stands "
-                "for all its links. In effect from the start, from @5ms, or during @5ms..8ms. Repeatable."
+                "Fail the link A,B or all links of device A, or reduce their bandwidth to SHARE (0.25). "
+                "The failure lasts from the start, from @5ms, or during @5ms..8ms. Repeatable."
             ),
         ),
         click.option(
@@ -73,8 +73,8 @@ def network_changes(command: Command) -> Command:
             "link_default",
             multiple=True,
             metavar="LINK=BANDWIDTH,LATENCY",
-            help="Bandwidth and latency of InfraGraph links without figures: pcie=32GB/s,500ns; '*' for "
-            "all. Repeatable.",
+            help="Bandwidth and latency of InfraGraph links that lack them, such as pcie=32GB/s,500ns; '*' "
+            "means all links. Repeatable.",
         ),
     ):
         command = decorate(command)
@@ -167,6 +167,6 @@ on_option = click.option(
     "--on",
     "machine_name",
     metavar="MACHINE",
-    help="The cluster in one word: chips with their usual network (64xh100), a network preset "
+    help="Cluster to simulate: chips with their usual network (64xh100), a network preset "
     "(hgx-h100-8x8), or a YAML file with chip, network and memory.",
 )

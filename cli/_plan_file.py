@@ -28,14 +28,15 @@ def plan_file_options(command: Command) -> Command:
         is_eager=True,
         expose_value=False,
         callback=_read,
-        help="YAML file of options, such as `tp: 2`; options on the command line take precedence.",
+        help="YAML file with options of `predict`, such as `tp: 2`; options on the command line take "
+        "precedence.",
     )
     write = click.option(
         "--save-plan",
         "plan_file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Write the plan (for a search, the best one) to this file, for `predict --plan`.",
+        help="YAML file to which the options of the plan (in a search, of the best plan) are written.",
     )
     return read(write(command))
 

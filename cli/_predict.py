@@ -69,21 +69,21 @@ def plan_options(command: Command) -> Command:
                      help=f"Recompute activations: {', '.join(RECOMPUTATIONS)}, N (first N layers of each "
                      "stage) or uniform:N; or move activations to host memory: offload, offload:N."),
         click.option("--keep", "saved", metavar="A,B", default="",
-                     help="Matmuls that full recomputation does not repeat: any of qkv, projection, up, "
-                     "down."),
+                     help="Matmuls not recomputed by --recompute full: any of qkv, projection, up, down."),
         click.option("--offload-optimizer", is_flag=True, default=None,
-                     help="Keep the optimizer state on the host, and compute the optimizer step there."),
+                     help="Store the optimizer state in host memory, and run the optimizer on the host."),
         click.option("--schedule", type=click.Choice(SCHEDULES), help="Pipeline schedule. [default: 1f1b]"),
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
         click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
-                     help="Bytes per gradient in reductions. [default: the software's]"),
+                     help="Bytes per gradient element in gradient reductions. [default: the software's]"),
         _degree("document", "Tokens per document, if documents are packed into a sequence.", None),
         click.option(
             "--sequence-parallel/--no-sequence-parallel",
             "sequence_parallel",
             default=None,
-            help="Split norms and dropout over tensor parallelism. [default: the software's]",
+            help="Use sequence parallelism: split norms and dropout over tensor-parallel ranks. [default: "
+"the software's]",
         ),
         click.option(
             "--fused-attention/--no-fused-attention",
@@ -97,13 +97,13 @@ def plan_options(command: Command) -> Command:
                      help="Overlap tensor-parallel collectives with matmuls."),
         _degree("lora", "Train only LoRA adapters of this rank, on queries, keys and values.", None),
         click.option("--deduplicate/--no-deduplicate", "deduplicate", default=None,
-                     help="Send a token once to a node, not to each of its experts. [default: on]"),
+                     help="Send a token only once to a node with several of its experts. [default: on]"),
         click.option("--expert-overlap", is_flag=True, default=None,
                      help="Overlap token exchanges with the computation of another micro-batch."),
         click.option("--cuda-graphs", is_flag=True, default=None,
-                     help="Launch kernels by CUDA graphs, without host time."),
+                     help="Assume that CUDA graphs launch kernels without host time."),
         click.option("--placement", default="-".join(AXES), show_default=True,
-                     help="Order of the parallel axes on the network, innermost first."),
+                     help="Order of parallel axes on the network dimensions, innermost first."),
     )):  # fmt: skip
         command = decorate(command)
     return command
@@ -222,7 +222,8 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 @click.option(
     "--world",
     type=click.IntRange(1),
-    help="Number of ranks of the script's job. [default: the number of ranks of the network]",
+    help="Number of ranks of the job that the script belongs to. [default: the number of ranks of "
+    "the network]",
 )
 @click.option(
     "--mesh", default="", metavar="DIMS", help="Device mesh of the script, such as dp=32,tp=8,pp=2."
@@ -237,13 +238,15 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     help="List the built-in models.",
 )
 @on_option
-@click.option("--chip", "chip_name", metavar="NAME|FILE", help="Built-in chip, or a YAML file.")
-@click.option("--network", metavar="NAME|FILE", help="Network preset or file; hgx-h100-64x8 is 64 nodes.")
+@click.option("--chip", "chip_name", metavar="NAME|FILE", help="Built-in chip, or a chip file (YAML).")
+@click.option(
+    "--network", metavar="NAME|FILE", help="Network preset or file, such as hgx-h100-64x8 for 64 nodes."
+)
 @plan_options
 @click.option(
     "--software",
     metavar="NAME",
-    help="Software stack whose costs are used. [default: the best fit for the plan]",
+    help="Software stack that runs the model. [default: the best fit for the plan]",
 )
 @click.option(
     "--backend",
@@ -255,7 +258,7 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "--all-ranks",
     "every_rank",
     is_flag=True,
-    help="Build a graph for every rank, not one per set of equal ranks.",
+    help="Generate a graph for every rank, instead of one graph per set of equal ranks.",
 )
 @click.option(
     "-o",
@@ -263,11 +266,11 @@ def _sizes(model: Transformer) -> dict[str, Any]:
     "study_folder",
     metavar="STUDY",
     type=click.Path(path_type=Path),
-    help="Study to store the prediction in.",
+    help="Study in which the prediction is stored.",
 )
 @click.option("--spread", metavar="kernels=5%,ranks=2%",
-              help="Variation of kernel times and of ranks; adds quantiles of the step.")  # fmt: skip
-@click.option("--replays", type=click.IntRange(1), help="Steps simulated for --spread. [default: 32]")
+              help="Random variation of times, to print quantiles of the step time.")  # fmt: skip
+@click.option("--replays", type=click.IntRange(1), help="Number of simulations for --spread. [default: 32]")
 @click.option("--seed", type=click.IntRange(0), help="Random seed for --spread. [default: 0]")
 @network_changes
 @click.option(
@@ -304,7 +307,7 @@ def predict_command(
     output_format: str,
     **given: Any,
 ) -> None:
-    """Predict the time, memory and bound of a training step from model sizes.
+    """Predict the time, the memory and the bottleneck of a training step from model sizes.
 
     With --script, from your own script, which runs unmodified on tensors without values. Nothing is
     downloaded. docs/validation/predictions.md compares predictions with public measurements. To find

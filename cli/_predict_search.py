@@ -98,7 +98,7 @@ def _choices(command: Command) -> Command:
 @click.option(
     "--software",
     metavar="NAME",
-    help="Software stack whose costs are used. [default: the best fit for each plan]",
+    help="Software stack that runs the model. [default: the best fit for each plan]",
 )
 @_choices
 @click.option("--limit", "limits", multiple=True, metavar="WHAT=MOST",
@@ -109,7 +109,7 @@ def _choices(command: Command) -> Command:
 @click.option(
     "--rows",
     type=click.IntRange(1),
-    help="Number of plans to print. [default: 20; as CSV or JSON, 10,000 and the Pareto front]",
+    help="Number of plans to print. [default: 20; in CSV and JSON, 10,000 and the Pareto front]",
 )
 @click.option(
     "--front",
@@ -122,7 +122,7 @@ def _choices(command: Command) -> Command:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Worker processes; 0 searches in this process.",
+    help="Number of worker processes; with 0, the search runs in the calling process.",
 )
 @click.option(
     "--cluster",
@@ -130,14 +130,14 @@ def _choices(command: Command) -> Command:
     help="Dask scheduler address (tcp://host:8786), scheduler file, or YAML file describing a batch system.",
 )
 @click.option("-o", "--output", "study_folder", metavar="STUDY", type=click.Path(path_type=Path),
-              help="Study that stores the search as a sweep; the same command resumes it.")  # fmt: skip
-@click.option("--name", help="Name of the sweep. [default: derived from the search]")
+              help="Study that stores the search; the same command resumes the search.")  # fmt: skip
+@click.option("--name", help="Name of the search in the study. [default: derived from the options]")
 @click.option(
     "--keep",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Number of best plans to keep as runs.",
+    help="Number of best plans to store as runs.",
 )
 @format_option
 def search_command(
@@ -164,7 +164,7 @@ def search_command(
     output_format: str,
     **only: tuple[Any, ...],
 ) -> None:
-    """Find the best parallelism for a model on a number of GPUs: every possible plan, best first.
+    """Find the best parallelism for a model on a number of GPUs, and list the plans, best first.
 
     All plans that fit in memory are estimated, and those that may be the best are simulated. The output
     counts the plans that are impossible, do not fit, or were only estimated.

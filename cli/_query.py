@@ -33,7 +33,7 @@ _LONGEST_NS = 86_400 * 10**9
     default="30s",
     show_default=True,
     callback=quantity(lambda text: float(parse_duration(text, bare="s"))),
-    help="End the query after this time.",
+    help="Time limit of the query.",
 )
 @format_option
 def query_command(

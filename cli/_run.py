@@ -74,8 +74,8 @@ algorithm_option = click.option(
 machine_option = click.option(
     "--machine",
     metavar="NAME",
-    help="Machine of --backend gpu: a built-in machine (a100, generic, h100, mi300x) or a YAML file. "
-    "[default: h100]",
+    help="GPU that --backend gpu simulates: a built-in machine (a100, generic, h100, mi300x) or a "
+    "YAML file. [default: h100]",
 )
 
 
@@ -293,8 +293,8 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--semantics",
     type=click.Choice(["astra-sim", "trace"]),
-    help="Execution rules: astra-sim executes graphs like ASTRA-sim; trace runs one operation at a time per "
-    "lane, and all collectives. [default: trace for captures]",
+    help="Order in which ranks execute nodes: as in ASTRA-sim (astra-sim), or one node at a time per "
+    "lane of the trace (trace). [default: trace for captures]",
 )
 @click.option(
     "--error", "error", metavar="SHARE", help="Largest error allowed for --backend auto. [default: 2%]"
@@ -303,9 +303,14 @@ def _print_remarks(results: list[Result]) -> None:
 @click.option(
     "--steps",
     type=click.Choice(["all"]),
-    help="Simulate each step of STUDY's newest capture, and print the distribution. Nothing is stored.",
+    help="Simulate each step of STUDY's newest capture, and print the distribution of step times, "
+    "without storing runs.",
 )
-@click.option("--queue", is_flag=True, help="Run in the background; see `chakrascope runs STUDY --jobs`.")
+@click.option(
+    "--queue",
+    is_flag=True,
+    help="Run the simulation in the background; `chakrascope runs STUDY --jobs` lists it.",
+)
 @click.option(
     "--check",
     "only_check",

@@ -36,17 +36,22 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
 @click.option(
     "--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead of its runs."
 )
-@click.option("--log", "log_of", type=int, metavar="JOB", help="Print the end of this job's log.")
-@click.option("--cancel", type=int, metavar="JOB", help="Cancel this job before the list is printed.")
+@click.option(
+    "--log", "log_of", type=int, metavar="JOB", help="Background job of which to print the end of the log."
+)
+@click.option("--cancel", type=int, metavar="JOB", help="Background job to cancel.")
 @click.option(
     "--resume",
     is_flag=True,
-    help="Restart jobs that wait since a crash or a reboot, before the list is printed.",
+    help="Restart background jobs that a crash or a reboot interrupted.",
 )
-@click.option("--studies", "list_studies", is_flag=True, help="List studies, even if FOLDER is a study.")
 @click.option(
-    "--new", "begun", metavar="NAME", help="Create an empty study in FOLDER before the list is printed."
+    "--studies",
+    "list_studies",
+    is_flag=True,
+    help="List the studies in FOLDER, even if FOLDER itself is a study.",
 )
+@click.option("--new", "begun", metavar="NAME", help="Name of an empty study to create in FOLDER.")
 @click.option("--study", "name", metavar="NAME", help="Study of FOLDER to which --tag and --note apply.")
 @click.option("--clear-traces", is_flag=True, help="Delete the cached studies of converted traces.")
 @format_option

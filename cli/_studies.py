@@ -24,8 +24,8 @@ run_option = click.option(
     "--run",
     "run_id",
     metavar="ID",
-    help="The run to explain, by the start of its id, or `measured`: the capture, which is the default. "
-    "[default without a capture: the newest]",
+    help="Run to explain: the first letters of its id, or `measured` for the capture. [default: "
+    "measured; without a capture, the newest run]",
 )
 MEASURED = "measured"
 """Value of --run that names the capture instead of a run."""

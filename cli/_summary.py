@@ -59,8 +59,8 @@ def _views() -> tuple[str, ...]:
     "collectives, slack, links, dimensions, loads, traffic, traffic-busy, traffic-flows, link-use, flows, "
     "packets or calibration.",
 )
-@click.option("--rank", type=int, help="With --view: only rows of this rank.")
-@click.option("--node", type=int, help="With --view: only rows of the node with this id.")
+@click.option("--rank", type=int, help="Print only rows of this rank (with --view).")
+@click.option("--node", type=int, help="Print only rows of the node with this id (with --view).")
 @format_option
 def summary_command(
     *,

@@ -49,17 +49,23 @@ _MOST_ROWS = 20
     "--on",
     "machine_names",
     metavar="MACHINE,MACHINE,...",
-    help="Clusters to compare, each in one word: 64xa100,64xh100, presets, or YAML files with chip, "
-    "network and memory.",
+    help="Clusters to compare: chips with their usual network (64xa100,64xh100), presets, or YAML "
+    "files with chip, network and memory.",
 )
-@click.option("--network", help="Network YAML file or preset to start from.")
+@click.option("--network", help="Network YAML file or preset, of which --over changes settings.")
 @click.option(
-    "--system", default="default", show_default=True, help="System JSON file or preset to start from."
+    "--system",
+    default="default",
+    show_default=True,
+    help="System JSON file or preset, of which --over changes settings.",
 )
-@click.option("--memory", help="Memory JSON file or preset to start from.")
+@click.option("--memory", help="Memory JSON file or preset, of which --over changes settings.")
 @click.option("--workload", help="Workload of the study. [default: the newest workload]")
 @click.option(
-    "--backend", "backends", multiple=True, help="Simulator; repeatable. [default: analytical-unaware]"
+    "--backend",
+    "backends",
+    multiple=True,
+    help="Backend that simulates the workload. Repeatable. [default: analytical-unaware]",
 )
 @machine_option
 @click.option(
@@ -73,24 +79,25 @@ _MOST_ROWS = 20
 @click.option(
     "--against",
     metavar="SETTING",
-    help="With --front: the second objective, next to the step time. [default: ranks or cost]",
+    help="Second objective of --front, in addition to the step time. [default: ranks or cost]",
 )
 @click.option(
     "--pairs",
     is_flag=True,
-    help="Print the shortest step for each pair of values of the two settings with most values.",
+    help="Print a table of the shortest step by the two settings that have the most values.",
 )
-@click.option("--name", help="Name of the sweep. [default: derived from its points]")
+@click.option("--name", help="Name of the sweep. [default: derived from its settings]")
 @click.option(
     "--workers",
     type=click.IntRange(0),
-    help="Worker processes, or jobs of a YAML cluster; 0 simulates in this process. [default: one per CPU]",
+    help="Number of worker processes, or of jobs on a batch system (--cluster); with 0, the sweep "
+    "runs in the calling process. [default: one per CPU]",
 )
 @cluster_option
 @click.option(
     "--trials",
     type=click.IntRange(min=1, max=100_000),
-    help="Let Optuna choose this many points; axes may be LOW..HIGH.",
+    help="Number of points that Optuna chooses; values of --over may be ranges LOW..HIGH.",
 )
 @click.option(
     "--least",
@@ -105,7 +112,7 @@ _MOST_ROWS = 20
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="Constraint on the best points. Repeatable.",
+    help="Upper limit of a figure of the best points. Repeatable.",
 )
 @click.option(
     "--price",
@@ -119,7 +126,7 @@ _MOST_ROWS = 20
     default=1,
     show_default=True,
     type=click.IntRange(0),
-    help="Number of best points to keep as runs.",
+    help="Number of best points to store as runs.",
 )
 @format_option
 def sweep_command(
@@ -141,7 +148,7 @@ def sweep_command(
     output_format: str,
     **choices: Any,
 ) -> None:
-    """Compare clusters: simulate STUDY's workload on each, or on every combination of settings, best first.
+    """Simulate STUDY's workload on several clusters, or with every combination of settings, best first.
 
     `--on 64xa100,64xh100` compares two clusters. `--over` sweeps any setting.
 

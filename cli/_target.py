@@ -143,7 +143,8 @@ def target_options(command: Command) -> Command:
             "--backend",
             "backends",
             multiple=True,
-            help="Simulator; repeatable. [default: analytical-unaware; packet for a config.txt]",
+            help="Backend that simulates the workload. Repeatable. [default: analytical-unaware; packet for "
+            "a config.txt]",
         ),
         click.option(
             "--memory", "--remote-memory-configuration", "memory", help="Memory JSON file or preset."
@@ -160,7 +161,7 @@ def target_options(command: Command) -> Command:
             "--logical-topology",
             "--logical-topology-configuration",
             "logical",
-            help="Logical topology JSON of a config.txt.",
+            help="JSON file of the logical topology that belongs to a config.txt of ASTRA-sim's ns-3.",
         ),
         click.option(
             "--network",

@@ -57,13 +57,16 @@ def parse_ranks(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.option(
     "--ranks", callback=parse_ranks, metavar="FIRST[-LAST]", help="Ranks to include. [default: all]"
 )
-@click.option("--nested", is_flag=True, help="Also sum up phases, modules and operators, by name.")
+@click.option("--nested", is_flag=True, help="Also list phases, modules and operators, summed up by name.")
 @click.option(
     "--host", is_flag=True, help="List host calls of the captured step by call stack, instead of operators."
 )
-@click.option("--measured", is_flag=True, help="Show measured next to simulated times.")
+@click.option("--measured", is_flag=True, help="Show measured times next to simulated times.")
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="Also write the whole timeline as a Chrome trace."
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Chrome trace file to which the whole timeline is written.",
 )
 @format_option
 def timeline_command(

@@ -27,7 +27,7 @@ study_option = click.option(
     type=click.Path(path_type=Path),
     default=Path("study"),
     show_default=True,
-    help="Study folder, which is created if needed.",
+    help="Folder of the study, which is created if needed.",
 )
 
 
@@ -37,13 +37,13 @@ def capture_options(command: Command) -> Command:
         "--steps",
         default=3,
         show_default=True,
-        help="Training steps to capture; 0 records the times of all steps, for `diagnose`.",
+        help="Number of training steps to capture; 0 records only the times of all steps, for `diagnose`.",
     )(command)
     command = click.option(
         "--fake-world",
         default=0,
         metavar="N",
-        help="Capture one process that poses as rank 0 of N, without the other ranks.",
+        help="Run one process as rank 0 of N, with fake process groups instead of the other ranks.",
     )(command)
     command = click.option(
         "--no-stacks",
@@ -57,7 +57,7 @@ def capture_options(command: Command) -> Command:
         "--warmup",
         default=3,
         show_default=True,
-        help="Training steps to skip before capturing; 0 captures from the start.",
+        help="Number of training steps to skip before the capture; 0 captures from the start.",
     )(command)
 
 

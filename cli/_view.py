@@ -52,13 +52,13 @@ def _of_run(url: str, run_id: str) -> str:
 
 @click.command("view")
 @click.argument("folders", metavar="STUDY|TRACE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address on which the viewer listens.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8050,
     show_default=True,
-    help="Port to bind; 0 picks a free port.",
+    help="Port on which the viewer listens; 0 picks a free port.",
 )
 @click.option(
     "--import-from",
@@ -67,9 +67,14 @@ def _of_run(url: str, run_id: str) -> str:
     help="Folder from which the Import page may import traces and graphs.  [default: none]",
 )
 @click.option(
-    "--run", "run_id", metavar="ID", help="Run to open first. [default: the capture, or else the newest run]"
+    "--run",
+    "run_id",
+    metavar="ID",
+    help="Run that the viewer opens first. [default: the capture, or else the newest run]",
 )
-@click.option("--no-token", is_flag=True, help="Accept requests from any local user.")
+@click.option(
+    "--no-token", is_flag=True, help="Accept requests from any local user, without the secret token."
+)
 def view_command(
     *,
     folders: tuple[Path, ...],

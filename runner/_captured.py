@@ -8,7 +8,7 @@ COMPUTED_FOR = "computed_for"  # metadata key of the chip for which compute time
 
 
 def has_lanes(metadata: Mapping[str, object]) -> bool:
-    """Return whether the streams of a workload are lanes, as in a captured workload."""
+    """Return whether the streams of a workload are lanes, which run one node at a time."""
     return is_captured(metadata) or metadata.get("lanes") == "streams"
 
 

@@ -182,6 +182,8 @@ def cut_pieces(ops: Ops, start_ns: int, end_ns: int) -> Pieces:
 
 _DEEPEST = 1_000
 _COLLECTIONS, _SAMPLED = "garbage collection", ", Python sampled"
+# The folder of the tracer, whose functions around the job's own functions are left out.
+_TRACER = "chakrascope/tracer/"
 
 
 @dataclass(frozen=True)
@@ -253,8 +255,10 @@ def host_calls(trace: DeviceTrace, evidence: Evidence | None, start_ns: int, end
     If calls begin together, the longer call encloses the shorter call. If calls are equally long, a Python
     function encloses an annotation or operator, which encloses a runtime call. Sampled Python stacks have
     separate rows because their precision is one sampling interval. Garbage collections have separate rows.
+    Functions of the tracer are left out.
     """
-    tables = (trace.frames, trace.events, trace.calls)
+    is_job = which(trace.texts, lambda text: _TRACER not in text)
+    tables = (trace.frames.take(is_job[trace.frames.name]), trace.events, trace.calls)
     columns = {
         column: np.concatenate([getattr(table, column) for table in tables])
         for column in ("start_ns", "end_ns", "name", "thread")
@@ -327,7 +331,9 @@ def _sampled(evidence: Evidence) -> Iterator[_Call]:
         for row in rows:
             time = samples.time_ns[row]
             frames = reversed(evidence.frames_of(samples.stack[row]))
-            names = [f"{frame.function} ({frame.path})" for frame in frames]
+            names = [
+                f"{frame.function} ({frame.path})" for frame in frames if not frame.path.startswith(_TRACER)
+            ]
             same = 0
             while time == until and same < min(len(open_), len(names)) and open_[same][0] == names[same]:
                 same += 1

@@ -1,6 +1,6 @@
 """The key ``tcp`` of a network configuration: TCP settings of hosts and switches, for the backend ``ns3``.
 
-The fabric itself (hosts, switches, links) is in the other parts.
+Other keys of the network configuration describe its hosts, switches and links.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ._values import mapping_of, reported_at, shown
 _Reader = Callable[[Any, str], Any]
 _LARGEST_BUFFER = 1 << 30  # bytes of a TCP window with the largest window scale
 _TCP_IP_BYTES = 52  # headers of a data segment in Linux: IP 20, TCP 20, timestamps 12
-_LEAST_SEGMENT = 88  # bytes, the minimum of Linux
+_LEAST_SEGMENT = 88  # bytes, the minimum segment size of Linux
 _MTU = (576, 65_535)
 
 
@@ -83,7 +83,8 @@ def _folder(value: Any, where: str) -> str:
     return value
 
 
-# Every TCP setting with its parser, default and source of the default; None depends on other settings.
+# Every TCP setting with its parser, its default and the source of the default. A default of None means that
+# the default depends on other settings.
 _SETTINGS: dict[str, tuple[_Reader, Any, str]] = {
     "congestion-control": (_choice("bbr", "cubic", "dctcp", "newreno", "reno"), "cubic", "Linux's"),
     "queue-disc": (_choice("fifo", "fq-codel", "red"), None, "of switches"),
@@ -137,7 +138,8 @@ class TcpPart:
     def complete(self) -> dict[str, Any]:
         """Return every TCP setting, including defaults that depend on other settings.
 
-        ``connect`` stays None if it was not given, because its default depends on the number of ranks.
+        If the setting ``connect`` was not given, it stays None, because its default depends on the number of
+        ranks.
         """
         settings = {key: default for key, (_, default, _) in _SETTINGS.items()} | dict(self.settings)
         marks = settings["congestion-control"] == "dctcp"
