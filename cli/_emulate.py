@@ -153,7 +153,7 @@ def _place(
     slow: Sequence[str],
     common: dict[str, str | int | None],
 ) -> str:
-    """Return the setup that the options describe, in the notation of the emulation backend's name.
+    """Return the place that the options describe, in the notation of the name of the backend.
 
     Raises `UsageError` for contradictory options.
     """
@@ -197,7 +197,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 
 def _print_measured(result: Result) -> None:
-    """Print the hosts with their clock errors, and the spread of the repetitions."""
+    """Print the hosts with the errors of their clocks, and the spread of the repetitions."""
     import pandas as pd
 
     facts = result.provenance["emulation"]

@@ -204,7 +204,7 @@ def sweep_command(
 
 
 def _front(front: bool, against: str | None) -> str | None:
-    """Return the second objective of the Pareto front, ``""`` for ranks or cost, None without --front."""
+    """Return the second objective of the Pareto front, "" for the default, or None without --front."""
     return against or ("" if front else None)
 
 
@@ -248,7 +248,7 @@ def _progress() -> Iterator[SweepProgress]:
 
 @contextmanager
 def _resumable(study_folder: Path) -> Iterator[None]:
-    """Print the progress of a sweep that Ctrl-C interrupts, and how to resume the sweep."""
+    """Print the progress of a sweep when Ctrl-C interrupts it, and the command that resumes it."""
     from ..runner.sweep import SweepInterrupted
 
     try:
@@ -280,7 +280,7 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
 
 
 def _machines(study: Study, names: str | None, choices: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the settings of each machine that ``--on`` names, and print the source of its compute times."""
+    """Return the settings of each machine in ``--on``, and print the source of its compute times."""
     from ..runner.prediction import Origin, find_machine
 
     if names is None:
@@ -334,7 +334,7 @@ def _print(
 
 
 def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
-    """Print a notice if no point of the sweep is within the limits."""
+    """Print a notice if no point of the sweep meets the limits."""
     done = found.points[found.points["state"] == "done"]
     if len(done) and goal.excess(done).min() > 0:
         limits = ", ".join(f"{name}={limit:g}" for name, limit in goal.at_most.items())
@@ -342,9 +342,9 @@ def _print_unmet_limits(found: Sweep, goal: Goal) -> None:
 
 
 def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the columns of *points* for the terminal: settings under short names, and main figures.
+    """Return columns of *points* for the terminal: settings with short names, and the main figures.
 
-    The settings of *machines* are replaced by the machines' names.
+    The name of a machine replaces the settings of the machine.
     """
     if machines:
         keys = list(dict.fromkeys(key for machine in machines.values() for key in machine))
@@ -369,7 +369,7 @@ def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping
 
 
 def _equal(value: Any, setting: Any) -> bool:
-    """Return whether the table cell *value* equals *setting*; None stands for an empty cell."""
+    """Return whether the table cell *value* equals *setting*; an empty cell equals None."""
     return value == setting or (
         setting is None and (value is None or (isinstance(value, float) and math.isnan(value)))
     )

@@ -84,6 +84,9 @@ JOBS = {
     "recomputation": Expected("Recomputing"),
     "gradient_penalty": Expected(r"GradientPenalty\.penalize"),
     "barriers": Expected("barriers in", ranks=2),
+    "pools": Expected("processes|process or thread"),
+    "double_precision": Expected("double precision"),
+    "new_pages": Expected("Page faults"),
     "edit_distance": Expected(r"Python between operators in EditDistance\.compare"),
 }
 # Jobs of followed.py, how their advice is to be recognised, and what was done.
@@ -106,7 +109,7 @@ FOLLOWED = {
 # What must not be reported of a script without a cause.
 BLAMED = re.compile(
     r"garbage|\block|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
-    "|[Aa]nomaly|[Rr]ecomput"
+    "|[Aa]nomaly|[Rr]ecomput|[Pp]rocesses|double precision|Page faults"
 )
 
 

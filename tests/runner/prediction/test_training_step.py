@@ -389,8 +389,9 @@ def test_whole_experts_are_shared_out_by_tensor_parallel_ranks_too():
         workload = training_step(model, whole, Prices(), 4, every_rank=every)
         steps.add(simulate(workload, predicted_system(NETWORK.topology), NETWORK).makespan_ns)
     assert len(steps) == 1
-    with pytest.raises(UsageError, match="need sequence parallelism"):
-        training_step(model, replace(whole, sequence_parallel=False), Prices(), 8)
+    for plan, words in ((whole, "need sequence parallelism"), (cut, "as in Megatron.*--sequence-parallel")):
+        with pytest.raises(UsageError, match=words):
+            training_step(model, replace(plan, sequence_parallel=False), Prices(), 8)
 
 
 @pytest.mark.parametrize("expert_tp", [1, 2, 4])
