@@ -496,7 +496,7 @@ def test_experts_are_shared_out_over_context_parallelism_as_in_megatron():
             "over --cp 2 x --dp 8, 16 ranks, which --ep 64 does not divide. Next: --ep 16.",
         ),
         (
-            Plan(tp=8, dp=8, ep=64),
+            Plan(tp=8, dp=8, ep=64, sequence_parallel=True),
             "Next: --ep 8, or --expert-tp 1, which distributes experts over all 64 ranks of a stage.",
         ),
         (Plan(cp=2, pp=2, dp=4, ep=4, placement=("tp", "cp", "pp", "dp")), "which are not adjacent"),
