@@ -280,12 +280,13 @@ def convert_command(
 ) -> None:
     """Convert the newest trace set of STUDY to one Chakra graph per rank (.et files for ASTRA-sim).
 
-    Or convert traces of other tools, with {rank} for the rank in their names. Kineto traces are
-    enough; host traces add costs and data dependencies. The graphs are stored in STUDY, which is
-    created if needed, or without a STUDY in PREFIX.{rank}.et.
+    The options --device-trace, --host-trace and --linked-trace convert traces of other tools, with {rank}
+    for the rank in file names. Kineto traces are sufficient; host traces add costs and data dependencies.
+    The graphs are stored in STUDY, which is created if needed, or without a STUDY in PREFIX.{rank}.et.
 
     LOGS are production logs without a profiler, such as dumps of PyTorch's flight recorder: files, folders
-    or archives. Their collectives are converted and, if the logs have timestamps, the time between them.
+    or archives. The collectives of LOGS are converted and, if LOGS have timestamps, the time between
+    collectives.
     """
     study_folder, logs = _study_and_logs(targets, prefix)
     where = Where(cluster, workers)

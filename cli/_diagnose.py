@@ -55,11 +55,11 @@ def diagnose_command(
     """Name the rank, NIC, link or host that slows a run of STUDY, and its cost in step time.
 
     Messages and computations are compared with those of their peers; costs come from simulating the run
-    with and without each anomaly. TRACEs (Kineto) are replayed as measured. LOGS are production logs, such
-    as dumps of PyTorch's flight recorder (files, folders or archives): the rank that hangs or comes last,
-    by how much, and the speed of the collectives. TABLE is a Parquet or CSV table with the timed operations
-    of many steps, or STUDY, if its newest capture is of `trace --steps 0`: the slowdown by stragglers, the
-    worker, stage or type that causes it, its onset and its reason.
+    with and without each anomaly. TRACEs (Kineto) are replayed as measured. For LOGS (production logs, such
+    as dumps of PyTorch's flight recorder), `diagnose` prints hanging ranks, late ranks, and the speed of
+    collectives. For TABLE (a Parquet or CSV table of the operations of many steps), and for a STUDY with a
+    capture of `trace --steps 0`, `diagnose` prints the slowdown by stragglers with its worker, stage or
+    type, onset and cause.
     """
     from ..runner import Study
     from ..runner.analysis import contention, operations_of, slowest_rank

@@ -117,10 +117,10 @@ def diff_command(
 ) -> int:
     """Compare two captures, traces, steps or runs: STUDY_A before a change, STUDY_B after the change.
 
-    Either side may be a trace, such as traces of one model on two chips: the measured steps are compared.
-    WHAT is a capture (all its steps are compared), CAPTURE/STEP, a workload, the first letters of a run's id,
-    several of these with commas between, or `all` captures. Without it, the newest capture, else the newest
-    run. Steps need not have the same nodes: operators, modules and collectives are matched by name.
+    Either side may be a trace, so that traces of one model on two chips can be compared. WHAT is a capture
+    (with all its steps), CAPTURE/STEP, a workload, the first letters of a run's id, a list of these with
+    commas, or `all` for all captures. Without WHAT, `diff` uses the newest capture, or else the newest run.
+    Operators, modules and collectives are matched by name, so the steps may have different nodes.
 
     In CI: capture four starts a side, and add --fail-if to the comparison of BEFORE@all with AFTER@all.
     """

@@ -310,9 +310,9 @@ def predict_command(
 ) -> None:
     """Predict the time, the memory and the bottleneck of a training step from model sizes.
 
-    With --script, from your own script, which runs unmodified on tensors without values. Nothing is
-    downloaded. docs/validation/predictions.md compares predictions with public measurements. To find
-    the best parallelism for a number of GPUs: `chakrascope predict search`.
+    With --script, your own training script runs unmodified on tensors without values. Nothing is
+    downloaded. docs/validation/predictions.md compares predictions with public measurements. `chakrascope
+    predict search` finds the best parallelism for a number of GPUs.
     """
     from ..runner import Study
     from ..runner.prediction import Setting, keep_prediction, predict

@@ -86,8 +86,8 @@ def view_command(
 ) -> None:
     """Open STUDY in the browser: what bounds the step, the critical path, the timeline, the graph.
 
-    Several studies, or a folder of studies, are listed to choose from. TRACE: traces, as for `summary`,
-    or a table of operations, as for `diagnose`.
+    Several studies, or a folder of studies, are shown as a list. TRACE is a trace, as for `summary`, or a
+    table of operations, as for `diagnose`.
     """
     from ..runner import Study, Workspace
 

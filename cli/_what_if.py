@@ -31,8 +31,8 @@ _WITHOUT_NUMBER = ("edge", "skew")
     metavar="WHAT:NAME=TIMES",
     help="Part of the step to speed up, with a factor: operator:aten::mm=2 doubles the speed of an "
     "operator. Other parts to speed up are module:, kind:, kernel:, copy:, collective:, "
-    "bandwidth:, latency:, link:, cause:, stall:, sync:, place:, host:, fusion:, repeated:, "
-    "skew:RANK, and machine: on gpu. A factor below 1 slows the part down, and inf removes the "
+    "bandwidth:, latency:, link:, cause:, stall:, sync:, place:, host:, fusion:, precision:, "
+    "repeated:, skew:RANK, and machine: on gpu. A factor below 1 slows the part down, and inf removes the "
     "part.",
 )
 @click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="Dependency to remove.")
