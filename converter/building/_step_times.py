@@ -170,8 +170,8 @@ def _slowest(
 ) -> dict[int, _Step]:
     """Return the *recorded* or unprofiled steps by number, each on the rank with the longest duration.
 
-    With *working*, waits for collectives do not count, because the cause is on the rank for which the other
-    ranks waited.
+    If *working* is true, waits for collectives do not count, because the cause is on the rank for which the
+    other ranks waited.
     """
     slowest: dict[int, tuple[int, _Step]] = {}
     for rank, own in evidence.items():

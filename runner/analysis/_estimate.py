@@ -147,7 +147,7 @@ def _messages(
 ) -> float:
     """Return the number of events for all messages of one rank in *count* calls of a *collective*.
 
-    With *whole*, each phase of the collective counts as one computation, regardless of the number of
+    If *whole* is true, each phase of the collective counts as one computation, regardless of the number of
     messages.
     """
     chunks = float(system.preferred_dataset_splits or 1)

@@ -77,8 +77,8 @@ class SweepRequest(_Request):
     * The *keep* best points are saved as runs. The best points have the *least* value of a figure within the
       limits *at_most*.
     * *price* is the price per rank-hour, and *prices* contains prices on single networks.
-    * With *trials*, a search tries this number of points instead of all points. An axis may be a range,
-      ``{"low": 1, "high": 2}``.
+    * If *trials* is given, a search tries this number of points instead of all points. An axis may be a
+      range, ``{"low": 1, "high": 2}``.
     * *name* is the name of the sweep, or ``""`` for a generated name.
     """
 

@@ -139,8 +139,8 @@ class Study(StudyLayout):
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
         """Save *workload* as *name* (or ``name-2`` and so on if the name is in use), and return its PREFIX.
 
-        Equal graphs are saved once. With *replace_other*, an existing workload with the name is replaced
-        unless it has runs. An invalid name raises `StudyError`.
+        Equal graphs are saved once. If *replace_other* is true, an existing workload with the name is
+        replaced unless it has runs. An invalid name raises `StudyError`.
         """
         return self._add_workload(name, partial(workload.save, linked=True), replace_other=replace_other)
 

@@ -66,7 +66,7 @@ class Passes:
     def backward(self, chunk: int, *, half: str = "B", reduces: bool = False) -> Block:
         """Return the backward pass, or a *half* of the pass: only ``I`` (inputs) or only ``W`` (weights).
 
-        With *reduces*, gradients are reduced after each layer, as for the last micro-batch of a step.
+        If *reduces* is true, gradients are reduced after each layer, as for the last micro-batch of a step.
         """
         block = Block()
         if half != "W":
