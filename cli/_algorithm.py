@@ -75,7 +75,8 @@ def algorithm_command() -> None:
     "--output",
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a drawing of the messages of each step (.svg), or a page that also has the figures (.html).",
+    help="File for a drawing of the messages of each step (.svg), or for a page with drawing and "
+    "figures (.html).",
 )
 @format_option
 def inspect_command(
@@ -205,7 +206,7 @@ def export_command(
     workload: str | None,
     output: Path,
 ) -> None:
-    """Write PROGRAM as messages, which ASTRA-sim runs, or as MSCCL XML for the public interpreter.
+    """Write PROGRAM as Chakra graphs of messages, which ASTRA-sim runs, or as MSCCL XML.
 
     The graphs form a workload, and also serve as a custom algorithm in a system file
     (all-reduce-implementation-custom). Only proved programs are written.

@@ -97,7 +97,7 @@ def compare_command(
     folder: Path | None,
     output_format: str,
 ) -> None:
-    """Compare runs of STUDY: backends or networks with each other, or with the measurement.
+    """Compare runs of STUDY on several backends or networks, or simulated runs with the measured step.
 
     Both runs need the same number of ranks; `chakrascope sweep STUDY --over network=A,B` compares clusters
     of any size.

@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     help="Rate of the link of a single namespace, different from --link. Repeatable.",
 )
 @click.option("--nics", type=click.IntRange(min=1), help="Number of network interfaces of each namespace.")
-@click.option("--transport", help="Transport of the messages: tcp, gloo or a plug-in's. [default: tcp]")
+@click.option(
+    "--transport", help="Transport of the messages: tcp, gloo or the name of a plug-in. [default: tcp]"
+)
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -64,7 +66,10 @@ if TYPE_CHECKING:
 @algorithm_option
 @click.option("--num-queues-per-dim", default=1, help="Number of logical queues per network dimension.")
 @click.option(
-    "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
+    "--rendezvous-protocol",
+    is_flag=True,
+    flag_value=True,
+    help="Use the rendezvous protocol: exchange a handshake before every message.",
 )
 @format_option
 def emulate_command(

@@ -91,7 +91,7 @@ _OF_A_RUN = {"run_id", "rank", "node", "hops", "fold", "edges", "view"}
     help="Follow only edges of this kind, such as data. Repeatable.",
 )
 @click.option(
-    "--view", type=click.Choice(["nodes", "edges"]), help="Table about the node and its neighbours to print."
+    "--view", type=click.Choice(["nodes", "edges"]), help="Table to print about the node and its neighbours."
 )
 @click.option(
     "--content",

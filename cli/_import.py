@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--name", help="Name of the imported workload. [default: from WHAT]")
 @step_option
 @capture_option
-@click.option("--check", is_flag=True, help="Check WHAT without importing it.")
+@click.option("--check", is_flag=True, help="Check the traces or graphs of WHAT without importing them.")
 @format_option
 def import_command(
     *,

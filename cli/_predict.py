@@ -62,9 +62,9 @@ def plan_options(command: Command) -> Command:
         _degree("micro-batch", "Sequences per micro-batch and data-parallel rank."),
         _degree("global-batch", "Sequences per step. [default: 1 micro-batch; with --pp, 4 per stage]", None),
         _degree("sequence", "Tokens per sequence. [default: the model's]", None),
-        click.option("--fsdp", is_flag=True, help="Shard weights over data parallelism; same as --zero 3."),
+        click.option("--fsdp", is_flag=True, help="Shard weights over data-parallel ranks, as --zero 3."),
         click.option("--zero", type=click.IntRange(0, 3),
-                     help="ZeRO stage; 3 is FSDP. [default: the software's]"),
+                     help="ZeRO stage; 3 is FSDP. [default: set by --software]"),
         click.option("--recompute", metavar="MODE|N", default="none", show_default=True,
                      help=f"Recompute activations: {', '.join(RECOMPUTATIONS)}, N (first N layers of each "
                      "stage) or uniform:N; or move activations to host memory: offload, offload:N."),
@@ -76,20 +76,19 @@ def plan_options(command: Command) -> Command:
         _degree("interleave", "Model chunks per pipeline stage (interleaved schedule)."),
         click.option("--precision", help="Compute precision. [default: the chip's]"),
         click.option("--gradient-bytes", type=click.Choice(["2", "4"]),
-                     help="Bytes per gradient element in gradient reductions. [default: the software's]"),
+                     help="Bytes per gradient element in gradient reductions. [default: set by --software]"),
         _degree("document", "Tokens per document, if documents are packed into a sequence.", None),
         click.option(
             "--sequence-parallel/--no-sequence-parallel",
             "sequence_parallel",
             default=None,
-            help="Use sequence parallelism: split norms and dropout over tensor-parallel ranks. [default: "
-"the software's]",
+            help="Split norms and dropout over tensor-parallel ranks. [default: set by --software]",
         ),
         click.option(
             "--fused-attention/--no-fused-attention",
             "fused_attention",
             default=None,
-            help="Use fused attention kernels (FlashAttention). [default: the software's]",
+            help="Use fused attention kernels (FlashAttention). [default: set by --software]",
         ),
         click.option("--overlap/--no-overlap", "overlap", default=None,
                      help="Overlap gradient communication with computation."),
@@ -213,7 +212,9 @@ def _sizes(model: Transformer) -> dict[str, Any]:
 
 @click.group("predict", cls=CommandWithMore)
 @plan_file_options
-@click.option("--model", metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json.")
+@click.option(
+    "--model", metavar="NAME|FILE", help="Model: a built-in name, a YAML file, or a Hugging Face config.json."
+)
 @click.option(
     "--script",
     type=click.Path(path_type=Path),
@@ -439,7 +440,8 @@ def _print(prediction: Prediction) -> None:
         ("bound by", prediction.bound_by),
         (
             "memory",
-            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.memory_bytes)} a rank: {verdict}",
+            f"{bytes_text(fullest.total)} of {bytes_text(setting.chip.usable_bytes)} usable a rank: "
+            f"{verdict}",
         ),
         ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]

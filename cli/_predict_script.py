@@ -103,7 +103,7 @@ def _mesh(text: str) -> dict[str, int]:
 def _print(prediction: RecordedPrediction) -> None:
     low, high = prediction.range_ns
     verdict = "fits" if prediction.fits else "does NOT fit"
-    held, room = bytes_text(prediction.memory_bytes), bytes_text(prediction.chip.memory_bytes)
+    held, room = bytes_text(prediction.memory_bytes), bytes_text(prediction.chip.usable_bytes)
     rows = [
         (
             "step",
@@ -112,7 +112,7 @@ def _print(prediction: RecordedPrediction) -> None:
         ),
         ("utilisation", f"{share_text(prediction.utilisation)} of {prediction.precision} peak"),
         ("bound by", prediction.bound_by),
-        ("memory", f"{held} of {room} a rank: {verdict}"),
+        ("memory", f"{held} of {room} usable a rank: {verdict}"),
         ("constant utilisation", f"{duration_text(prediction.constant_utilisation_ns)}, for comparison"),
     ]
     for name, text in rows:

@@ -79,7 +79,10 @@ def _choices(command: Command) -> Command:
 @click.command("search")
 @plan_file_options
 @click.option(
-    "--model", required=True, metavar="NAME|FILE", help="Model name, YAML file or Hugging Face config.json."
+    "--model",
+    required=True,
+    metavar="NAME|FILE",
+    help="Model: a built-in name, a YAML file, or a Hugging Face config.json.",
 )
 @click.option(
     "--gpus",

@@ -67,7 +67,8 @@ algorithm_option = click.option(
     multiple=True,
     metavar="COLLECTIVE=NAME",
     help="Program (MSCCL XML, MSCCL++ plan) or built-in algorithm of a collective, such as "
-    "all-reduce=plan.json. Repeatable; the first program that fits a size is used.",
+    "all-reduce=plan.json. If the option is repeated, the first program that fits the size of "
+    "the collective is used.",
 )
 
 
@@ -289,7 +290,10 @@ def _print_remarks(results: list[Result]) -> None:
     help="Factor by which to scale the system's endpoint delay.",
 )
 @click.option(
-    "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
+    "--rendezvous-protocol",
+    is_flag=True,
+    flag_value=True,
+    help="Use the rendezvous protocol: exchange a handshake before every message.",
 )
 @click.option(
     "--semantics",

@@ -37,7 +37,7 @@ _JOB_COLUMNS = ["job", "kind", "state", "backend", "network", "progress", "simul
     "--jobs", "list_jobs", is_flag=True, help="List the background jobs of STUDY instead of its runs."
 )
 @click.option(
-    "--log", "log_of", type=int, metavar="JOB", help="Background job of which to print the end of the log."
+    "--log", "log_of", type=int, metavar="JOB", help="Print the end of the log of this background job."
 )
 @click.option("--cancel", type=int, metavar="JOB", help="Background job to cancel.")
 @click.option(

@@ -36,8 +36,9 @@ _MOST_ROWS = 20
     "axes",
     multiple=True,
     metavar="KEY=VALUE,VALUE,...",
-    help="Setting to vary, with its values. KEY is network, system, memory, workload, a field such as "
-    "network.bandwidth, or a collective's algorithm (algorithm.all-reduce=ring,FILE). Repeatable.",
+    help="Setting to vary, with its values, such as network.bandwidth=25,50. KEY is network, system, "
+    "memory, workload, a key of one of these files, or the algorithm of a collective "
+    "(algorithm.all-reduce=ring,FILE). Repeatable.",
 )
 @click.option(
     "--list",
@@ -52,20 +53,20 @@ _MOST_ROWS = 20
     help="Clusters to compare: chips with their usual network (64xa100,64xh100), presets, or YAML "
     "files with chip, network and memory.",
 )
-@click.option("--network", help="Network YAML file or preset, of which --over changes settings.")
+@click.option("--network", help="Network YAML file or preset on which the sweep is based.")
 @click.option(
     "--system",
     default="default",
     show_default=True,
-    help="System JSON file or preset, of which --over changes settings.",
+    help="System JSON file or preset on which the sweep is based.",
 )
-@click.option("--memory", help="Memory JSON file or preset, of which --over changes settings.")
+@click.option("--memory", help="Memory JSON file or preset on which the sweep is based.")
 @click.option("--workload", help="Workload of the study. [default: the newest workload]")
 @click.option(
     "--backend",
     "backends",
     multiple=True,
-    help="Backend that simulates the workload. Repeatable. [default: analytical-unaware]",
+    help="Backend that simulates the workload (repeatable). [default: analytical-unaware]",
 )
 @machine_option
 @click.option(
@@ -112,7 +113,7 @@ _MOST_ROWS = 20
     "limits",
     multiple=True,
     metavar="FIGURE=NUMBER",
-    help="Upper limit of a figure of the best points. Repeatable.",
+    help="Upper limit of a figure that the best points must not exceed. Repeatable.",
 )
 @click.option(
     "--price",

@@ -143,7 +143,7 @@ def target_options(command: Command) -> Command:
             "--backend",
             "backends",
             multiple=True,
-            help="Backend that simulates the workload. Repeatable. [default: analytical-unaware; packet for "
+            help="Backend that simulates the workload (repeatable). [default: analytical-unaware; packet for "
             "a config.txt]",
         ),
         click.option(

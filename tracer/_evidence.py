@@ -20,7 +20,8 @@ _FORMAT = "chakrascope-evidence"
 _VERSION = 1
 # The tables in the file have bounded sizes, so a larger file is damaged or a decompression bomb.
 _MOST_BYTES = 1 << 28
-ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns", "idle_ns")
+OPTIONAL_COLUMNS = ("idle_ns", "compile_ns", "faults", "system_ns")
+_ADDED_COLUMNS = ("forward_ns", "backward_ns", "collective_ns", "optimizer_ns", *OPTIONAL_COLUMNS)
 
 _Integer = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -69,10 +70,11 @@ class _Table(msgspec.Struct, frozen=True):
 class StepReadings(_Table, frozen=True):
     """Readings of times and counters at the boundaries between steps.
 
-    All columns except *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative. -1
-    means that a counter was not read. The last five columns are [] in captures before 0.3. *collective_ns* is
-    the time spent waiting. *idle_ns* is the idle time of all cores that the process may use. Two rows with
-    the same index enclose work of the agent, which belongs to no step.
+    All columns except *index* (the number of ended steps), *time_ns* (Unix) and *recorded* are cumulative; -1
+    means not read. The columns after *recorded* are [] in old captures. *collective_ns* is the time spent
+    waiting. *idle_ns* is the idle time of all cores that the process may use. *faults* and *system_ns* are
+    the page faults and the system time of the thread. Two rows with the same index enclose the work of the
+    agent, which belongs to no step.
     """
 
     index: _Column
@@ -93,6 +95,9 @@ class StepReadings(_Table, frozen=True):
     collective_ns: _Column = []
     optimizer_ns: _Column = []
     idle_ns: _Column = []
+    compile_ns: _Column = []
+    faults: _Column = []
+    system_ns: _Column = []
 
     def steps(self) -> Iterator[tuple[int, int, int]]:
         """Yield the index, first row and last row of each complete step."""
@@ -163,7 +168,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     *stacks* are pairs of a parent stack (-1: none) and the innermost frame. Stack 0 is empty.
     *step_histogram* counts all steps of the run without a profiler by the lower bound of their duration.
     *cores* is the number of cores that the process may use, and *quota_cores* is the core limit of the
-    control group. 0 means unknown or unlimited.
+    control group. *page_fault_ns* is the CPU time of a page fault. 0 means unknown or unlimited.
     """
 
     format: str
@@ -188,6 +193,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: _Natural
     cores: _Natural = 0
     quota_cores: float = 0.0
+    page_fault_ns: _Natural = 0
 
     def frame(self, index: int) -> Frame:
         """Return the stack frame with the number *index*."""
@@ -253,7 +259,7 @@ def _contradictions(evidence: Evidence) -> Iterator[str]:
     tables = {name: getattr(evidence, name) for name in ("steps", "samples", "counters", "collections")}
     for name, table in tables.items():
         for column, values in table.columns.items():
-            if len(values) != len(table) and (values or column not in ADDED_COLUMNS):
+            if len(values) != len(table) and (values or column not in _ADDED_COLUMNS):
                 yield f"column {column} of {name} has {len(values)} rows, others have {len(table)}"
     for name, times in (
         ("steps", evidence.steps.time_ns),

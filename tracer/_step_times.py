@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
-from ._evidence import StepReadings
+from ._evidence import OPTIONAL_COLUMNS, StepReadings
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
@@ -59,7 +59,7 @@ _NEXT = "The file is damaged, or of another version: copy it again or record ane
 
 def _check(path: Path, part: StepTimes, rank: int) -> None:
     columns = part.steps.columns
-    lengths = {len(own) for name, own in columns.items() if own or name != "idle_ns"}
+    lengths = {len(own) for name, own in columns.items() if own or name not in OPTIONAL_COLUMNS}
     times = part.steps.time_ns
     if len(lengths) > 1:
         raise TraceFormatError(f"{path}: columns of one part have {sorted(lengths)} rows. {_NEXT}")

@@ -38,9 +38,9 @@ DISPATCH_NS = 50_000
 LEAST_NS, _LEAST_INSIDE_NS = 20_000, 2_000
 # The causes that state only that host code ran. Any other cause has precedence.
 _WEAK = ("", "python", "dispatch", "optimizer")
-# The causes that explain only long gaps, even if a sample near a short gap shows such a cause.
-_OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "communication_call")
-# Causes with a separate place: the code that triggers a collection, or the code that holds the awaited lock.
+# Causes that explain long gaps only, even if a sample near a short gap shows them.
+_OF_LONG_GAPS = ("", "python", "dispatch", "sleep", "lock", "io", "process_wait", "communication_call")
+# Causes whose place is the code that triggers a collection, or the code that holds the awaited lock.
 _PLACED = ("garbage_collection", "lock")
 # The cause of time in which the running code was delayed, and the minimum share of other work with which a
 # gap also has another cause.

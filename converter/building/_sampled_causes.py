@@ -48,9 +48,13 @@ _COLLECTION_NS = 100_000
 # Name of the tracer's function that Python calls around each collection. Python before 3.11 omits the class.
 _COLLECTED = re.compile(r"chakrascope/tracer/_agent/garbage\.py:(GarbageWatch\.)?_note$")
 # Causes in which a thread takes no processor time.
-_BLOCKED = ("lock", "sleep")
-# The causes of waits during which a thread does not need the interpreter lock.
-_WAITING = ("communication_call", "io", "lock", "sleep", "synchronisation", "worker_wait")
+_BLOCKED = ("lock", "process_wait", "sleep")
+# The function with which a forked process begins. Its callers are the parent process's code.
+_FORKED = re.compile(r"\b_bootstrap$")
+# Causes of waiting that needs no interpreter lock.
+_WAITING = (
+    "communication_call", "io", "lock", "process_wait", "sleep", "synchronisation", "worker_wait",
+)  # fmt: skip
 # Functions that call into C++ and wait there. In jobs of several ranks, they wait for the other ranks'
 # gradients and buffers.
 _ENGINE = "_engine_run_backward"
@@ -226,7 +230,7 @@ class SampledCauses:
             return activity, place
         blocked = self._blocking_call(row)
         if blocked:
-            return blocked, place
+            return mechanism if mechanism == "process_wait" else blocked, place
         wall = samples.time_ns[row] - samples.time_ns[before]
         busy = _since(samples.cpu_ns, before, row)
         # Time without a processor is omitted because the activity in this time is unknown.
@@ -270,15 +274,15 @@ class SampledCauses:
     def _about(self, stack: int) -> tuple[str, str, str]:
         """Return activity, mechanism and script place of a *stack*; unknown values are ""."""
         place, mechanism, activities = "", "", set()
-        frames = self._evidence.frames_of(stack)
+        every = self._evidence.frames_of(stack)
+        frames = [*takewhile(lambda frame: not _FORKED.search(frame.function), every)]
         if frames:
             mechanism = CALLS.get(frames[0].call, "")
-        if mechanism == "lock":  # the name of the caller identifies the wait better
-            mechanism = frame_cause(frames[0].path, frames[0].function) or mechanism
         for frame in frames:
             cause = frame_cause(frame.path, frame.function)
             is_script = frame.origin == "script"
-            mechanism = mechanism or cause * (not place)  # a frame of the script's caller names no mechanism
+            # A caller of the script gives no mechanism. Callers of a lock identify the wait better.
+            mechanism = cause * (not place) or mechanism if mechanism in ("", "lock") else mechanism
             # Validation runs the model, so the place is the validating function and not the innermost frame.
             if is_script and (not place or (cause == ACROSS_THE_MODEL and cause not in activities)):
                 place = frame.place

@@ -46,6 +46,7 @@ _PHASES = ("loader_ns", "forward_ns", "backward_ns", "optimizer_ns")
 _PHASE_SHARE, _ALIKE = 0.1, 0.5
 # Causes that are counted for each step, in addition to the causes in the step's samples.
 _COLLECTING, _DELAYED, _WORKER_WAIT = "garbage_collection", "descheduled", "worker_wait"
+_STARTING = "process_start"
 # Causes of scattered long steps that may result from the machine or from another rank.
 _NOT_THE_SCRIPTS = ("", "python", "dispatch", _DELAYED, "communication_call")
 # Maximum number of ranks to read. Ranks of a job take steps together, so some ranks represent all ranks.
@@ -57,11 +58,11 @@ class StepTimes(NamedTuple):
     """Durations of *steps* unprofiled steps of the slowest rank.
 
     *long_count* steps exceed 1.5 times the median. Long steps have the period *every* (0: none) and the mean
-    *long_ns*. *cause* and *place* account for most of the additional time of long steps ("" if unknown).
-    Without the additional time, the mean step would be *gain_ns* shorter. *is_distinct* is 1 if only long
-    steps run the function at *place*, and if these steps have most of the additional time. *collection_ns* is
-    the mean time of garbage collections per step. *worker_wait_ns* is the mean wait for data loader workers
-    per step.
+    *long_ns*. *cause* and *place* take most of the additional time of long steps ("" if unknown). Without the
+    additional time, the mean step would be *gain_ns* shorter. *is_distinct* is 1 if only long steps run the
+    function at *place*, and if these steps have most of the additional time. The other fields are means per
+    step: the time of garbage collections, the wait for data loader workers, the time of compilation, and the
+    number and time of page faults.
     """
 
     steps: int
@@ -78,10 +79,14 @@ class StepTimes(NamedTuple):
     collection_ns: int = 0
     worker_wait_ns: int = 0
     is_distinct: int = 0
+    compilation_ns: int = 0
+    faults: int = 0
+    fault_ns: int = 0
 
     def mean_ns(self, cause: str) -> int:
         """Return the mean time (ns) of *cause* in a step of the run, or 0 if unknown."""
-        return {_COLLECTING: self.collection_ns, _WORKER_WAIT: self.worker_wait_ns}.get(cause, 0)
+        means = {_COLLECTING: self.collection_ns, _WORKER_WAIT: self.worker_wait_ns}
+        return {**means, "compilation": self.compilation_ns}.get(cause, 0)
 
     @property
     def matters(self) -> bool:
@@ -145,9 +150,14 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
         times = _explained(times, long, {index: working[index] for index in slowest}, evidence)
     usual = [step for index, step in slowest.items() if not (times.every and index in long)]
     has_workers = any(loader.workers for own in evidence.values() for loader in own.loaders)
+    faults, system_ns = (_mean_counted(usual, evidence, name) for name in ("faults", "system_ns"))
+    fault_ns = max(own.page_fault_ns for own in evidence.values())
     times = times._replace(
         collection_ns=_mean_counted(usual, evidence, "gc_ns"),
         worker_wait_ns=_mean_counted(usual, evidence, "loader_ns") if has_workers else 0,
+        compilation_ns=_mean_counted(usual, evidence, "compile_ns"),
+        faults=faults,
+        fault_ns=min(faults * fault_ns, system_ns),
     )
     late = waited_less(evidence) if len(evidence) == len(entries) else {}
     cores = cores_of_ranks(entries, evidence)
@@ -159,10 +169,13 @@ def measured_steps(entries: Sequence[RankEntry], folder: Path) -> dict[str, Any]
 
 
 def _mean_counted(steps: Sequence[_Step], evidence: Mapping[int, Evidence], counter: str) -> int:
-    """Return the mean growth (ns) of *counter* per step of *steps*, or 0 if the counter was not read."""
+    """Return the mean growth of *counter* per step of *steps*, or 0 if the counter was not read."""
     columns = {rank: getattr(own.steps, counter) for rank, own in evidence.items()}
+    if not all(columns.values()):
+        return 0
     pairs = [(columns[step.rank][step.begin], columns[step.rank][step.end]) for step in steps]
-    return round(mean(end - begin for begin, end in pairs)) if all(min(pair) >= 0 for pair in pairs) else 0
+    is_read = all(min(pair) >= 0 for pair in pairs)
+    return round(mean(max(0, end - begin) for begin, end in pairs)) if is_read else 0
 
 
 def _slowest(
@@ -299,7 +312,9 @@ def _explained(
     loading = _WORKER_WAIT if has_workers else "input_pipeline"
     causes[loading] = max(causes[loading], round(loading_ns))
     longer_ns = times.long_ns - times.median_ns
-    # Without a period, the machine may be the cause, regardless of the code that was running.
+    if causes[_STARTING] >= _PHASE_SHARE * longer_ns:  # new workers take long until their first batch
+        causes[_STARTING] += causes.pop(_WORKER_WAIT, 0)
+    # Without a period, the machine may be the cause, independent of the running code.
     counted = [one for one in (_COLLECTING, _DELAYED) if causes[one] >= longer_ns / 2 and not times.every]
     owning = [one for one in ACTIVITIES if causes[one] >= longer_ns / 2][:1]
     sampled = [one for one in causes if one != _DELAYED or not times.every]

@@ -206,6 +206,8 @@ cause in `HOST_CAUSES`; ``sync`` is a host thread that waits for the device; ``w
 HOST_CAUSES: Mapping[str, str] = {
     "input_pipeline": "Input pipeline",
     "worker_wait": "Waiting for a data loader worker",
+    "process_start": "Starting and ending processes",
+    "process_wait": "Waiting for another process or thread",
     "sampler": "Sampler of a data loader",
     "garbage_collection": "Garbage collection",
     "lock": "Waiting for a lock or the GIL",

@@ -39,7 +39,15 @@ from ._critical_path import CriticalPath
 from ._host_candidates import barriers, collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
-from ._memory_traffic import FUSIBLE, REPEATED, chains_of_nodes, copies_of_nodes
+from ._memory_traffic import (
+    DOUBLE,
+    FUSIBLE,
+    REPEATED,
+    chains_of_nodes,
+    double_operators,
+    marked_nodes,
+    repeated_copies,
+)
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
@@ -90,6 +98,7 @@ def candidates(
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
         *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
+        *_doubles(path, workload, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *(_module(segments, computed, hosted) if not rates else ()),  # operator rates are more specific
         *_functions(segments, _outside(in_loops, segments)),
@@ -179,13 +188,24 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     """Yield one candidate for casts and copies of data that the step has already cast or copied."""
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
-    own = rows[copies_of_nodes(workload, programs, segments["node_id"][rows])]
+    own = rows[marked_nodes(workload, programs, segments["node_id"][rows], repeated_copies)]
     if not len(own):
         return
     what = "Repeated casts and copies of unchanged data"
     what += f", most for {largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
     kind, path_ns = largest(segments, own, "kind")[0], sum_ns(segments, own)
     yield Candidate(what, kind, "", "repeated", Target("repeated", REPEATED), GONE, own, path_ns, path_ns)
+
+
+def _doubles(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield one candidate for all operators in double precision; single precision takes half the time."""
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
+    own = rows[marked_nodes(workload, programs, segments["node_id"][rows], double_operators)]
+    if len(own):
+        what = f"{count_text(len(own), 'operator')} in double precision"
+        what += f", most for {short_name(largest(segments, own, 'operator')[0])}{in_place(segments, own)}"
+        yield scaled(segments, what, "compute", Target("precision", DOUBLE), own, remedy="precision")
 
 
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:

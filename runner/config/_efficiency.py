@@ -21,7 +21,7 @@ from ...converter import CollectiveType
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_duration, parse_size
 from . import _values as values
-from ._values import choice, shown
+from ._values import choice, mapping_of, reported_at, shown
 
 _KEYS = ("collectives", "handshake", "message-cost", "messages", "sends-first", "substitutes", "wire")
 HANDSHAKES = ("none", "in-order")
@@ -64,10 +64,8 @@ class EfficiencyPart:
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The efficiency part of the network") -> EfficiencyPart:
         """Return the efficiency part that *data* describes; raises `ConfigError` for invalid data."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'efficiency' must be a mapping, not {shown(data)}.")
         place = f"{where}: 'efficiency'"
-        for key in data:
+        for key in mapping_of(data, place):
             if key not in _KEYS:
                 raise ConfigError(f"{place} has no key {shown(key)}{did_you_mean(str(key), _KEYS)}")
         curves = data.get("collectives", {})
@@ -146,10 +144,8 @@ def _wire(value: Any, place: str) -> float:
 
 
 def _duration(value: Any, where: str) -> int:
-    try:
+    with reported_at(where):
         number = round(parse_duration(value))
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     values.check_range(number, values.DELAY_NS, "efficiency", where)
     return number
 
@@ -209,10 +205,8 @@ def _curve(name: Any, points: Any, place: str) -> tuple[tuple[int, int], ...]:
         )
     curve = []
     for size, time in points:
-        try:
+        with reported_at(where):
             size_bytes = parse_size(size)
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error}") from None
         curve.append((size_bytes, _duration(time, where)))
     if any(left >= right for (left, _), (right, _) in itertools.pairwise(curve)):
         raise ConfigError(f"{where}: the sizes must ascend; order the pairs, and keep one of each size.")

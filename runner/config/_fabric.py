@@ -12,7 +12,7 @@ from ...support import parse_bandwidth, parse_duration
 from ..engine import CONGESTION_CONTROLS, PORT_RESERVE_BYTES
 from ..engine import SETTINGS as ENGINE_SETTINGS
 from . import _values as values
-from ._values import shown
+from ._values import reported_at, shown
 
 # The rate of a link between a rank and its router, relative to the rate of all other links.
 ROUTER_SPEEDUP = 8
@@ -58,10 +58,8 @@ def parse_delay_ps(value: Any, where: str) -> int:
 
 
 def _quantity(read: Callable[[], Fraction], where: str) -> int:
-    try:
+    with reported_at(where):
         number = read()
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if number > _LARGEST:
         raise ConfigError(f"{where} is too large.")
     return round(number)

@@ -13,7 +13,7 @@ from ...support import count_text, duration_text, parse_duration, share_text
 from .._traits import backends_that
 from . import _values as values
 from ._fabric import FabricLink, LinkChange
-from ._values import shown
+from ._values import reported_at, shown
 
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _KEYS = ("at", "count", "device", "link", "rate", "until")
@@ -192,10 +192,8 @@ def _read(entry: Any, names: Sequence[str], where: str) -> Failure:
 
 
 def _time(value: Any, key: str, where: str) -> int:
-    try:
+    with reported_at(f"{where}: '{key}'"):
         time_ns = round(parse_duration(value))
-    except ValueError as error:
-        raise ConfigError(f"{where}: '{key}': {error}") from None
     values.check_range(time_ns, values.DELAY_NS, key, where)
     return time_ns
 

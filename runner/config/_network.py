@@ -13,6 +13,7 @@ import yaml
 
 from ...errors import ConfigError
 from ...support import write_file
+from .._traits import AWARE
 from ..engine import TOPOLOGIES
 from . import _values as values
 from ._efficiency import EfficiencyPart
@@ -20,7 +21,7 @@ from ._failures import Failure, read_failures
 from ._packet import PacketPart, read_packet_files
 from ._presets import is_name, list_presets, preset_of_nodes, preset_path
 from ._tcp import TcpPart
-from ._values import shown
+from ._values import mapping_of, shown
 from .infragraph import read_network
 
 
@@ -180,7 +181,7 @@ class NetworkConfig:
         if failed and not own and passing:
             failed.append(
                 "To route messages around failures, dimensions are links here, with a router for "
-                "each rank; analytical-aware without failures has no routers, and is a little faster for it."
+                f"each rank; {AWARE} without failures has no routers, and is a little faster for it."
             )
         return [*self.assumptions, *failed]
 
@@ -261,7 +262,7 @@ class NetworkConfig:
             efficiency=EfficiencyPart.from_mapping(data["efficiency"], where)
             if "efficiency" in data
             else None,
-            calibration=_mapping(data.get("calibration", {}), "calibration", where),
+            calibration=dict(mapping_of(data.get("calibration", {}), f"{where}: 'calibration'")),
             unknown={key: data[key] for key in data if key not in (*DIMENSION_KEYS, *EXTENSIONS)},
             name=name,
             where=where,
@@ -336,9 +337,3 @@ def _whole(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{where}: every entry of 'npus_count' must be a whole number, not {shown(value)}.")
     return value
-
-
-def _mapping(value: Any, key: str, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{where}: '{key}' must be a mapping, not {shown(value)}.")
-    return dict(value)

@@ -18,7 +18,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support.documents import read_json, read_text
 from ._fabric import SETTINGS, TOPOLOGY_KEYS, Fabric, read_link, read_setting, whole_number
-from ._values import shown
+from ._values import mapping_of, shown
 
 _KEYS = ("hosts_per_leaf", "leaves_per_pod", "oversubscription")
 _MOST = 65_000
@@ -104,10 +104,8 @@ class PacketPart:
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The packet-level part of the network") -> PacketPart:
         """Return the packet part that *data* describes; raises `ConfigError` for invalid data."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'packet' must be a mapping of settings, not {shown(data)}.")
         place = f"{where}: 'packet'"
-        stated = [key for key in TOPOLOGY_KEYS if key in data]
+        stated = [key for key in TOPOLOGY_KEYS if key in mapping_of(data, place)]
         if stated and "fabric" in data:
             raise ConfigError(
                 f"{place} has both '{stated[0]}' and a 'fabric', and one of them would be ignored; keep the "

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import ConfigError, did_you_mean
 from ...support import bytes_text, parse_duration, parse_size
-from ._values import shown
+from ._values import mapping_of, reported_at, shown
 
 _Reader = Callable[[Any, str], Any]
 _LARGEST_BUFFER = 1 << 30  # bytes of a TCP window with the largest window scale
@@ -33,10 +33,8 @@ def _whole(low: int, high: int) -> _Reader:
 
 def _size(low: int, high: int) -> _Reader:
     def read(value: Any, where: str) -> int:
-        try:
+        with reported_at(where):
             number = parse_size(value)
-        except ValueError as error:
-            raise ConfigError(f"{where}: {error}") from None
         if not low <= number <= high:
             raise ConfigError(
                 f"{where} must be between {bytes_text(low)} and {bytes_text(high)}, not {shown(value)}; "
@@ -48,10 +46,8 @@ def _size(low: int, high: int) -> _Reader:
 
 
 def _duration(value: Any, where: str) -> int:
-    try:
+    with reported_at(where):
         number = round(parse_duration(value))
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if not 1_000 <= number <= 60_000_000_000:
         raise ConfigError(f"{where} must be between 1us and 60s, not {shown(value)}; correct it.")
     return number
@@ -128,10 +124,8 @@ class TcpPart:
     @classmethod
     def from_mapping(cls, data: Any, where: str = "The TCP part of the network") -> TcpPart:
         """Return the TCP part that *data* describes; raises `ConfigError` for invalid data."""
-        if not isinstance(data, Mapping):
-            raise ConfigError(f"{where}: 'tcp' must be a mapping of settings, not {shown(data)}.")
         settings: dict[str, Any] = {}
-        for key, value in data.items():
+        for key, value in mapping_of(data, f"{where}: 'tcp'").items():
             if key not in _SETTINGS:
                 raise ConfigError(
                     f"{where}: 'tcp' has no setting {shown(key)}{did_you_mean(str(key), _SETTINGS)}"

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import ConfigError, did_you_mean
 from ...support import parse_bandwidth, parse_duration
 from ...support.documents import read_yaml
-from ..config import shown
+from ..config import reported_at, shown
 from ._transports import check_transport
 
 TOKEN_VARIABLE = "CHAKRASCOPE_EMULATION_TOKEN"
@@ -288,10 +288,8 @@ def _whole(value: Any, key: str, where: str, least: int = 1, most: int = 1 << 20
 
 
 def _seconds(value: Any, key: str, where: str) -> float:
-    try:
+    with reported_at(f"{where}: '{key}'"):
         seconds = float(parse_duration(value, bare="s")) / 1e9
-    except ValueError as error:
-        raise ConfigError(f"{where}: '{key}': {error}") from None
     if not seconds > 0:
         raise ConfigError(f"{where}: '{key}' must be above 0.")
     return seconds
@@ -303,10 +301,8 @@ def parse_rate(value: Any, where: str) -> int:
     Raises `ConfigError`.
     """
     text = str(value)
-    try:
+    with reported_at(where):
         rate = round(parse_bandwidth(f"{text}/s" if text.endswith("bit") else text, bare="bps") * 8 * 10**9)
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if rate < 1:
         raise ConfigError(f"{where}: a rate must be above 0.")
     return rate

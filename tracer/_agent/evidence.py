@@ -18,6 +18,7 @@ from .garbage import GarbageWatch
 from .loaders import LOADERS
 from .phases import PHASES
 from .process import write_atomically
+from .readings import page_fault_ns
 from .sources import SourceFiles, callee, line_of
 from .stacks import COUNTER_COLUMNS, SAMPLE_COLUMNS, UNKNOWN, StackSampler
 from .step_clock import COLUMNS, StepClock
@@ -172,6 +173,7 @@ class EvidenceRecorder:
                 "cpu_ns": sampler.cpu_ns,
                 "samples": sampler.taken,
             },
+            "page_fault_ns": page_fault_ns(),
             "end_ns": time.time_ns(),
         }
 

@@ -6,8 +6,10 @@ import contextlib
 import ctypes
 import fcntl
 import math
+import mmap
 import os
 import resource
+import sys
 import time
 from pathlib import Path
 
@@ -72,10 +74,10 @@ class ThreadReadings:
         return -1 if words[0] == b"running" else _number(words, 0)
 
     @staticmethod
-    def switches() -> tuple[int, int]:
-        """Return the calling thread's voluntary and involuntary context switches."""
+    def usage() -> tuple[int, int, int, int]:
+        """Return the calling thread's voluntary and involuntary switches, page faults and system time."""
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        return usage.ru_nvcsw, usage.ru_nivcsw
+        return usage.ru_nvcsw, usage.ru_nivcsw, usage.ru_minflt, int(usage.ru_stime * 1e9)
 
 
 class ProcessReadings:
@@ -159,6 +161,21 @@ def _control_groups() -> list[Path]:
             folders = around[: around.index(root) + 1] if root in around else [root]
             paths += folders[:8]
     return list(dict.fromkeys(paths))
+
+
+def compilation_ns() -> int:
+    """Return the time (ns) that torch.compile has compiled so far, 0 if PyTorch does not count this time."""
+    utilities = sys.modules.get("torch._dynamo.utils")
+    spent = getattr(utilities, "cumulative_time_spent_ns", {})
+    return int(spent.get("entire_frame_compile", 0) + spent.get("entire_backward_compile", 0))
+
+
+def page_fault_ns() -> int:
+    """Return the CPU time (ns) of mapping and unmapping a page of memory, measured on 1,024 pages."""
+    before = time.thread_time_ns()
+    with mmap.mmap(-1, 1024 * mmap.PAGESIZE) as memory:
+        memory[:: mmap.PAGESIZE] = bytes(1024)
+    return (time.thread_time_ns() - before) // 1024
 
 
 def thread_clock(tid: int) -> int:

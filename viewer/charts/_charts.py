@@ -97,7 +97,7 @@ def contributors_bar(
 ) -> go.Figure:
     """Return a horizontal bar for each of the first 15 keys of *breakdown*, the first key on top.
 
-    If *narrow* is true, the chart leaves enough room for figures beside the bars when it fills half a page.
+    If *narrow* is true, the chart leaves enough room for figures next to the bars when it fills half a page.
     *labels* maps keys to texts that replace the keys.
     """
     shown = breakdown.head(15)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....errors import ConfigError, did_you_mean
 from ....support import count_text, parse_bandwidth, parse_duration
-from .._values import shown
+from .._values import reported_at, shown
 from ._expand import Line, Node
 from ._schema import CHOICES
 
@@ -74,13 +74,11 @@ def _default(data: Any, where: str) -> Default:
         if key not in _FIGURES:
             raise ConfigError(f"{where}: there is no figure {shown(key)}{did_you_mean(str(key), _FIGURES)}")
     rate = delay = None
-    try:
+    with reported_at(where):
         if "bandwidth" in data:
             rate = parse_bandwidth(_with_unit(data["bandwidth"], "100Gb/s or 32GB/s")) * 8 * 10**9
         if "latency" in data:
             delay = parse_duration(_with_unit(data["latency"], "500ns or 5us")) * 1000
-    except ValueError as error:
-        raise ConfigError(f"{where}: {error}") from None
     if rate is not None and rate <= 0:
         raise ConfigError(f"{where}: the bandwidth must be more than 0.")
     width = data.get("width")

@@ -8,6 +8,7 @@ from typing import Any
 
 from ....errors import ConfigError
 from ....support import bandwidth_text, count_text
+from ..._traits import AWARE
 from .._fabric import ROUTER_SPEEDUP, FabricLink
 from .._symmetry import find_dimensions, uneven_ways
 from ._expand import Graph, Line, Node, expand
@@ -228,7 +229,7 @@ class _Network:
             a, b = (names[node] for node in parallel[0])
             self._remarks.append(
                 f"{count_text(len(parallel), 'pair')} of devices have parallel links ({a} and {b}): flows of "
-                "a packet network spread over them, analytical-aware uses the first."
+                f"a packet network spread over them, {AWARE} uses the first."
             )
         uneven = uneven_ways(len(self._ranks), wires)
         if uneven:

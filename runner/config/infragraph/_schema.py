@@ -12,8 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from ....errors import ConfigError, did_you_mean
-from .._typed import mapping_of
-from .._values import shown
+from .._values import mapping_of, shown
 
 CHOICES = ("custom", "device", "cpu", "xpu", "nic", "memory", "port", "switch")
 SCHEMES = ("one2one", "many2many", "ring")

@@ -30,13 +30,12 @@ def require(holds: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def collective_named(name: str, source: str) -> str:
-    """Return Chakrascope's name of the collective that a file calls *name*."""
+def collective_named(key: str, name: str, source: str) -> str:
+    """Return Chakrascope's name of the collective that a file calls *name* in its *key*."""
     plain = name.lower().replace("_", "").replace("-", "")
     if plain not in COLLECTIVES:
-        raise ConfigError(
-            f"{source}: there is no collective {name!r}{did_you_mean(plain, tuple(COLLECTIVES))}"
-        )
+        wrong = f"cannot be {name!r}" if name else "is missing"
+        raise ConfigError(f"{source}: {key} {wrong}{did_you_mean(plain, tuple(COLLECTIVES))}")
     return COLLECTIVES[plain]
 
 

@@ -41,7 +41,7 @@ def read_mscclpp(content: bytes, source: str) -> Program:
         raise ConfigError(
             f"{source}: the protocol cannot be {protocol!r}{did_you_mean(protocol, _PROTOCOLS)}"
         )
-    collective = collective_named(plan.text("collective", ""), source)
+    collective = collective_named("'collective'", plan.text("collective", ""), source)
     ranks = tuple(sorted((_rank(gpu, len(gpus)) for gpu in gpus), key=lambda rank: rank.rank))
     _check_pairs(ranks, source)
     most = plan.integer("max_message_size", 0, (1 << 64) - 1, (1 << 64) - 1)
