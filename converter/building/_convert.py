@@ -248,8 +248,8 @@ def convert_files(
 
     *host_trace* and *device_trace* are each a pattern with ``{rank}`` (and ``*``, ``?``), such as
     ``et_{rank}.json.gz``, a folder or a pattern without ``{rank}`` (in which case the files state their
-    ranks), the files of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files.
-    Without host traces (None), costs and collectives are derived from the device traces, and data
+    ranks), the files of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files. If
+    there are no host traces (None), costs and collectives are derived from the device traces, and data
     dependencies are unknown. *linked_trace* are files of mlc-chakra's trace linker, which may also be given
     as *host_trace* alone. *capture_trace* is a trace, or a folder of traces, taken during the capture of CUDA
     or HIP graphs. The operators of the graphs' kernels come from a capture trace. None means a folder

@@ -131,7 +131,7 @@ def measured_overhead(
 
 
 def usual_step_ns(entries: Sequence[RankEntry]) -> int:
-    """Return the median unprofiled step of the slowest rank (ns), or 0 if its error is large."""
+    """Return the slowest rank's median unprofiled step (ns), or 0 if the median's error is large."""
     overhead = profiler_overhead(measured_overhead(entries, [entry.steps for entry in entries]))
     return 0 if overhead is None else overhead.usual_ns
 

@@ -261,7 +261,7 @@ class _Task:
     def answer(self) -> tuple[OpenRank | None, RankGraph | None, bool] | Exception:
         """Convert the rank on a worker, which opens the traces if necessary; return errors as the result.
 
-        Without an error, the result is the rank (if the worker opened it), the graph, and whether the
+        If there is no error, the result is the rank (if the worker opened it), the graph, and whether the
         conversion succeeded. The graph is None if the worker stored the graph in an accessible folder.
         """
         for path in self.seen:

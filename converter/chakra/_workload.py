@@ -426,7 +426,7 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
 
 
 def _load_tables(prefix: Path) -> Tables:
-    """Return the tables of the workload *prefix*, empty without tables."""
+    """Return the tables of the workload *prefix*, empty if there are no tables."""
     try:
         return load_tables(prefix) or Tables({}, {})
     except ValueError as error:

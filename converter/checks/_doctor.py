@@ -65,7 +65,7 @@ def doctor(
     progress: Progress | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return the problems of *target*, worst first, or [] without problems.
+    """Return the problems of *target*, worst first, or [] if there are no problems.
 
     *target* is a trace set's folder, an ``.et`` file, the ``PREFIX`` of several ``.et`` files
     (``PREFIX.<rank>.et``), or traces or production logs of other tools: a file, a pattern with ``{rank}`` (of

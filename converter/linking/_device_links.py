@@ -227,7 +227,7 @@ def _communicates(trace: DeviceTrace, names: np.ndarray) -> np.ndarray:
 
 
 def _called_with(trace: DeviceTrace, works: Works, taken: np.ndarray) -> np.ndarray:
-    """Return the call that issued each of *works* by external id, or -1 without a call.
+    """Return the call that issued each of *works* by external id, or -1 if there is no call.
 
     The n-th work with an id belongs to the n-th call with this id that issues work and is not *taken*. The
     remaining works belong to the last call.
@@ -345,7 +345,7 @@ def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:
 
 
 def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
-    """Return the row in the host trace of each launch's operator, or -1 without a row."""
+    """Return the row in the host trace of each launch's operator, or -1 if there is no row."""
     records = np.full(len(launches), -1, dtype=np.int64)
     for lane in lanes:
         mine = (launches.lane == lane.number) & (launches.op >= 0)

@@ -95,7 +95,7 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """The assumption that the replacement of a collective makes, or "" without an assumption."""
+        """The assumption that the replacement of a collective makes, or "" if there is no assumption."""
         return "" if self.library is None else self.library.note
 
     @property

@@ -278,7 +278,7 @@ class RunAnalysis:
         return self.result.provenance.get("network") if needs_network else {}
 
     def _messages(self) -> pd.DataFrame | None:
-        """Return the sends and receives on the path (see `messages_on_path`), or None without messages."""
+        """Return the sends and receives on the path (see `messages_on_path`); None if there are none."""
         pieces = self.path.columns
         # The names come from `describe_collectives`, so a path without messages needs no workload columns.
         if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():

@@ -225,7 +225,7 @@ class Study(StudyLayout):
         return next((name for name in names if _is_measured(self.workload_files(name)[0])), None)
 
     def default_run(self) -> RunInfo | None:
-        """Return the newest replay of the measured workload, or the newest run (None without runs)."""
+        """Return the newest replay of the measured workload, or the newest run; None if there are no runs."""
         runs = self.runs()
         measured = self.measured_workload() if any(info.backend == REPLAY for info in runs) else None
         replays = [info for info in runs if info.backend == REPLAY and info.workload == measured]

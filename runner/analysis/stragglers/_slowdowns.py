@@ -113,7 +113,7 @@ def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1
 def share_explained(
     slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
 ) -> float | None:
-    """Return the share of the slowdown that disappears in *without_ns*, or None without a slowdown."""
+    """Return the share of the slowdown that disappears in *without_ns*, or None if there is no slowdown."""
     slowdown = float(slow_ns.mean() - ideal_ns)
     return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
 

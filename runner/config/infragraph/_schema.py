@@ -171,7 +171,7 @@ def _link(data: Mapping[str, Any], where: str) -> LinkKind:
 
 
 def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction] | None:
-    """Return the unit and the exact number in *data*, or None without a number."""
+    """Return the unit and the exact number in *data*, or None if there is no number."""
     if data is None:
         return None
     values = mapping_of(data, where)

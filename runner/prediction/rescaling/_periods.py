@@ -255,6 +255,6 @@ class Layers:
 
 
 def _split(module: str) -> tuple[str, int]:
-    """Return the path before the first number in *module*, and the number, or -1 without a number."""
+    """Return the path before the first number in *module*, and the number, or -1 if there is no number."""
     match = _NUMBERED.search(module)
     return (module[: match.start()], int(match[1])) if match else ("", -1)
