@@ -49,7 +49,7 @@ def trace(
     """Run the unchanged *command* and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals. A terminating signal to
-    this process is forwarded to the command. With 0 *steps*, only the times of all steps are recorded.
+    this process is forwarded to the command. If *steps* is 0, only the times of all steps are recorded.
     *warmup* steps run unprofiled first. With *warmup* 0, all work of the script is captured from the start,
     even if the script takes no step. If *stacks* is true, the Python stacks of all threads are sampled during
     the whole run. If *fake_world* is not 0, the command is one process that acts as rank 0 of *fake_world*

@@ -233,7 +233,7 @@ class DeviceNodes(GraphBuilder):
         return placed | {"stream": lane_of[launches.queue][launch]}
 
     def _op_texts(self, lane: Lane, op: np.ndarray) -> dict[str, np.ndarray]:
-        """Return operator, module and phase of each *op* of *lane*; empty values for -1."""
+        """Return operator, module and phase of each *op* of *lane*; the texts are empty for an *op* of -1."""
         known = op >= 0
         ops, found = lane.ops, {}
         for name, texts, numbers in (

@@ -147,7 +147,7 @@ def _durations_ns(steps: Sequence[StepRange]) -> list[int]:
 
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
-    """Return the profiler's overhead in the *metadata* of a workload, or None without one."""
+    """Return the profiler's overhead in the *metadata* of a workload, or None if it is unknown."""
     stated = metadata.get(_KEY)
     if not isinstance(stated, Mapping):
         return None

@@ -126,7 +126,7 @@ class Workload:
 
         Files of equal ranks become hard links if possible. If a file has changed since `save`, the function
         returns False and copies nothing. In this case, load and save the workload instead. Raises `OSError`,
-        and the error of `load` for a missing rank.
+        and the error of `load` if a rank is missing.
         """
         prefix = Path(prefix)
         metadata = _load_metadata(prefix)

@@ -34,7 +34,8 @@ _BACKWARD = "autograd::engine::"
 class Lane(msgspec.Struct):
     """One host thread within the window: operators in order of start, and pieces of its active time.
 
-    Lane 0 is the main thread. Its pieces cover the whole window. *thread* is the index of the thread's name.
+    Lane 0 is the main thread. The pieces of lane 0 cover the whole window. *thread* is the index of the
+    thread's name.
     """
 
     number: int

@@ -190,7 +190,7 @@ def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Pa
 
 
 def _by_kernel(kernel: str) -> str:
-    """Return the collective that a kernel's name states, or "" without one."""
+    """Return the collective that a kernel's name states, or "" if the name states none."""
     pattern = kernel_pattern(kernel)
     return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 

@@ -178,7 +178,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
-    """Return the median waiting time for each rank, the collectives at which it was last, and their total.
+    """Return each rank's median wait, the number of collectives at which it was last, and their total.
 
     Ranks that arrive last together count as last only if they are a minority of all ranks.
     """

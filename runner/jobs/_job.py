@@ -28,7 +28,7 @@ class Job:
     * *attempts* is the number of processes that have run the job.
     * The progress is *done* of *total*, counted in points for a sweep, and in ranks for other jobs.
     * *simulated_ns* is the simulated time.
-    * *created*, *started* and *ended* are in seconds since 1970. They are 0 before the event.
+    * *created*, *started* and *ended* are in seconds since 1970. A time is 0 before its event.
     """
 
     id: int

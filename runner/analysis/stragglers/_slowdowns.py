@@ -31,11 +31,12 @@ class Slowdowns:
 
     *recorded_ns* is the time from the first start to the last end of a step. *replayed_ns* is the step time
     without the delays that no operation explains. *ideal_ns* is the step time if every operation takes the
-    mean (computation) or median (communication) time of its type. It is equal for all steps. *by_type*,
-    *by_replica* and *by_stage* are step times divided by the ideal time if only operations of this type,
-    replica or stage have measured times. *worker_share* (M_W) is the share of the slowdown that disappears if
-    the slowest 3 % of workers become ideal. *last_stage_share* (M_S) is the share of the slowdown that
-    disappears if the last of several stages becomes ideal. Both shares are None without a slowdown.
+    mean (computation) or median (communication) time of its type. All steps have the same ideal time.
+    *by_type*, *by_replica* and *by_stage* are step times divided by the ideal time if only operations of this
+    type, replica or stage have measured times. *worker_share* (M_W) is the share of the slowdown that
+    disappears if the slowest 3 % of workers become ideal. *last_stage_share* (M_S) is the share of the
+    slowdown that disappears if the last of several stages becomes ideal. If there is no slowdown, both shares
+    are None.
     """
 
     recorded_ns: npt.NDArray[np.int64]

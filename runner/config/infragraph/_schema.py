@@ -1,7 +1,7 @@
 """InfraGraph's infrastructure as typed values, which are checked during parsing.
 
-The format is public (infragraph.dev). It describes devices made of components, instances of devices, and
-edges that join components by a scheme and a kind of link.
+The format is public (infragraph.dev). InfraGraph describes devices made of components, instances of devices,
+and edges that join components by a scheme and a kind of link.
 """
 
 from __future__ import annotations

@@ -345,7 +345,7 @@ class Passes:
 
 
 def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:
-    """Return the part of a backward pass for inputs (``I``) or for weights (``W``, small if *frozen*)."""
+    """Return a half of a backward pass: for inputs (``I``), or for weights (``W``, small if *frozen*)."""
     result: list[Item] = []
     for item in items:
         is_weights = isinstance(item, Operator) and item.kind in PRODUCTS and item.name.endswith("gradient")
