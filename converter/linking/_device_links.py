@@ -255,7 +255,7 @@ def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:
 def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
     """Return the time at which the host had completely issued each of *works*.
 
-    A work is completely issued at the return of the call, or the start of the work on the device if it is
+    This is the time at which the call returned, or at which the work started on the device if the start was
     earlier. A copy that ends within its call blocks the host, which had issued the copy long before.
     """
     call_start, call_end = issuers.start_ns[issued], issuers.end_ns[issued]
