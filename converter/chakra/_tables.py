@@ -101,7 +101,7 @@ def save_tables(
 
 
 def write_graph(prefix: Path, graph: Graph, note: str) -> None:
-    """Write the columns of *graph* and a *note* for `read_graph`; raises `OSError`.
+    """Write the columns of *graph* and a *note* for `read_graph`; raises `OSError` if writing fails.
 
     Fields without a column are not written.
     """
@@ -204,7 +204,7 @@ def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
 
 
 def _open(prefix: Path, *, stays_open: bool = True) -> tuple[ParquetFile, ParquetFile] | None:
-    """Return the files of nodes and edges, or None if there are no files; raises `ValueError`, `OSError`."""
+    """Return the files of nodes and edges, or None if there are none; raises `ValueError` or `OSError`."""
     paths = tables_paths(prefix)
     if not all(path.is_file() for path in paths):
         return None
@@ -240,7 +240,7 @@ class _Rows:
         self._cache: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
 
     def column(self, name: str, rows: slice) -> Column:
-        """Return the given *rows* of a column; raises `ValueError` if damaged, and `OSError`."""
+        """Return the given *rows* of a column; raises `ValueError` for damage, `OSError` if reading fails."""
         groups = self._groups(rows)
         key = (name, groups.start, groups.stop)
         with self._lock:

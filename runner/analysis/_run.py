@@ -368,7 +368,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
-        """Return the finish time, waiting time and equal ranks of each rank (see `rank_standings`)."""
+        """Return when each rank finishes, how long it waits, and which ranks equal it (`rank_standings`)."""
         from ._rank_table import rank_standings  # noqa: PLC0415
 
         return rank_standings(self.result, self.workload)

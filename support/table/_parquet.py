@@ -28,7 +28,7 @@ class ParquetFile:
     Otherwise, each read opens the file. *kinds* maps each column to the name of its NumPy type, ``text``, or
     ``other`` for unsupported types (dates, decimals, lists). *rows* lists the number of rows of each row
     group, and *note* is the writer's note. Every method raises `ValueError` for a file that is damaged or not
-    Parquet, and `OSError`.
+    Parquet, and `OSError` if reading fails.
     """
 
     def __init__(self, path: str | Path, *, stays_open: bool = False) -> None:

@@ -75,7 +75,7 @@ def does_something(graph: Graph) -> np.ndarray:
 
 
 def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
-    """Label the rows in *does* by operation and count so far, and other rows by the preceding label."""
+    """Label each row in *does* by its operation and number, and other rows by the preceding label."""
     seen: Counter[object] = Counter()
     labels: list[Label] = []
     latest: Label = ("begin",)
