@@ -160,8 +160,8 @@ class Experiment:
     * *machine* replaces the machine in a backend's name ``gpu:MACHINE``.
     * *detail* selects tables of the result. The detail is not part of the hash, and backends may ignore the
       detail.
-    * *sync* applies to replays. With *sync*, ranks wait for each other as they did during the measurement.
-      Without *sync*, every node takes its measured time.
+    * *sync* applies to replays. If *sync* is given, ranks wait for each other as they did during the
+      measurement. If *sync* is missing, every node takes its measured time.
     """
 
     workload: WorkloadSource

@@ -50,7 +50,7 @@ def memory_limit() -> int:
 def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
     """Raise `BackendError` if the simulation of *source* would exceed the memory limit.
 
-    With *alike_once*, only one of the ranks with the same program is simulated.
+    If *alike_once* is true, only one of the ranks with the same program is simulated.
     """
     programs = _program_nodes(source)
     ranks = 1.0 if alike_once else source.num_ranks / max(1, len(source.programs))

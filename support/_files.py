@@ -28,7 +28,8 @@ _UNSYNCABLE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}  # errors of file syst
 def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -> None:
     """Replace the file *target* atomically with *content*; text is written as UTF-8.
 
-    With *sync*, the new content survives a crash of the machine once this function returns. Raises `OSError`.
+    If *sync* is true, the new content survives a crash of the machine once this function returns. Raises
+    `OSError`.
     """
     with new_file(target, sync=sync) as temporary:
         temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
@@ -38,8 +39,9 @@ def write_file(target: str | Path, content: str | bytes, *, sync: bool = True) -
 def new_file(target: str | Path, *, sync: bool = True) -> Iterator[Path]:
     """Yield the path of a new file that replaces *target* if the block ends without an error.
 
-    With *sync*, the file is flushed to the disk before the rename, and temporary files of dead processes are
-    removed. Without *sync*, the caller flushes and cleans up for many files together. Raises `OSError`.
+    If *sync* is true, the file is flushed to the disk before the rename, and temporary files of dead
+    processes are removed. If *sync* is false, the caller flushes and cleans up for many files together.
+    Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)
@@ -71,8 +73,8 @@ def new_folder(
 
     *existing* states whether an existing folder *target* is an error ("refuse"), is kept, or is replaced.
     *choose* is called with the filled folder and returns another target path in the same parent folder.
-    Temporary files of dead processes next to the target are removed. With *sync*, all content is flushed to
-    the disk before the folder is renamed. Raises `OSError`.
+    Temporary files of dead processes next to the target are removed. If *sync* is true, all content is
+    flushed to the disk before the folder is renamed. Raises `OSError`.
     """
     target = Path(target)
     temporary = _temporary(target)

@@ -137,5 +137,5 @@ def _runs(pid: int) -> bool:
 
 
 def _process_fields(pid: int | str) -> list[str]:
-    """Return the kernel's fields on a process after its name: see ``/proc/PID/stat`` in proc(5)."""
+    """Return the fields after the name of a process in its file ``/proc/PID/stat``; see proc(5)."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

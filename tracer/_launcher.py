@@ -49,13 +49,13 @@ def trace(
     """Run the unchanged *command* and capture *steps* training steps of every rank into folder *out*.
 
     The command keeps its arguments, working directory, terminal, output and signals. A terminating signal to
-    this process is forwarded to the command. With 0 *steps*, only the times of all steps are recorded.
+    this process is forwarded to the command. If *steps* is 0, only the times of all steps are recorded.
     *warmup* steps run unprofiled first. With *warmup* 0, all work of the script is captured from the start,
-    even if the script takes no step. With *stacks*, the Python stacks of all threads are sampled during the
-    whole run. With *fake_world*, the command is one process that acts as rank 0 of *fake_world* ranks, with
-    torch's fake process groups. *on_status* receives a sentence when a rank starts and ends recording. If the
-    command fails, the capture until the failure is still returned: see ``TraceSet.exit_code`` and
-    ``TraceSet.partial``.
+    even if the script takes no step. If *stacks* is true, the Python stacks of all threads are sampled during
+    the whole run. If *fake_world* is not 0, the command is one process that acts as rank 0 of *fake_world*
+    ranks, with torch's fake process groups. *on_status* receives a sentence when a rank starts and ends
+    recording. If the command fails, the capture until the failure is still returned: see
+    ``TraceSet.exit_code`` and ``TraceSet.partial``.
 
     Raises: UsageError: no command, a number of steps or ranks out of range, or a launcher in a fake world.
     CaptureError: the command or script does not exist, *out* already contains a trace set, or cannot be

@@ -49,7 +49,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def read_statuses(out: Path) -> list[Status]:
-    """Return every agent's status, in the order of the last writes."""
+    """Return the status of every agent; the status that was written last comes last."""
     found: list[tuple[int, str, Status]] = []
     for file in (out / "status").glob("[!.]*.json"):
         with contextlib.suppress(FileNotFoundError, ValueError):  # a peer has merged or is overwriting it

@@ -43,8 +43,8 @@ def record_script(
 
     Tensors are fake, so no memory is allocated. Rank 0 runs first, followed by all ranks with which a
     recorded rank exchanges messages (stages of a pipeline). The last rank also runs, to check whether all
-    ranks do the same work. With *every_rank*, all ranks run. Files are written to *out*. *on_status* receives
-    a sentence when a rank has finished.
+    ranks do the same work. If *every_rank* is true, all ranks run. Files are written to *out*. *on_status*
+    receives a sentence when a rank has finished.
 
     Raises:
         UsageError: a number of ranks out of range.

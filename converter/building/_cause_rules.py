@@ -156,7 +156,7 @@ def mark_of(name: str, is_operator: bool) -> Mark | None:
 
 @lru_cache(maxsize=1 << 14)
 def frame_cause(path: str, function: str) -> str:
-    """Return the cause of host time in *function* of the file at *path*, or "" without a rule."""
+    """Return the cause of host time in *function* of the file at *path*, or "" if there is no rule."""
     return _first(_FRAMES, f"{path}:{function}") or ""
 
 

@@ -300,7 +300,7 @@ def _numbered(table: np.ndarray, columns: Mapping[str, Any]) -> np.ndarray:
 
 
 def _names(rank: OpenRank, selection: Selection) -> dict[str, dict[str, str]]:
-    """Return the annotations of the selected steps as metadata by step number, or {} without annotations."""
+    """Return metadata with the annotations of selected steps by step number; {} if there are none."""
     names = {str(index): rank.names[index] for index in sorted(selection.steps) if index in rank.names}
     return {"step_names": names} if names else {}
 

@@ -159,8 +159,8 @@ class _Capture:
     ) -> Conversion:
         """Return the conversion of *step* for the ranks of *entries*, with the reason *why* it was chosen.
 
-        *measured* contains the measurements of all steps. With *timed*, all captured steps can be chosen.
-        Otherwise, only steps with a host trace can be chosen.
+        *measured* contains the measurements of all steps. If *timed* is true, all captured steps can be
+        chosen. Otherwise, only steps with a host trace can be chosen.
         """
         folder = self.trace_set.path
         ranks = [_traces(self.trace_set, entry, timed=timed) for entry in entries]
@@ -248,15 +248,15 @@ def convert_files(
 
     *host_trace* and *device_trace* are each a pattern with ``{rank}`` (and ``*``, ``?``), such as
     ``et_{rank}.json.gz``, a folder or a pattern without ``{rank}`` (in which case the files state their
-    ranks), the files of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files.
-    Without host traces (None), costs and collectives are derived from the device traces, and data
+    ranks), the files of ranks 0, 1, ... in order, plain or gzip, or a tar or zip archive of trace files. If
+    there are no host traces (None), costs and collectives are derived from the device traces, and data
     dependencies are unknown. *linked_trace* are files of mlc-chakra's trace linker, which may also be given
     as *host_trace* alone. *capture_trace* is a trace, or a folder of traces, taken during the capture of CUDA
     or HIP graphs. The operators of the graphs' kernels come from a capture trace. None means a folder
     ``capture_traces`` next to the device traces, in which files of other kinds are ignored. *output* is the
     prefix of the files to write (None: no files). *step*, *progress*, *jobs*, *cluster* and *finished* are
-    arguments of `convert`. With *output*, finished ranks are stored next to *output*. Raises `UsageError` for
-    patterns that match nothing or different ranks, and `TraceError` for unusable files.
+    arguments of `convert`. If *output* is given, finished ranks are stored next to *output*. Raises
+    `UsageError` for patterns that match nothing or different ranks, and `TraceError` for unusable files.
     """
     with ExitStack() as open_until_saved:
         if finished is None and output is not None:

@@ -111,7 +111,7 @@ _PER_ELEMENT = {
 
 
 class Work(NamedTuple):
-    """The modelled work of an operator; *kind* is the operator's class, or "" without a model."""
+    """The modelled work of an operator; *kind* is the operator's class, or "" if there is no model."""
 
     kind: str
     operations: int

@@ -138,8 +138,8 @@ class DeviceNodes(GraphBuilder):
     def add_host(self, lane: Lane, nodes: HostNodes, called: np.ndarray, causes: HostCauses) -> int:
         """Append the *nodes* of a host thread, and return the number of the first node.
 
-        *called* is the number of the call in which a node waited for the device (see `numbers`), -1 for
-        none.
+        *called* is the number of the call in which a node waited for the device (see `numbers`), or -1 if the
+        node did not wait in a call.
         """
         known = nodes.piece >= 0
         op = np.full(len(nodes.piece), -1, dtype=np.int64)
@@ -233,7 +233,7 @@ class DeviceNodes(GraphBuilder):
         return placed | {"stream": lane_of[launches.queue][launch]}
 
     def _op_texts(self, lane: Lane, op: np.ndarray) -> dict[str, np.ndarray]:
-        """Return operator, module and phase of each *op* of *lane*; empty values for -1."""
+        """Return operator, module and phase of each *op* of *lane*; the texts are empty for an *op* of -1."""
         known = op >= 0
         ops, found = lane.ops, {}
         for name, texts, numbers in (

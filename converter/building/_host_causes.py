@@ -366,7 +366,7 @@ class _Place(NamedTuple):
 def framed_spans(trace: DeviceTrace, own: np.ndarray, ops: Ops, window: Window) -> list[Span]:
     """Return disjoint spans of functions in long pieces of the thread with the events *own*.
 
-    The place of a span is the innermost function outside PyTorch and Python's library. Without such a
+    The place of a span is the innermost function outside PyTorch and Python's library. If there is no such
     function, the place is the innermost annotation.
     """
     starts, ends, names = _enclosing(trace, own, window)

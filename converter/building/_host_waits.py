@@ -58,7 +58,7 @@ _DIFFER, _ONE_CHANCE = 10, 0.1
 class HostWait(msgspec.Struct, frozen=True):
     """A host thread (*lane*) that waited from *start_ns* to *resume_ns* for the launches *sources*.
 
-    Without *sources*, the thread waited for work that was issued before the window. *name* is the call in
+    If *sources* is empty, the thread waited for work that was issued before the window. *name* is the call in
     which the thread waited, and *return_ns* is the time at which this call returned. Calls that only issue
     work have the name "" and the return time -1.
     """

@@ -328,7 +328,7 @@ class _Experts(NamedTuple):
 
 
 def _fused_experts(op: HostOp) -> _Experts:
-    """Return the experts from the weights among the arguments, of experts x rows x columns elements."""
+    """Return the experts, whose weights are arguments with the dimensions experts, rows and columns."""
     (tokens, hidden), up, down, chosen = (_shape(op, place) for place in (0, 1, 2, 4))
     packed = hidden // up[2]
     weights = (math.prod(one[1:]) * dtype_bytes(op.types[place]) for place, one in ((1, up), (2, down)))

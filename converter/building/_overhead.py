@@ -131,7 +131,7 @@ def measured_overhead(
 
 
 def usual_step_ns(entries: Sequence[RankEntry]) -> int:
-    """Return the median unprofiled step of the slowest rank (ns), or 0 if its error is large."""
+    """Return the slowest rank's median unprofiled step (ns), or 0 if the median's error is large."""
     overhead = profiler_overhead(measured_overhead(entries, [entry.steps for entry in entries]))
     return 0 if overhead is None else overhead.usual_ns
 
@@ -147,7 +147,7 @@ def _durations_ns(steps: Sequence[StepRange]) -> list[int]:
 
 
 def profiler_overhead(metadata: Mapping[str, Any]) -> ProfilerOverhead | None:
-    """Return the profiler's overhead in the *metadata* of a workload, or None without one."""
+    """Return the profiler's overhead in the *metadata* of a workload, or None if it is unknown."""
     stated = metadata.get(_KEY)
     if not isinstance(stated, Mapping):
         return None

@@ -51,7 +51,8 @@ class StepsDiffer(Exception):
 def open_ranks(ranks: Sequence[RankTraces], *, keep: bool, threads: int = 1) -> list[OpenRank]:
     """Find the steps of all *ranks*; unknown steps are read from the device traces.
 
-    With *keep*, small device traces are retained after reading. Several *threads* read traces concurrently.
+    If *keep* is true, small device traces are retained after reading. Several *threads* read traces
+    concurrently.
     """
     small = len(ranks) == 1 or sum(_size(rank.device_path) for rank in ranks) < _KEPT_BYTES
     opened = partial(open_rank, keep=keep and small)

@@ -43,13 +43,13 @@ class Selection:
 class OpenRank(msgspec.Struct):
     """A rank with known steps; *marked* means that the trace marks the steps.
 
-    Without marks, a step is the whole trace, a repetition of the work, or the interval up to the end of an
-    optimizer's step. *begins_with* names the first kernels or operators of each step, or the optimizer. *own*
-    is the time of each step on host and device, if known. *names* are the annotations of steps, and *which*
-    are the steps that a requested annotation selects. *world_size* and *stated_rank* come from the trace;
-    they are 0 and -1 if the trace has not been read. *trace* is the device trace if it was read and is small
-    enough to keep. *host* is the host data of the same file. *last_entries* are the known times at which the
-    last rank entered each collective.
+    If the trace has no marks, a step is the whole trace, a repetition of the work, or the interval up to the
+    end of an optimizer's step. *begins_with* names the first kernels or operators of each step, or the
+    optimizer. *own* is the time of each step on host and device, if known. *names* are the annotations of
+    steps, and *which* are the steps that a requested annotation selects. *world_size* and *stated_rank* come
+    from the trace; they are 0 and -1 if the trace has not been read. *trace* is the device trace if it was
+    read and is small enough to keep. *host* is the host data of the same file. *last_entries* are the known
+    times at which the last rank entered each collective.
     """
 
     traces: RankTraces
@@ -190,8 +190,8 @@ def _waits(evidence: Evidence) -> dict[int, tuple[int, int]]:
 def is_usually_late(metadata: Mapping[str, Any], rank: int, late_ns: int) -> bool:
     """Return whether *rank* was late in most steps, or True if the lateness is unknown.
 
-    The rank has to be late in most unprofiled steps (see `usually_late_ns`). Without unprofiled steps, the
-    rank has to be late by about *late_ns* in most captured steps.
+    The rank has to be late in most unprofiled steps (see `usually_late_ns`). If there are no unprofiled
+    steps, the rank has to be late by about *late_ns* in most captured steps.
     """
     own = _of_rank(metadata, _WAITED_LESS, rank)
     if own:
@@ -210,7 +210,7 @@ def usually_late_ns(metadata: Mapping[str, Any], rank: int) -> int:
 
 
 def _of_rank(metadata: Mapping[str, Any], key: str, rank: int) -> list[int]:
-    """Return the times of *rank* per step under the *key* of the metadata, or [] without times."""
+    """Return the times of *rank* per step under the *key* of the metadata, or [] if there are no times."""
     stated = metadata.get(key)
     own = stated.get(str(rank)) if isinstance(stated, Mapping) else None
     return own if isinstance(own, list) and all(type(ns) is int for ns in own) else []

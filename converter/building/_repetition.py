@@ -134,7 +134,7 @@ def _on_the_device(trace: DeviceTrace) -> _Pieces:
 
 
 def _outermost(trace: DeviceTrace, threads: np.ndarray, moments_ns: np.ndarray) -> np.ndarray:
-    """Return the row of the outermost operator at each thread and time, or -1 without an operator."""
+    """Return the row of the outermost operator at each thread and time, or -1 if there is no operator."""
     around = np.full(len(moments_ns), -1)
     operators = np.flatnonzero(trace.events.is_operator)
     for thread in np.unique(threads).tolist():

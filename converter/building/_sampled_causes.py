@@ -213,7 +213,7 @@ class SampledCauses:
         return earlier + ran_ns if is_blocked else later - ran_ns
 
     def _blocking_call(self, row: int) -> str:
-        """Return the cause that the blocking system call of a sample indicates, or "" without a cause.
+        """Return the cause that the blocking system call of a sample indicates, or "" if there is no cause.
 
         A futex indicates no cause because the sampler holds the interpreter lock.
         """

@@ -40,7 +40,7 @@ def captured_steps(metadata: Mapping[str, Any]) -> int:
 
 
 def step_choice_text(metadata: Mapping[str, Any]) -> str:
-    """Return a sentence on the step in *metadata* and the reason for its choice, or "" without a choice."""
+    """Return a sentence on the step in *metadata* and why it was chosen, or "" if there was no choice."""
     steps, why = metadata.get("steps"), metadata.get(STEP_CHOICE)
     if not isinstance(steps, list) or len(steps) != 1 or not isinstance(why, str):
         return ""
@@ -80,7 +80,7 @@ def stand_ins_text(given: int, world_size: int, stated: Sequence[int]) -> str:
 
 
 def stand_in_of(metadata: Mapping[str, Any], rank: int) -> int | None:
-    """Return the rank that replaces *rank*, which has no usable traces, or None without a replacement."""
+    """Return the rank that replaces *rank*, which has no usable traces, or None if no rank does."""
     other = metadata.get(STAND_IN_OF, {}).get(str(rank))
     return None if other is None else int(other)
 

@@ -183,8 +183,8 @@ def _slowest(
 ) -> dict[int, _Step]:
     """Return the *recorded* or unprofiled steps by number, each on the rank with the longest duration.
 
-    With *working*, waits for collectives do not count, because the cause is on the rank for which the other
-    ranks waited.
+    If *working* is true, waits for collectives do not count, because the cause is on the rank for which the
+    other ranks waited.
     """
     slowest: dict[int, tuple[int, _Step]] = {}
     for rank, own in evidence.items():
@@ -355,7 +355,7 @@ def run_delays(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def step_times(metadata: Mapping[str, Any]) -> StepTimes | None:
-    """Return the step times in the *metadata* of a workload, or None without step times."""
+    """Return the step times in the *metadata* of a workload, or None if there are no step times."""
     stated = metadata.get(_KEY)
     required = set(StepTimes._fields) - StepTimes._field_defaults.keys()
     if not isinstance(stated, Mapping) or not required <= set(stated) <= set(StepTimes._fields):

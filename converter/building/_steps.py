@@ -116,7 +116,7 @@ def named_steps(device: DeviceTrace, annotation: str, place: str, window: Window
     """Return the occurrences of *annotation* (NAME, NAME#3 or a glob) in *window*, numbered from 0.
 
     An exact name has precedence over a glob, and a glob has precedence over NAME#3. Nested occurrences are
-    omitted. Without an occurrence, raises `UsageError`, which names *place*.
+    omitted. If there is no occurrence, raises `UsageError`, which names *place*.
     """
     events = device.events
     if window is not None:
@@ -335,7 +335,7 @@ class Extent(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, linked: Linked) -> Extent | None:
-        """Return the extent of all device work *linked* with the host, or None without device work."""
+        """Return the extent of all device work *linked* with the host, or None if there is no device work."""
         launches = linked.launches
         if not len(launches):
             return None

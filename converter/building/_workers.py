@@ -1,8 +1,8 @@
 """Convert ranks in processes of this machine, or on a Dask cluster, and store finished graphs.
 
 For large traces, the converting process writes each graph to a file. The graph's file is read by column, and
-an interrupted conversion reuses it. The file records its inputs. It is invalid for traces with other sizes or
-times, for other steps, and for another version.
+an interrupted conversion reuses it. The file records its inputs. The file is invalid for traces with other
+sizes or times, for other steps, and for another version.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Workers(Protocol):
 def workers_at(cluster: str | None, jobs: int | None, finished: FinishedRanks | None) -> Iterator[Workers]:
     """Yield the executor: a Dask *cluster*, or up to *jobs* processes (None: as many as are useful).
 
-    *finished* stores the graphs of large traces. Without *finished*, graphs stay in memory. For a batch
+    *finished* stores the graphs of large traces. If *finished* is missing, graphs stay in memory. For a batch
     system's cluster, *jobs* is the number of the batch system's jobs. Raises the errors of `connected`.
     """
     if cluster is None:
@@ -261,7 +261,7 @@ class _Task:
     def answer(self) -> tuple[OpenRank | None, RankGraph | None, bool] | Exception:
         """Convert the rank on a worker, which opens the traces if necessary; return errors as the result.
 
-        Without an error, the result is the rank (if the worker opened it), the graph, and whether the
+        If there is no error, the result is the rank (if the worker opened it), the graph, and whether the
         conversion succeeded. The graph is None if the worker stored the graph in an accessible folder.
         """
         for path in self.seen:

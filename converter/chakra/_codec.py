@@ -399,7 +399,7 @@ def unreachable(count: int, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
 
 
 def shortest_cycle(src: Sequence[int], dst: Sequence[int]) -> list[int]:
-    """Return the nodes of a shortest cycle in order of dependency, or [] without a cycle.
+    """Return the nodes of a shortest cycle in order of dependency, or [] if there is no cycle.
 
     Every cycle has an edge to a node with the same or a lower number. The search starts from the targets of
     these edges. If there are more than 200 targets, the search starts from the first 200 only, so the cycle

@@ -24,7 +24,7 @@ def replicate(
 
     The captured ranks are one block, which is repeated. Groups of data parallelism, and of all ranks, span
     all blocks. Other groups, all-to-alls and point-to-point peers stay inside their block. Blocks need
-    separate graphs only if some communication stays inside the block. With *first_only*, the graphs and
+    separate graphs only if some communication stays inside the block. If *first_only* is true, the graphs and
     programs of the first block are returned, with all its groups. Raises `WorkloadError` for a job that shows
     no data parallelism.
     """

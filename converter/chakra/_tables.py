@@ -101,7 +101,7 @@ def save_tables(
 
 
 def write_graph(prefix: Path, graph: Graph, note: str) -> None:
-    """Write the columns of *graph* and a *note* for `read_graph`; raises `OSError`.
+    """Write the columns of *graph* and a *note* for `read_graph`; raises `OSError` if writing fails.
 
     Fields without a column are not written.
     """
@@ -163,7 +163,7 @@ def _part(columns: Mapping[str, Column], name: str, rows: slice) -> Column:
 
 
 def load_tables(prefix: Path) -> Tables | None:
-    """Return the content of a workload's tables, or None without tables; columns are read on demand.
+    """Return the content of a workload's tables, or None if there are no tables; columns are read on demand.
 
     The ``.et`` files are authoritative: a graph is not read from the tables if its file has another digest.
     Raises `ValueError` for damaged tables. A damaged column is detected when the column is read.
@@ -189,7 +189,7 @@ def load_tables(prefix: Path) -> Tables | None:
 
 
 def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
-    """Return the graph of *rank* that `write_graph` wrote, and the note, or None without a graph.
+    """Return the graph of *rank* that `write_graph` wrote, and the note, or None if there is no graph.
 
     Raises `ValueError` for damaged tables. A damaged column raises `WorkloadFormatError` on its first use.
     The files are closed after reading.
@@ -204,7 +204,7 @@ def read_graph(prefix: Path, rank: int) -> tuple[Graph, str] | None:
 
 
 def _open(prefix: Path, *, stays_open: bool = True) -> tuple[ParquetFile, ParquetFile] | None:
-    """Return the files of nodes and edges, or None without files; raises `ValueError`, `OSError`."""
+    """Return the files of nodes and edges, or None if there are none; raises `ValueError` or `OSError`."""
     paths = tables_paths(prefix)
     if not all(path.is_file() for path in paths):
         return None
@@ -240,7 +240,7 @@ class _Rows:
         self._cache: OrderedDict[tuple[str, int, int], Column] = OrderedDict()
 
     def column(self, name: str, rows: slice) -> Column:
-        """Return the given *rows* of a column; raises `ValueError` if damaged, and `OSError`."""
+        """Return the given *rows* of a column; raises `ValueError` for damage, `OSError` if reading fails."""
         groups = self._groups(rows)
         key = (name, groups.start, groups.stop)
         with self._lock:
@@ -368,7 +368,7 @@ def _damaged(path: Path, error: Exception) -> WorkloadFormatError:
 
 
 def saved_node_count(prefix: Path) -> int | None:
-    """Return the total number of nodes of a workload's programs, or None without tables."""
+    """Return the total number of nodes of a workload's programs, or None if there are no tables."""
     file = _nodes_file(prefix)
     return None if file is None else file.num_rows
 

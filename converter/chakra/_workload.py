@@ -36,10 +36,10 @@ class Workload:
     """A workload: the graphs that the ranks of a cluster execute.
 
     Rank *r* runs ``graphs[program_of_rank[r]]``. *groups* maps a positive id to the group's global ranks in
-    ring order. Group 0 always contains all ranks and is never listed. With *representative_of_rank*, only
-    representatives have graphs, and only their groups are listed. Every other rank does the same work as its
-    representative, with other peers. A workload is immutable (`dataclasses.replace` makes another workload).
-    Workloads are equal if their contents are equal. Workloads have no hash.
+    ring order. Group 0 always contains all ranks and is never listed. If *representative_of_rank* is given,
+    only representatives have graphs, and only their groups are listed. Every other rank does the same work as
+    its representative, with other peers. A workload is immutable (`dataclasses.replace` makes another
+    workload). Workloads are equal if their contents are equal. Workloads have no hash.
     """
 
     graphs: tuple[Graph, ...]
@@ -126,7 +126,7 @@ class Workload:
 
         Files of equal ranks become hard links if possible. If a file has changed since `save`, the function
         returns False and copies nothing. In this case, load and save the workload instead. Raises `OSError`,
-        and the error of `load` for a missing rank.
+        and the error of `load` if a rank is missing.
         """
         prefix = Path(prefix)
         metadata = _load_metadata(prefix)
@@ -191,9 +191,9 @@ class Workload:
     def save(self, prefix: str | Path, *, linked: bool = False) -> None:
         """Write the ``.et`` files, groups, tables and finally the metadata, each atomically.
 
-        With *linked*, the files of equal ranks are hard links if the file system supports hard links. Use
-        *linked* for folders in which no file is edited in place. The file of rank 0 is written last, so an
-        incomplete set never seems complete. A workload that cannot be written completely leaves no file.
+        If *linked* is true, the files of equal ranks are hard links if the file system supports hard links.
+        Use *linked* for folders in which no file is edited in place. The file of rank 0 is written last, so
+        an incomplete set never seems complete. A workload that cannot be written completely leaves no file.
         Raises `OSError`.
         """
         prefix = Path(prefix)
@@ -250,8 +250,8 @@ class Workload:
     def scale_out(self, num_ranks: int, *, first_only: bool = False) -> Workload:
         """Return this workload scaled out to *num_ranks* ranks by more data parallelism.
 
-        *num_ranks* is a multiple of the present number of ranks. With *first_only*, only the ranks of the
-        first repetition are returned, with groups that span all repetitions. Assumptions are appended to
+        *num_ranks* is a multiple of the present number of ranks. If *first_only* is true, only the ranks of
+        the first repetition are returned, with groups that span all repetitions. Assumptions are appended to
         ``metadata["assumptions"]``. Raises `UsageError` for any other number. Raises `WorkloadError` for a
         job without data parallelism, such as a job with only pipeline stages or tensor-parallel ranks.
         """
@@ -426,7 +426,7 @@ def _load_metadata(prefix: Path) -> dict[str, Any]:
 
 
 def _load_tables(prefix: Path) -> Tables:
-    """Return the tables of the workload *prefix*, empty without tables."""
+    """Return the tables of the workload *prefix*, empty if there are no tables."""
     try:
         return load_tables(prefix) or Tables({}, {})
     except ValueError as error:

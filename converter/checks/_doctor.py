@@ -65,13 +65,13 @@ def doctor(
     progress: Progress | None = None,
     finished: FinishedRanks | None = None,
 ) -> list[Finding]:
-    """Return the problems of *target*, worst first, or [] without problems.
+    """Return the problems of *target*, worst first, or [] if there are no problems.
 
     *target* is a trace set's folder, an ``.et`` file, the ``PREFIX`` of several ``.et`` files
     (``PREFIX.<rank>.et``), or traces or production logs of other tools: a file, a pattern with ``{rank}`` (of
     traces), a folder, or an archive. For studies, use `check_study`. *jobs*, *progress* and *finished* are
-    passed to `convert`, which converts the traces. Without *finished*, converted ranks of large traces are
-    cached next to *target*, so that an interrupted check resumes. Problems are returned and never raised.
+    passed to `convert`, which converts the traces. If *finished* is missing, converted ranks of large traces
+    are cached next to *target*, so that an interrupted check resumes. Problems are returned and never raised.
     Raises `UsageError` for any other *target*. Exceptions of *progress* are passed on.
     """
     if finished is None:

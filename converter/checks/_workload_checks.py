@@ -359,7 +359,7 @@ _MESSAGE = -1
 
 
 def circular_wait(workload: Workload) -> str | None:
-    """Describe a shortest deadlock between ranks of *workload*; return None without a deadlock.
+    """Describe a shortest deadlock between ranks of *workload*; return None if there is no deadlock.
 
     A receive waits for its send. A collective waits for the dependencies of all its members. Each program
     must be valid: without a cycle within a rank, and without a message or collective that lacks its

@@ -227,7 +227,7 @@ def _communicates(trace: DeviceTrace, names: np.ndarray) -> np.ndarray:
 
 
 def _called_with(trace: DeviceTrace, works: Works, taken: np.ndarray) -> np.ndarray:
-    """Return the call that issued each of *works* by external id, or -1 without a call.
+    """Return the call that issued each of *works* by external id, or -1 if there is no call.
 
     The n-th work with an id belongs to the n-th call with this id that issues work and is not *taken*. The
     remaining works belong to the last call.
@@ -255,8 +255,8 @@ def _at(column: np.ndarray, places: np.ndarray) -> np.ndarray:
 def _cuts(works: Works, issuers: _Issuers, issued: np.ndarray) -> np.ndarray:
     """Return the time at which the host had completely issued each of *works*.
 
-    This time is the return of the call, or the start of the work on the device if it is earlier. A copy that
-    ends within its call blocks the host, which had issued the copy long before.
+    This is the time at which the call returned, or at which the work started on the device if the start was
+    earlier. A copy that ends within its call blocks the host, which had issued the copy long before.
     """
     call_start, call_end = issuers.start_ns[issued], issuers.end_ns[issued]
     numbers, place = np.unique(issuers.number[issued], return_inverse=True)
@@ -345,7 +345,7 @@ def _accesses(launches: Launches) -> tuple[np.ndarray, np.ndarray]:
 
 
 def host_rows(launches: Launches, lanes: Sequence[Lane], host: HostTrace) -> np.ndarray:
-    """Return the row in the host trace of each launch's operator, or -1 without a row."""
+    """Return the row in the host trace of each launch's operator, or -1 if there is no row."""
     records = np.full(len(launches), -1, dtype=np.int64)
     for lane in lanes:
         mine = (launches.lane == lane.number) & (launches.op >= 0)

@@ -34,7 +34,8 @@ _BACKWARD = "autograd::engine::"
 class Lane(msgspec.Struct):
     """One host thread within the window: operators in order of start, and pieces of its active time.
 
-    Lane 0 is the main thread. Its pieces cover the whole window. *thread* is the index of the thread's name.
+    Lane 0 is the main thread. The pieces of lane 0 cover the whole window. *thread* is the index of the
+    thread's name.
     """
 
     number: int
@@ -78,8 +79,9 @@ class Bursts(Columns, frozen=True):
 def host_lanes(trace: DeviceTrace, start_ns: int, end_ns: int) -> list[Lane]:
     """Return the threads that run operators or issue device work in the window, with the main thread first.
 
-    The main thread is the thread with the step annotations. Without step annotations, the main thread has the
-    most operators outside autograd. Without operators, the main thread issues the most work.
+    The main thread is the thread with the step annotations. If there are no step annotations, the thread with
+    the most operators outside autograd is the main thread. If there are no operators, the thread that issues
+    the most work is the main thread.
     """
     events, calls = _by_thread(trace, start_ns, end_ns)
     of_backward = which(trace.texts, lambda text: text.startswith(_BACKWARD))
@@ -130,7 +132,7 @@ def _main_thread(
     calls: dict[int, np.ndarray],
     of_backward: np.ndarray,
 ) -> int:
-    """Return the index of the main thread's name, or -1 without threads."""
+    """Return the index of the main thread's name, or -1 if there are no threads."""
     events = trace.events
     marks = which(trace.texts, lambda text: text.startswith(STEP_MARK))[events.name]
     if marks.any():

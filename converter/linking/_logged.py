@@ -1,9 +1,9 @@
 """Match records of collectives and messages in the logs of all ranks; find errors and clock offsets.
 
 A synchronising collective ends at about the same time on all ranks, so the median difference of the ends is
-the offset of the clocks. Without ends, the order of records gives bounds of the offset: no rank enqueues the
-next collective before the last rank has entered the previous collective. An offset within the spread of its
-estimates counts as zero.
+the offset of the clocks. If the logs contain no ends, the order of records gives bounds of the offset: no
+rank enqueues the next collective before the last rank has entered the previous collective. An offset within
+the spread of its estimates counts as zero.
 """
 
 from __future__ import annotations
@@ -299,8 +299,8 @@ class Clocks(msgspec.Struct, frozen=True):
     """The clock offsets of ranks; *ahead_ns* is each rank's offset to the clock of the lowest rank.
 
     *known_from* is the source of the offsets: the ends of collectives, the order of enqueueing, or nothing.
-    Without a source, no clock is corrected. Time differences between ranks are then meaningless, unless the
-    ranks share a clock. *spread_ns* is the largest deviation of a single collective.
+    If there is no source of times, no clock is corrected. Time differences between ranks are then
+    meaningless, unless the ranks share a clock. *spread_ns* is the largest deviation of a single collective.
     """
 
     ahead_ns: dict[int, int]

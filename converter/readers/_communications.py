@@ -20,9 +20,9 @@ class LibraryCollective(msgspec.Struct, frozen=True):
     """A collective of PyTorch and its libraries, and the *kind* that represents the collective in graphs.
 
     Simulators accept only five collectives. Any other collective is replaced by the most similar of the five,
-    as *note* describes. The size is the size of the collective's input or, where ASTRA-sim uses it, output. A
-    collective that moves no data has *fixed_bytes*, which is -1 for other collectives. Ranks of a *rooted*
-    collective need not wait for each other.
+    as *note* describes. The size is that of the collective's input or, if ASTRA-sim uses the size of the
+    output, of its output. A collective that moves no data has *fixed_bytes*, which is -1 for other
+    collectives. Ranks of a *rooted* collective need not wait for each other.
     """
 
     name: str
@@ -95,7 +95,7 @@ class CommOp(msgspec.Struct, frozen=True):
 
     @property
     def note(self) -> str:
-        """The assumption that the replacement of a collective makes, or "" without an assumption."""
+        """The assumption that the replacement of a collective makes, or "" if there is no assumption."""
         return "" if self.library is None else self.library.note
 
     @property

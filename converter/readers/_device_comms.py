@@ -190,7 +190,7 @@ def _parameters_of(chain: Sequence[Op], host: HostTrace) -> tuple[int | None, Pa
 
 
 def _by_kernel(kernel: str) -> str:
-    """Return the collective that a kernel's name states, or "" without one."""
+    """Return the collective that a kernel's name states, or "" if the name states none."""
     pattern = kernel_pattern(kernel)
     return pattern.operation if pattern is not None and pattern.operation in _BY_KERNEL else ""
 
@@ -247,7 +247,7 @@ def _splits(
 
 
 def _size_by_operator(chain: Sequence[Op], host: HostTrace) -> int:
-    """Return the bytes that the ``c10d`` operator around a launch moves, or -1 without an operator."""
+    """Return the bytes that the ``c10d`` operator around a launch moves, or -1 if there is no operator."""
     for op in chain:
         spec, record = COMM_OPS.get(op.name), host.operator(op.record_id)
         if spec is not None and record is not None and 0 <= spec.sized_by < len(record.inputs):
@@ -281,7 +281,7 @@ def _by_launcher(
 def _of_everyone(groups: Sequence[tuple[int, ...]], world_size: int) -> bool:
     """Return whether all *groups* of several ranks span all ranks.
 
-    Without groups of several ranks, all ranks communicate if they fit into one node, because custom kernels
+    If no group has several ranks, all ranks communicate if they fit into one node, because custom kernels
     stay within a node.
     """
     sizes = {len(ranks) or world_size for ranks in groups} - {1}

@@ -139,7 +139,7 @@ def _is_archive(path: Path) -> bool:
 
 
 def rank_in_name(path: Path) -> int | None:
-    """Return the rank in the name of the file *path* or of its folder, or None without a rank.
+    """Return the rank in the name of the file *path* or of its folder, or None if there is no rank.
 
     Numbers in PyTorch's default names are a process and a time. An index in a group is not a rank. Only a
     tensor-parallel index without an index of data or pipeline parallelism is a rank.

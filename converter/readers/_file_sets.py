@@ -317,8 +317,8 @@ def with_capture_traces(
     """Return *ranks* with the capture traces of each rank in *given*, a file or folder.
 
     The default is the folder ``capture_traces`` next to a device trace. A rank gets the files whose names
-    state this rank or no rank. Without such files, the rank gets the files of the lowest rank, which captured
-    the same graphs. Raises `UsageError` if *given* has no trace.
+    state this rank or no rank. If there are no such files, the rank gets the files of the lowest rank, which
+    captured the same graphs. Raises `UsageError` if *given* has no trace.
     """
     if isinstance(given, (str, Path)):
         files = _traces_at(Path(given))

@@ -141,7 +141,7 @@ class _Spans(msgspec.Struct, frozen=True):
     def measured(self, op: Op) -> tuple[int, int]:
         """Return start and end of the annotations of *op* before the next operator's record.
 
-        Without annotations, start and end are the end of *op*.
+        If there are no annotations, start and end are the end of *op*.
         """
         following = int(np.searchsorted(self.records, op.record_id, side="right"))
         limit = self.records[following] if following < len(self.records) else 2**63 - 1

@@ -136,7 +136,7 @@ class HostTrace(msgspec.Struct, frozen=True):
         return changing
 
     def reads(self, rows: np.ndarray) -> np.ndarray:
-        """Return the begin and the end of the inputs' storages for each row of *rows*, alternating.
+        """Return for each of *rows* a range of the inputs' storages, as begin and end in alternation.
 
         Row -1 has no storages.
         """

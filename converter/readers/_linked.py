@@ -115,7 +115,7 @@ def _host(path: Path, nodes: Sequence[_RawNode]) -> HostTrace:
 
 
 def _span(node: _RawNode, path: Path) -> tuple[int, int] | None:
-    """Return start and end of *node* in nanoseconds, or None without a time."""
+    """Return start and end of *node* in nanoseconds, or None if there is no time."""
     if node.ts is None or node.inclusive_dur is None:
         return None
     try:
@@ -192,6 +192,6 @@ def _waits(events: Sequence[Event], host: HostTrace) -> Iterator[Call]:
 
 
 def _world_size(events: Sequence[Event], host: HostTrace) -> int:
-    """Return the size of the largest group of a recorded collective, or 0 without collectives."""
+    """Return the size of the largest group of a recorded collective, or 0 if there are no collectives."""
     stated = (parameters(host.operator(event.record_id)) for event in events if event.name == PARAMETERS)
     return max((found.world for found in stated if found is not None), default=0)

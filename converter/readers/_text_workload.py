@@ -334,10 +334,10 @@ class _Layer(msgspec.Struct, frozen=True):
 class _Loop(msgspec.Struct, frozen=True):
     """The training loop of one rank, of *passes* steps.
 
-    With *last_bottom*, the first layer's collectives overlap layers 1 to *last_bottom*, as in recommenders.
-    When the backward pass reaches a layer of *initiates*, all layers since the last of *checkpoints* are
-    computed forward again. With *only_weight_collectives*, the step consists only of simultaneous
-    weight-gradient collectives. The first layer's input gradient is communicated only with
+    If *last_bottom* is given, the first layer's collectives overlap layers 1 to *last_bottom*, as in
+    recommenders. When the backward pass reaches a layer of *initiates*, all layers since the last of
+    *checkpoints* are computed forward again. If *only_weight_collectives* is true, the step consists only of
+    simultaneous weight-gradient collectives. The first layer's input gradient is communicated only with
     *first_input_collective*, for workloads that do not list the layers below the first transformer block.
     """
 

@@ -230,7 +230,7 @@ def _page_faults(result: Result, workload: Workload) -> list[Advice]:
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
-    """Return the kind of work that bounds a replay, and the kind's share of the step; "" without a path."""
+    """Return the kind of work that bounds a replay, and its share of the step; "" if there is no path."""
     if not 0 < after.num_nodes <= _MOST_PATH_NODES:
         return ""
     kinds = breakdown_columns(critical_path(after, workload), "kind")

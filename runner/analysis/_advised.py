@@ -18,10 +18,10 @@ class Advice:
     """One cause of step time and a remedy that shortens the step.
 
     *gain_ns* is the gain of a replay of the step with *key* changed (``what-if --faster KEY``), and *share*
-    is the gain as a fraction of the step. With *is_bound*, the gain is an upper bound without a replay. Work
-    without a known best time is removed entirely, and *half_ns* is the gain of halving the work (0 for other
-    advice). The gain of moving work to free cores is limited by the free cores, and *whole_ns* is the gain of
-    removing the work (0 for other advice). Advice on recurring long steps has no key, and its gain is
+    is the gain as a fraction of the step. If *is_bound* is true, the gain is an upper bound without a replay.
+    Work without a known best time is removed entirely, and *half_ns* is the gain of halving the work (0 for
+    other advice). The gain of moving work to free cores is limited by the free cores, and *whole_ns* is the
+    gain of removing the work (0 for other advice). Advice on recurring long steps has no key, and its gain is
     measured. The same is true for advice on a cause with another mean time in the run. If *what* names the
     median unprofiled step, the gain of the replay is scaled to that step. *then* names the kind of work that
     bounds the replay, and *overlaps* lists other advice for the same time. *rank* and *node_id* identify the

@@ -76,7 +76,7 @@ def difference_by_setting(
     that cannot be mixed count as one setting. *progress* receives the number of finished simulations and the
     maximum number. *goes_on* ends the simulation in progress by returning False.
 
-    Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled`.
+    Raises `UsageError` for measurements, which cannot be simulated, and `Cancelled` if the user cancels.
     """
     import pandas as pd  # noqa: PLC0415
 

@@ -75,7 +75,7 @@ class _Places:
         self._keys = keys[self._order]
 
     def of(self, ranks: npt.NDArray[Any], node_ids: npt.NDArray[Any], values: Ints) -> Ints:
-        """Return the entry of *values* (one per row) for each rank and node id, -1 without a row."""
+        """Return the entry of *values* (one per row) for each rank and node id, -1 if there is no row."""
         number = np.minimum(np.searchsorted(self._ids, node_ids), len(self._ids) - 1)
         keys = ranks.astype(np.int64) * len(self._ids) + number
         row = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)

@@ -100,8 +100,8 @@ def _nodes_of(prefix: Path) -> tuple[Iterator[dict[str, Any]], int]:
 def estimate_s(network: NetworkConfig, system: SystemConfig, load: Load, backend: str) -> float:
     """Estimate the seconds that *backend* takes, including its process start and the saving of the run.
 
-    The order of magnitude is right if collectives span all ranks. With groups of ranks, the estimate is an
-    upper bound.
+    The order of magnitude is right if collectives span all ranks. If collectives span groups of ranks, the
+    estimate is an upper bound.
     """
     traits = about_backend(backend)
     ranks = load.ranks if traits.replays else network.num_ranks
@@ -147,7 +147,7 @@ def _messages(
 ) -> float:
     """Return the number of events for all messages of one rank in *count* calls of a *collective*.
 
-    With *whole*, each phase of the collective counts as one computation, regardless of the number of
+    If *whole* is true, each phase of the collective counts as one computation, regardless of the number of
     messages.
     """
     chunks = float(system.preferred_dataset_splits or 1)

@@ -44,7 +44,7 @@ def diffuse_host(graph: Graph) -> Flags:
 
 
 def typical_host_ns(graph: Graph) -> int:
-    """Return the median duration (ns) of the pieces of host work of *graph*, 0 without host work."""
+    """Return the median duration (ns) of the pieces of host work of *graph*, 0 if there is no host work."""
     durations = np.asarray(graph.node_columns["duration_ns"])[diffuse_host(graph)]
     durations = durations[durations > 0]
     return int(np.median(durations)) if len(durations) else 0

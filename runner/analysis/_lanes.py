@@ -53,13 +53,13 @@ class Lanes:
     """The nodes of a run as slices, sorted by lane and time; *table* describes each lane.
 
     Each slice has an element in *row* (its row in the table of nodes), *lane*, *start_ns*, *end_ns* and
-    *node_id*. With *measured*, each rank has two sets of lanes: first with measured times, then with
+    *node_id*. If *measured* is true, each rank has two sets of lanes: first with measured times, then with
     simulated times. Time 0 in both sets of lanes is the start of the captured step on the rank. Overlapping
     slices of a stream are in adjacent lanes.
 
-    With *nested*, the phase, modules and operators of a lane are in separate lanes above the lane, with their
-    ``level`` in *table*. *label* is the index of a nested slice's name in *labels*, and -1 for nodes. The row
-    and the node of a nested slice are the row and the id of its longest node.
+    If *nested* is true, the phase, modules and operators of a lane are in separate lanes above the lane, with
+    their ``level`` in *table*. *label* is the index of a nested slice's name in *labels*, and -1 for nodes.
+    The row and the node of a nested slice are the row and the id of its longest node.
 
     *calls* are the calls on the host threads of each rank in the captured step. The calls are below the
     rank's measured lanes, in a lane for each thread and depth, of level :data:`CALLS`. The row and the node

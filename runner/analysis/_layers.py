@@ -24,7 +24,7 @@ LAYER_TYPES = {"module": "str", **dict.fromkeys((*_COLUMNS, "on_path_ns"), "int6
 def cut_names(modules: pd.Series, most: int, beside: pd.Series | None = None) -> pd.Series:
     """Return the names of *modules* truncated to the largest depth with at most *most* different names.
 
-    With *beside*, equal names with different values in *beside* count as different names.
+    If *beside* is given, equal names with different values in *beside* count as different names.
     """
     names = modules
     for depth in range(int(modules.str.count(r"\.").max() or 0) + 1, 0, -1):

@@ -178,9 +178,10 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
 
 
 def _lateness(calls: Columns, ranks: int) -> tuple[Integers, Integers, int]:
-    """Return the median waiting time for each rank, the collectives at which it was last, and their total.
+    """Return how long and how often other ranks waited for each rank, and the number of collectives.
 
-    Ranks that arrive last together count as last only if they are a minority of all ranks.
+    The time of a wait is the time of the median member. Ranks that arrive last together count as last only if
+    they are a minority of all ranks.
     """
     late, last_at = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
     order = np.lexsort((calls["start_ns"], calls["collective"]))

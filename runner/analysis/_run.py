@@ -278,7 +278,7 @@ class RunAnalysis:
         return self.result.provenance.get("network") if needs_network else {}
 
     def _messages(self) -> pd.DataFrame | None:
-        """Return the sends and receives on the path (see `messages_on_path`), or None without messages."""
+        """Return the sends and receives on the path (see `messages_on_path`); None if there are none."""
         pieces = self.path.columns
         # The names come from `describe_collectives`, so a path without messages needs no workload columns.
         if not pieces["collective"].passes(lambda text: text.startswith(("send of", "recv of"))).any():
@@ -368,7 +368,7 @@ class RunAnalysis:
 
     @ComputedOnce
     def standings(self) -> pd.DataFrame:
-        """Return the finish time, waiting time and equal ranks of each rank (see `rank_standings`)."""
+        """Return when each rank finishes, how long it waits, and which ranks equal it (`rank_standings`)."""
         from ._rank_table import rank_standings  # noqa: PLC0415
 
         return rank_standings(self.result, self.workload)

@@ -48,11 +48,12 @@ class Schedule:
     """The nodes of *result*, a simulation or replay of *workload*; each node is a row.
 
     *start* and *end* are the interval of a row. *cause* is the index, among the nodes of the same rank, of
-    the node that allowed the row to start, -1 for none. *type* is the node type, and *lane* is the lane of
-    the row, which runs one node at a time (-1: no lane). *others* are the rows that ended because another row
-    started, and *origins* are these other rows. *room* is the time from the end of a row to the end of the
-    last row. With *sync*, the result is measured: the waits come from *sync*, and the times are on the clock
-    of the rank that ends last. Raises `BackendError` for a node that the workload lacks.
+    the node that allowed the row to start, or -1 if there is no such node. *type* is the node type, and
+    *lane* is the lane of the row, which runs one node at a time (-1: no lane). *others* are the rows that
+    ended because another row started, and *origins* are these other rows. *room* is the time from the end of
+    a row to the end of the last row. If *sync* is given, the result is measured: the waits come from *sync*,
+    and the times are on the clock of the rank that ends last. Raises `BackendError` for a node that the
+    workload lacks.
     """
 
     def __init__(self, result: Result, workload: Workload, sync: SyncPoints | None = None) -> None:

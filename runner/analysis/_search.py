@@ -169,8 +169,8 @@ def counterpart(nodes: pd.DataFrame, row: int, others: pd.DataFrame, step: int |
     """Return the row in *others* of the node that corresponds to *row* of *nodes*, -1 if there is none.
 
     The corresponding node has the same rank, name, module, phase and kind, and the same position among nodes
-    with these properties. With *step*, only the nodes of this step in *others* and the nodes in the step of
-    *row* count.
+    with these properties. If *step* is given, only the nodes of this step in *others* and the nodes in the
+    step of *row* count.
     """
     rank, own = nodes["rank"].iloc[row], nodes["step"].iloc[row]
     mine = _alike(nodes, nodes, row, rank)

@@ -112,8 +112,8 @@ def summarize(
 ) -> Summary:
     """Return the summary of the step of *result*, a run of *workload*.
 
-    *path* is the critical path, and *advised* is the advice, if available. Without *advised*, the gains are
-    upper bounds.
+    *path* is the critical path, and *advised* is the advice, if available. If *advised* is missing, the gains
+    are upper bounds.
     """
     path = path or critical_path(result, workload)
     if advised is None:

@@ -234,7 +234,8 @@ class EngineBackend:
     def run(self, experiment: Experiment, progress: Progress | None = None) -> Result:
         """Simulate *experiment*; raises `SimulationStalled` if ranks are left waiting for each other.
 
-        Raises `ConfigError` for a network that the model cannot simulate, and `BackendTimeout`.
+        Raises `ConfigError` for a network that the model cannot simulate, and `BackendTimeout` if the time
+        limit passes.
         """
         if self.model.limited:
             limit_s = backend_timeout_s() if self.timeout_s is None else self.timeout_s

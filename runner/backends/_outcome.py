@@ -242,7 +242,7 @@ def _short_lists(experiment: Experiment) -> list[str]:
 
 
 def completion_times(flows: pd.DataFrame | Columns) -> dict[str, Any]:
-    """Return a summary of message durations (ns) in the table ``flows``; empty without messages."""
+    """Return a summary of message durations (ns) in the table ``flows``; empty if there are no messages."""
     times = np.asarray(flows["end_ns"] - flows["start_ns"])
     if not len(times):
         return {}

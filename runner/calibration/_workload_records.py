@@ -320,8 +320,8 @@ def _transfers(calls: pd.DataFrame, members: tuple[int, ...], *, serial: bool) -
 def records_of_study(study: Study, workload: str | None = None) -> Records:
     """Return the transfers of *study*: from its newest trace set with all steps, or its newest workload.
 
-    If *workload* is given, the transfers come from the step of this workload. A study without trace sets and
-    workloads raises `ConfigError`. The function also raises the errors of reading the study.
+    If *workload* is given, the transfers come from the step of this workload. Raises `ConfigError` if the
+    study contains neither trace sets nor workloads, and the errors of reading the study.
     """
     if workload is None and study.trace_sets():
         folder = study.latest_trace_set()

@@ -87,8 +87,8 @@ class Costs:
 
     * *gemm* and *attention* are shares of the peak by precision (``default`` for other precisions), and
       *pointwise* is a share of the memory bandwidth.
-    * *gemm_memory* is a share of the time to move a matmul's operands once. This share is added to the time
-      of the matmul's operations, so that thin matmuls are slow.
+    * *gemm_memory* is a share of the time to move a matmul's operands once. The share of *gemm_memory* is
+      added to the time of the matmul's operations, so that thin matmuls are slow.
     * *layer_ns* is the additional time of each layer and pass (kernel launches and software). *host_ns* is
       the host's time for a layer and pass, in parallel to the chip. *step_ns* is a fixed time per step.
     * *exposed* is the share of an overlapped collective's time that is added to the computation.

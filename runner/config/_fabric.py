@@ -273,7 +273,7 @@ class Fabric:
 
 
 def read_link(row: Any, where: str) -> FabricLink:
-    """Return the link ``[a, b, rate, delay, loss]`` of a topology; raises `ConfigError`."""
+    """Return the link ``[a, b, rate, delay, loss]`` of a topology; raises `ConfigError` if invalid."""
     if not isinstance(row, Sequence) or isinstance(row, str) or not 4 <= len(row) <= 5:
         raise ConfigError(f"{where}: a link is [a, b, rate, delay, loss], not {shown(row)}.")
     place = f"{where}: the link {shown(list(row))}"

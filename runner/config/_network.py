@@ -111,7 +111,7 @@ class NetworkConfig:
     is one dimension of size 1. *links* replace the dimensions for backends that model congestion. *packet*
     contains the settings of packet-level backends, and *tcp* contains the settings of TCP. *devices* are the
     names of the ranks and switches in *links*. *assumptions* lists the assumptions behind links and devices.
-    With *logical*, the dimensions only arrange the ranks, and their bandwidth and latency are not used.
+    If *logical* is true, the dimensions only arrange the ranks, and their bandwidth and latency are not used.
     *failures* remove links or slow them down. *efficiency* contains the overheads of the communication
     library, and *calibration* contains the measurements behind the figures. *unknown* contains comments. A
     wrong value or key raises `ConfigError`, which names the file *where*.

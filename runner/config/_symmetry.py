@@ -43,7 +43,7 @@ def find_dimensions(
 
     The proof covers all pairs of ranks. Either the paths in each group of a level (consecutive ranks) have
     one latency and one slowest link, or the ranks are a torus. *own_hops* links of a path connect ranks to
-    their own routers. Without a proof, the list is empty, and the text is the reason.
+    their own routers. If there is no proof, the list is empty, and the text is the reason.
     """
     if ranks < 2:
         return [], "there is one rank"

@@ -54,7 +54,7 @@ def join(
 
 
 def _connect(address: tuple[str, int], wait_s: float) -> socket.socket | None:
-    """Return a connection to *address*, with retries for *wait_s* seconds, or None without a listener."""
+    """Return a connection to *address* after trying for up to *wait_s* seconds; None if nobody listens."""
     try:
         socket.getaddrinfo(*address)
     except socket.gaierror as error:

@@ -87,7 +87,7 @@ def _is_consequence(message: Message) -> bool:
 
 
 def listen(address: tuple[str, int]) -> socket.socket:
-    """Return a socket that listens at *address*; raises `BackendUnavailable`."""
+    """Return a socket that listens at *address*; raises `BackendUnavailable` if listening fails."""
     try:
         family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM)

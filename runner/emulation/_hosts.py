@@ -309,7 +309,7 @@ def parse_rate(value: Any, where: str) -> int:
 
 
 def parse_address(text: str, where: str) -> tuple[str, int]:
-    """Return the host and port of ``HOST:PORT``; raises `ConfigError`."""
+    """Return the host and port in ``HOST:PORT``; raises `ConfigError` for any other text."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ConfigError(f"{where} must be HOST:PORT, such as 10.0.0.1:7401, not {shown(text)}.")

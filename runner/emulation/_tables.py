@@ -178,7 +178,7 @@ class Lateness:
 
     @classmethod
     def of(cls, workload: Workload, nodes: pd.DataFrame) -> Lateness | None:
-        """Return the lateness of the measured *nodes* of *workload*; None without computations."""
+        """Return the lateness of the measured *nodes* of *workload*; None if there are no computations."""
         import pandas as pd  # noqa: PLC0415 - an agent, which makes no tables, starts without it
 
         frames = [

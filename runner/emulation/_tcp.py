@@ -67,7 +67,7 @@ class _Meeting:
         self.deadline = time.monotonic() + JOIN_S
 
     def connections(self) -> list[tuple[socket.socket, int, int]]:
-        """Return the connected sockets, each with its peer and path; raises `BackendError`."""
+        """Return the connected sockets with peer and path; raises `BackendError` if connecting fails."""
         own = self.rank.number
         mine = len(self.rank.addresses)
         higher = [

@@ -166,9 +166,9 @@ def replay_gpu_program(
 ) -> GpuReplay:
     """Run *program* once on otherwise idle GPUs of *machine*, with one rank per GPU.
 
-    With *detailed*, every request is simulated through every router. *stamps* adds the start and end of each
-    operation. ``GpuReplay.stuck`` lists the operations that never end, with their rank, workgroup, place and
-    reason. *progress* is called as in `simulate`. Raises `Cancelled` if *progress* returns False.
+    If *detailed* is true, every request is simulated through every router. *stamps* adds the start and end of
+    each operation. ``GpuReplay.stuck`` lists the operations that never end, with their rank, workgroup, place
+    and reason. *progress* is called as in `simulate`. Raises `Cancelled` if *progress* returns False.
     """
     return _replay_gpu_program(errors, machine, program, detailed, stamps, progress)
 

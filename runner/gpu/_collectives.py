@@ -36,8 +36,8 @@ class GpuPrograms:
 
     *given* are the programs that were chosen for demands (a collective, number of ranks and size).
     *algorithms* are the algorithms in the system file, by collective. *substitutes* maps a collective that
-    the library lacks to its replacement. With *rooted*, broadcasts, reduces, gathers and scatters also run as
-    programs.
+    the library lacks to its replacement. If *rooted* is true, broadcasts, reduces, gathers and scatters also
+    run as programs.
     """
 
     machine: Machine

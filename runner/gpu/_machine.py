@@ -92,8 +92,8 @@ class ScaleUp:
     lead to switches that connect all GPUs. With topology ``direct``, the ports are divided among the peers.
     *latency_ns* is the one-way latency from port to port. A request takes *control_bytes* on the wire, data
     takes its size plus *header_bytes*, and the acknowledgement of a write takes *acknowledge_bytes* (0: no
-    bandwidth). With *multicast*, the switch multicasts and reduces (NVLS), which takes *reduce_ns*. Sums
-    leave the switch at up to *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
+    bandwidth). If *multicast* is true, the switch multicasts and reduces (NVLS), which takes *reduce_ns*.
+    Sums leave the switch at up to *reduce_bytes_per_ns* per GPU (0: at the rate of the links).
     """
 
     gpus: int

@@ -28,7 +28,7 @@ class Job:
     * *attempts* is the number of processes that have run the job.
     * The progress is *done* of *total*, counted in points for a sweep, and in ranks for other jobs.
     * *simulated_ns* is the simulated time.
-    * *created*, *started* and *ended* are in seconds since 1970. They are 0 before the event.
+    * *created*, *started* and *ended* are in seconds since 1970. A time is 0 before its event.
     """
 
     id: int
@@ -77,8 +77,8 @@ class SweepRequest(_Request):
     * The *keep* best points are saved as runs. The best points have the *least* value of a figure within the
       limits *at_most*.
     * *price* is the price per rank-hour, and *prices* contains prices on single networks.
-    * With *trials*, a search tries this number of points instead of all points. An axis may be a range,
-      ``{"low": 1, "high": 2}``.
+    * If *trials* is given, a search tries this number of points instead of all points. An axis may be a
+      range, ``{"low": 1, "high": 2}``.
     * *name* is the name of the sweep, or ``""`` for a generated name.
     """
 

@@ -27,7 +27,7 @@ Clock = npt.NDArray[np.int32]
 
 
 class Value(NamedTuple):
-    """The content of a cell: its contributions, repeated contributions, and its part of the chunk."""
+    """The content of a cell: the input chunks summed in it, those added twice, and the part of a chunk."""
 
     mask: int
     twice: int

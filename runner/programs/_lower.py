@@ -231,7 +231,7 @@ class _Lowering:
         return node
 
     def _past(self, block: _Block, nodes: dict[int, None]) -> None:
-        """Make the thread block depend only on *nodes*; later signals are not part of earlier data."""
+        """Make the thread block depend only on *nodes*; earlier data can then not carry later signals."""
         block.frontier.nodes = nodes
         block.stale.update(block.frontier.pending)
 

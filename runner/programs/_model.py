@@ -168,9 +168,9 @@ class Program:
     *language* is msccl or mscclpp. *chunks* is the number of chunks of a rank's larger buffer, which is the
     output of an all-gather and otherwise the input. Sizes refer to the larger buffer; *most_bytes* is None
     without an upper limit. The sizes of chunks differ by at most *alignment_bytes*. The chunk sizes of an XML
-    differ only with *uneven*. With *chunkwise*, each chunk of an XML's message can be a separate message,
-    because MSCCL's executor splits large buffers. With *reuses_scratch*, the iterations of a pipeline reuse
-    the scratch buffer.
+    differ only with *uneven*. If *chunkwise* is true, each chunk of an XML's message can be a separate
+    message, because MSCCL's executor splits large buffers. If *reuses_scratch* is true, the iterations of a
+    pipeline reuse the scratch buffer.
     """
 
     name: str

@@ -61,7 +61,7 @@ def read_note(folder: Path) -> dict[str, Any]:
 
 
 def note_problem(folder: Path) -> str:
-    """Return the problem of the note of *folder* and the next step, or "" without a problem."""
+    """Return the problem of the note of *folder* and the next step, or "" if there is no problem."""
     try:
         _stored(folder)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, StudyError) as error:

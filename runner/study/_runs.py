@@ -97,7 +97,7 @@ def _backend_today(folder: Path, backend: str) -> str:
 
 
 def read_json(path: Path, problem: str) -> dict[str, Any]:
-    """Return the JSON object in *path*, or raise `StudyError` with *problem* without such an object."""
+    """Return the JSON object in *path*; raises `StudyError` with the text *problem* if there is none."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, RecursionError, ValueError) as error:

@@ -139,8 +139,8 @@ class Study(StudyLayout):
     def add_workload(self, workload: Workload, name: str, *, replace_other: bool = False) -> Path:
         """Save *workload* as *name* (or ``name-2`` and so on if the name is in use), and return its PREFIX.
 
-        Equal graphs are saved once. With *replace_other*, an existing workload with the name is replaced
-        unless it has runs. An invalid name raises `StudyError`.
+        Equal graphs are saved once. If *replace_other* is true, an existing workload with the name is
+        replaced unless it has runs. An invalid name raises `StudyError`.
         """
         return self._add_workload(name, partial(workload.save, linked=True), replace_other=replace_other)
 
@@ -225,7 +225,7 @@ class Study(StudyLayout):
         return next((name for name in names if _is_measured(self.workload_files(name)[0])), None)
 
     def default_run(self) -> RunInfo | None:
-        """Return the newest replay of the measured workload, or the newest run (None without runs)."""
+        """Return the newest replay of the measured workload, or the newest run; None if there are no runs."""
         runs = self.runs()
         measured = self.measured_workload() if any(info.backend == REPLAY for info in runs) else None
         replays = [info for info in runs if info.backend == REPLAY and info.workload == measured]

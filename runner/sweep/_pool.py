@@ -176,7 +176,7 @@ class Places:
     def answers(self, study: Path, tasks: Iterator[Work], log: Path) -> Answers:
         """Yield the *tasks* with their results as they complete, and None after each second without a result.
 
-        Workers open the folder *study* if a task needs it. Their output goes to *log*.
+        Workers open the folder *study* if a task needs it. The output of the workers goes to *log*.
         """
         if self.cluster is not None:
             return _answer_on_cluster(study, tasks, self.cluster, self.workers or 1)

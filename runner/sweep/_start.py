@@ -21,7 +21,7 @@ _UNFINISHED = "unfinished"
 
 
 def write_start(folder: Path, base: Base, points: int) -> None:
-    """Write the base of the sweep to *folder*, with presets by name and the content of other files.
+    """Write the base of the sweep to *folder*: presets by name, and other files with their content.
 
     Until :func:`finish_start`, the file records the expected number of *points*. If the folder has points of
     another base, which would share the table, the function raises `StudyError`.

@@ -127,10 +127,10 @@ def run_sweep(
     Points with a result in the sweep's table or the study are not simulated again. If a point fails, its row
     contains the error. *workers* is the number of processes (0: only this process). *cluster* is the address
     or file of a Dask scheduler to use instead, or a YAML file of a batch system. For a batch system,
-    *workers* is the number of jobs. With *trials*, Optuna chooses this number of points of the space, and
-    keys may have a `Range`. The best points minimise the figure *least* within the limits *at_most*. *prices*
-    determine the ``cost`` of a step. The full results of the *keep* best points are saved as runs of the
-    study.
+    *workers* is the number of jobs. If *trials* is given, Optuna chooses this number of points of the space,
+    and keys may have a `Range`. The best points minimise the figure *least* within the limits *at_most*.
+    *prices* determine the ``cost`` of a step. The full results of the *keep* best points are saved as runs of
+    the study.
 
     The function raises `ConfigError` for keys that are not fields, and `SweepInterrupted` on Ctrl-C.
     """

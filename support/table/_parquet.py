@@ -24,11 +24,11 @@ _DICTIONARY_BYTES = 1 << 30
 class ParquetFile:
     """A Parquet file at *path*, which is read by column and row group.
 
-    With *stays_open*, the file stays open, so that the same rows are read even if the file is replaced.
+    If *stays_open* is true, the file stays open, so that the same rows are read even if the file is replaced.
     Otherwise, each read opens the file. *kinds* maps each column to the name of its NumPy type, ``text``, or
     ``other`` for unsupported types (dates, decimals, lists). *rows* lists the number of rows of each row
-    group, and *note* is the writer's note. Every method raises `ValueError` for a file that is damaged or
-    not Parquet, and `OSError`.
+    group, and *note* is the writer's note. Every method raises `ValueError` for a file that is damaged or not
+    Parquet, and `OSError` if reading fails.
     """
 
     def __init__(self, path: str | Path, *, stays_open: bool = False) -> None:

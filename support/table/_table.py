@@ -161,7 +161,7 @@ class Memory:
 class TableField:
     """A dataclass field that accepts columns or tables, and returns a pandas table when read.
 
-    With *kinds*, the types of its columns, the field has a default without rows.
+    If *kinds* is given, the types of its columns, the field has a default without rows.
     """
 
     def __init__(self, kinds: Mapping[str, str] | None = None) -> None:

@@ -56,10 +56,10 @@ class Agent:
     """The agent of one process, which counts and records training steps.
 
     After ``warmup`` steps, the agent captures ``steps`` steps. All steps of the run are timed. With 0
-    ``steps``, only the step times are recorded. With *stacks*, the agent also samples the threads' stacks.
-    ``trigger`` defines a step: an optimizer's step ("optimizer"), a call of the outermost module ("forward"),
-    a call in the script ("manual") or the whole script ("script"). ``all_threads`` states whether the work of
-    other threads belongs to a step.
+    ``steps``, only the step times are recorded. If *stacks* is true, the agent also samples the threads'
+    stacks. ``trigger`` defines a step: an optimizer's step ("optimizer"), a call of the outermost module
+    ("forward"), a call in the script ("manual") or the whole script ("script"). ``all_threads`` states
+    whether the work of other threads belongs to a step.
     """
 
     def __init__(

@@ -22,8 +22,9 @@ class ModuleRanges:
     """Profiler ranges ``chakrascope::module <path>`` around every module's forward pass while enabled.
 
     Some calls have a range ``chakrascope::call <place>``, because their place in the script identifies work
-    outside the trained pass. Such calls are calls from outside any module while gradients are off, calls from
-    a function that calls ``torch.autograd.grad``, and calls of ``grad``. The ranges are disjoint.
+    outside the trained pass. The calls with such a range are calls from outside any module while gradients
+    are off, calls from a function that calls ``torch.autograd.grad``, and calls of ``grad``. The ranges are
+    disjoint.
     """
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Owners:
             self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
     def note(self, with_gradients: Iterable[tuple[str, Any]]) -> str:
-        """Return a note on parameters with gradients but without optimizer, or "" without a problem.
+        """Return a note on parameters with gradients but without optimizer, or "" if there is no problem.
 
         If the optimizers have none of the parameters, they work on copies of parameters, and no note is
         needed.

@@ -16,6 +16,6 @@ def keep_launch_options(options: str | None) -> None:
 
 
 def launch_options() -> dict[str, Any]:
-    """Return the launcher's options, or an empty mapping without a launcher."""
+    """Return the launcher's options, or an empty mapping if there is no launcher."""
     options: dict[str, Any] = json.loads(os.environ.get(ENVIRONMENT_KEY) or _state["options"] or "{}")
     return options

@@ -16,9 +16,9 @@ from .recorder import Recorder
 class OwnProfile(Recorder):
     """The recorded steps of this rank in *profile*, a ``torch.autograd.profiler`` of the script.
 
-    The first of up to *wanted* + 1 steps is also recorded with the host trace's observer. No range is
-    added to the script's trace, so the trace's operators have no modules. With *marked*, the script marks
-    steps in its profiler. Without *marked*, the agent counts the steps.
+    The first of up to *wanted* + 1 steps is also recorded with the host trace's observer. No range is added
+    to the script's trace, so the trace's operators have no modules. If *marked* is true, the script marks
+    steps in its profiler. If *marked* is false, the agent counts the steps.
     """
 
     def __init__(self, out: Path, profile: Any, wanted: int, *, marked: bool) -> None:

@@ -128,7 +128,7 @@ def foreign_profiler_is_on(torch: Any) -> bool:
 
 
 def recording_profile() -> Any:
-    """Return the script's profile that records the calling thread, or None without a recording profile."""
+    """Return the script's profile that records the calling thread, or None if no profile records."""
     reference, thread = _state["recording"] or (_none, 0)
     return reference() if thread == threading.get_ident() else None
 

@@ -99,7 +99,7 @@ def line_of(code: CodeType, position: int) -> int:
 
 
 def callee(code: CodeType, position: int) -> str:
-    """Return the name of the function that the instruction at *position* of *code* calls; "" without a call.
+    """Return the name of the function that *code* calls at *position*, or "" if there is no call.
 
     The call's arguments are skipped by their stack effect. If the arguments branch, "" is returned.
     """

@@ -2,8 +2,8 @@
 
 Python imports ``sitecustomize`` at start-up. The launcher puts the folder of this file first on
 ``PYTHONPATH``, so that every Python process under the training command (``torchrun`` workers, spawned
-children) imports this ``sitecustomize``. This module does not import user modules early. It hides its folder
-from ``sys.path``, and runs the environment's ``sitecustomize``.
+children) imports this ``sitecustomize``. This module does not import user modules early. The module hides its
+folder from ``sys.path``, and runs the environment's ``sitecustomize``.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _configurations(runs: list[OpenRun]) -> dmc.Paper:
 
 
 def _reasons(run: OpenRun, other: OpenRun) -> list[Any]:
-    """Return a card with known reasons why the backends of two runs differ; empty without reasons."""
+    """Return a card with known reasons why the backends of two runs differ; empty if there are no reasons."""
     reasons = backend_reasons(run, other)
     lines = dmc.List([dmc.ListItem(text) for text in reasons], size="sm")
     return [card("Why these backends differ", lines, id="backend-reasons")] if reasons else []

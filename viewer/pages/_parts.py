@@ -421,7 +421,7 @@ class Works(Generic[_W]):
                     del self._by_page[page]
 
     def get(self, page: str) -> _W | None:
-        """Return the work in progress for *page*, or None without work."""
+        """Return the work in progress for *page*, or None if there is no work."""
         with self._lock:
             return self._by_page.get(page)
 

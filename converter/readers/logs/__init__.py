@@ -28,12 +28,12 @@ class LoggedOp(msgspec.Struct, frozen=True, gc=False):
     """One collective, send or receive in the log of one rank.
 
     *group* is the name of the communicator, which is equal on all its ranks. *series* and *sequence* identify
-    the collective within the group. Both are equal on all ranks, and *sequence* increases by one within a
-    series. *peer* is the index in the group of the other end of a send or receive. *size_bytes* is the size
-    of this rank's data as simulators define it. *agrees* is a description that must be equal on all ranks.
-    Times are Unix nanoseconds of the rank's clock: enqueued, begun, ended. The library measured
-    *duration_ns*. Missing values are `UNKNOWN` (-1); *completed* is None if unknown. Ranks of a *rooted*
-    collective need not wait for each other.
+    the collective within the group. *series* and *sequence* are equal on all ranks, and *sequence* increases
+    by one within a series. *peer* is the index in the group of the other end of a send or receive.
+    *size_bytes* is the size of this rank's data as simulators define it. *agrees* is a description that must
+    be equal on all ranks. Times are Unix nanoseconds of the rank's clock: enqueued, begun, ended. The library
+    measured *duration_ns*. Missing values are `UNKNOWN` (-1); *completed* is None if unknown. Ranks of a
+    *rooted* collective need not wait for each other.
     """
 
     group: str

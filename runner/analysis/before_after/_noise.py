@@ -27,7 +27,7 @@ _MOST_PAIRS, _MOST_EXACT = 40_000, 900
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of samples: the columns of each side by start of the job, and the known noise.
+    """The layout of samples: for each side, the columns of each start of the job, and the known noise.
 
     *between_starts* is the relative variation between starts from the user, or None if unknown.
     """

@@ -31,11 +31,12 @@ class Slowdowns:
 
     *recorded_ns* is the time from the first start to the last end of a step. *replayed_ns* is the step time
     without the delays that no operation explains. *ideal_ns* is the step time if every operation takes the
-    mean (computation) or median (communication) time of its type. It is equal for all steps. *by_type*,
-    *by_replica* and *by_stage* are step times divided by the ideal time if only operations of this type,
-    replica or stage have measured times. *worker_share* (M_W) is the share of the slowdown that disappears if
-    the slowest 3 % of workers become ideal. *last_stage_share* (M_S) is the share of the slowdown that
-    disappears if the last of several stages becomes ideal. Both shares are None without a slowdown.
+    mean (computation) or median (communication) time of its type. All steps have the same ideal time.
+    *by_type*, *by_replica* and *by_stage* are step times divided by the ideal time if only operations of this
+    type, replica or stage have measured times. *worker_share* (M_W) is the share of the slowdown that
+    disappears if the slowest 3 % of workers become ideal. *last_stage_share* (M_S) is the share of the
+    slowdown that disappears if the last of several stages becomes ideal. If there is no slowdown, both shares
+    are None.
     """
 
     recorded_ns: npt.NDArray[np.int64]
@@ -113,7 +114,7 @@ def mask(layout: Layout, wanted: Sequence[bool] | None = None, replica: int = -1
 def share_explained(
     slow_ns: npt.NDArray[np.int64], without_ns: npt.NDArray[np.int64], ideal_ns: int
 ) -> float | None:
-    """Return the share of the slowdown that disappears in *without_ns*, or None without a slowdown."""
+    """Return the share of the slowdown that disappears in *without_ns*, or None if there is no slowdown."""
     slowdown = float(slow_ns.mean() - ideal_ns)
     return float(slow_ns.mean() - without_ns.mean()) / slowdown if slowdown > 0 else None
 

@@ -199,7 +199,7 @@ def conclude(
     versions: Mapping[str, str],
     warnings: list[str],
 ) -> Result:
-    """Return the result of a successful run from its *log*; *trace* is None without node times.
+    """Return the result of a successful run from its *log*; *trace* is None if there are no node times.
 
     *tail* is the end of the run's output, and *who* is the program or service in error messages. Raises
     `SimulationStalled` if ranks never finished, and `BackendError` if the output does not come from

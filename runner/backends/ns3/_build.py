@@ -164,7 +164,7 @@ def _usual_places() -> Iterator[tuple[Path, str]]:
 
 
 def _inspect(prefix: Path, source: str) -> Ns3Install | None:
-    """Return the ns-3 installation below *prefix*, or None without ns-3."""
+    """Return the ns-3 installation below *prefix*, or None if ns-3 is missing."""
     include = next((path for path in _includes(prefix) if (path / _HEADER).is_file()), None)
     if include is None:
         return None

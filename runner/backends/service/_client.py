@@ -46,7 +46,7 @@ class ServiceAddress:
 
 
 def parse_address(name: str) -> ServiceAddress:
-    """Return the address in the backend name ``service://HOST:PORT[/KIND]``; raises `ConfigError`."""
+    """Return the address in the name ``service://HOST:PORT[/KIND]``; raises `ConfigError` if invalid."""
     rest = name.removeprefix(SCHEME)
     if "@" in rest:
         # The text before the @ may contain a password, so the error message does not show this text.

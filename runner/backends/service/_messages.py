@@ -2,8 +2,8 @@
 
 The messages are built from a table in a separate descriptor pool. Any protobuf runtime from version 4 works,
 even together with the service's SDK, which requires an exact version. Scalars are declared as in proto2,
-which uses the same bytes but distinguishes 0 from absent values. This distinction matters, because the
-service replaces absent values by defaults.
+which uses the same bytes but distinguishes 0 from absent values. Distinguishing 0 from absent values matters,
+because the service replaces absent values by defaults.
 """
 
 from __future__ import annotations

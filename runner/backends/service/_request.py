@@ -61,9 +61,9 @@ def write_archive(experiment: Experiment, folder: str, path: Path, keep_on: Call
 def configuration(experiment: Experiment, kind: str, folder: str, *, trace: bool) -> tuple[Any, list[str]]:
     """Return the request that configures *experiment*, and sentences on values that the service changes.
 
-    With *trace*, the log will contain the start and end of every node. Raises `ConfigError` for settings that
-    the service's interface lacks: halving-doubling and custom algorithms, networks of links, numbers beyond
-    32 bits.
+    If *trace* is true, the log will contain the start and end of every node. Raises `ConfigError` for
+    settings that the service's interface lacks: halving-doubling and custom algorithms, networks of links,
+    numbers beyond 32 bits.
     """
     warnings: list[str] = []
     number, name = BACKENDS[kind]

@@ -281,7 +281,7 @@ class _Expansion:
 
 
 def _split(element: str, place: str) -> tuple[str, str | None]:
-    """Return the name in an endpoint element and the text in its brackets, or None without brackets."""
+    """Return the name in an endpoint element and the text in brackets; None if brackets are missing."""
     match = _ELEMENT.fullmatch(element)
     if match is None or not match[1]:
         raise ConfigError(

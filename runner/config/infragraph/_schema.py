@@ -1,7 +1,7 @@
 """InfraGraph's infrastructure as typed values, which are checked during parsing.
 
-The format is public (infragraph.dev). It describes devices made of components, instances of devices, and
-edges that join components by a scheme and a kind of link.
+The format is public (infragraph.dev). InfraGraph describes devices made of components, instances of devices,
+and edges that join components by a scheme and a kind of link.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _link(data: Mapping[str, Any], where: str) -> LinkKind:
 
 
 def _choice(data: Any, units: Sequence[str], where: str) -> tuple[str, Fraction] | None:
-    """Return the unit and the exact number in *data*, or None without a number."""
+    """Return the unit and the exact number in *data*, or None if there is no number."""
     if data is None:
         return None
     values = mapping_of(data, where)

@@ -18,7 +18,8 @@ using engine::column;
 using engine::throttle;
 using engine::translated;
 
-// Create a machine from its parameters, by their paths. Every parameter is required.
+// Create a machine from its parameters, which are named by their paths in the machine's description.
+// Every parameter is required.
 Machine machine_of(const nb::dict& figures) {
     Machine machine;
 #define MACHINE_FIELD(path, type, member, value) machine.member = nb::cast<type>(figures[path]);

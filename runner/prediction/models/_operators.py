@@ -158,9 +158,9 @@ class Exchange:
     """A collective of the ranks along *axes*, with *size_bytes* as the total size.
 
     An *overlapped* gather runs during the next matmul, and an *overlapped* scatter runs during the previous
-    matmul. An *overlapped* all-to-all runs during the whole pass over the layer. With *routing*, a token is
-    sent only once to each node or rank. With *regathered*, ranks keep only their own parts of the gathered
-    tensor, and gather the other parts again for the gradient of the weights.
+    matmul. An *overlapped* all-to-all runs during the whole pass over the layer. If *routing* is given, a
+    token is sent only once to each node or rank. If *regathered* is true, ranks keep only their own parts of
+    the gathered tensor, and gather the other parts again for the gradient of the weights.
     """
 
     name: str

@@ -66,7 +66,7 @@ class Passes:
     def backward(self, chunk: int, *, half: str = "B", reduces: bool = False) -> Block:
         """Return the backward pass, or a *half* of the pass: only ``I`` (inputs) or only ``W`` (weights).
 
-        With *reduces*, gradients are reduced after each layer, as for the last micro-batch of a step.
+        If *reduces* is true, gradients are reduced after each layer, as for the last micro-batch of a step.
         """
         block = Block()
         if half != "W":
@@ -345,7 +345,7 @@ class Passes:
 
 
 def _half(items: Sequence[Item], half: str, *, frozen: bool) -> list[Item]:
-    """Return the part of a backward pass for inputs (``I``) or for weights (``W``, small if *frozen*)."""
+    """Return a half of a backward pass: for inputs (``I``), or for weights (``W``, small if *frozen*)."""
     result: list[Item] = []
     for item in items:
         is_weights = isinstance(item, Operator) and item.kind in PRODUCTS and item.name.endswith("gradient")

@@ -78,22 +78,23 @@ class Plan:
       FSDP. Like PyTorch, FSDP with several pipeline stages keeps weights and gradients whole during a step.
     * *chunks* is the number of parts of the model per pipeline stage (schedule ``interleaved``).
     * *placement* lists the axes of parallelism, innermost first.
-    * With *overlap*, gradients are reduced during the backward pass.
+    * If *overlap* is true, gradients are reduced during the backward pass.
     * *fused_attention* never writes the scores to memory.
     * *grad_bytes* is the size of a gradient during its reduction.
     * With *frozen* weights, only adapters are trained (LoRA), and weights have no gradients.
     * *lora* is the rank of adapters on queries, keys and values, or 0 if adapters are too small to count.
-    * With *tensor_overlap*, the collectives of tensor parallelism overlap the matmuls that they belong to.
+    * If *tensor_overlap* is true, the collectives of tensor parallelism overlap the matmuls that they belong
+      to.
     * *recompute* is a text that `recomputation_of` reads. Under full recomputation, *saved* names the matmuls
       that are not recomputed.
     * *expert_tp* neighbouring ranks along ``tp`` share an expert (0: all ranks along ``tp``). If *expert_tp*
       is less than *tp*, the *ep* ranks also span ``tp``, and each group has separate tokens.
     * A token attends to at most *document* tokens if sequences are packed from shorter documents.
-    * With *deduplicate*, a token is sent only once to each node and rank, regardless of the number of its
-      experts there.
-    * With *expert_overlap*, the exchange of tokens runs during the computation of another micro-batch.
-    * With *cuda_graphs*, the launches of kernels are replayed, and take no time on the host.
-    * With *offload_optimizer*, the host stores the optimizer's state and computes the optimizer's step.
+    * If *deduplicate* is true, a token is sent only once to each node and rank, regardless of the number of
+      its experts there.
+    * If *expert_overlap* is true, the exchange of tokens runs during the computation of another micro-batch.
+    * If *cuda_graphs* is true, the launches of kernels are replayed, and take no time on the host.
+    * If *offload_optimizer* is true, the host stores the optimizer's state and computes the optimizer's step.
     * *eager* frameworks run PyTorch's own operators, which keep more activations. The selective recomputation
       of eager frameworks (torchtitan) computes every second matmul again.
     """

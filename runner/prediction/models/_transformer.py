@@ -11,11 +11,11 @@ from ....errors import UsageError
 class Convolution:
     """A convolution of images with a square *kernel*, from *inputs* to *outputs* channels.
 
-    *before* and *positions* are the numbers of input and output pixels. Both are 1 for a fully connected
-    layer. A batch normalisation follows if *norm* is set. The convolution has a bias if *bias* is set.
-    *pooled* is the number of pixels after the max pooling that follows, or 0 without pooling. The output of a
-    *shortcut* is added to the output of another layer. With *dropout*, the output is multiplied by a random
-    mask.
+    *before* and *positions* are the numbers of input and output pixels. Both numbers are 1 for a fully
+    connected layer. A batch normalisation follows if *norm* is set. The convolution has a bias if *bias* is
+    set. *pooled* is the number of pixels after the max pooling that follows, or 0 without pooling. The output
+    of a *shortcut* is added to the output of another layer. If *dropout* is true, the output is multiplied by
+    a random mask.
     """
 
     name: str
@@ -69,10 +69,10 @@ class Transformer:
     * A *gated* feed-forward part has three matrices instead of two.
     * With *experts* above 0, layers after the first *dense_layers* have *experts* feed-forward parts of width
       *expert_ffn*. Only the last of every *expert_every* layers has experts.
-    * Each token uses *top_k* experts in addition to *shared_experts*. These experts are in *top_groups* of
-      *expert_groups* equal groups. Outputs of experts may have biases (*expert_bias*).
-    * With *kv_rank*, attention is latent (DeepSeek). Keys and values are computed from *kv_rank* numbers per
-      token, and queries from *query_rank* numbers, with *rope_size* more columns per head.
+    * Each token uses *top_k* experts in addition to *shared_experts*. The *top_k* experts are in *top_groups*
+      of *expert_groups* equal groups. Outputs of experts may have biases (*expert_bias*).
+    * If *kv_rank* is not 0, attention is latent (DeepSeek). Keys and values are computed from *kv_rank*
+      numbers per token, and queries from *query_rank* numbers, with *rope_size* more columns per head.
     * *classes* is the number of classes of a vision transformer, which has no vocabulary.
     * *loss_bytes* are the stored bytes of the loss per logit (0: the framework's default).
     * *convolutions* are the layers of a convolutional network before a classifier with *hidden* units. In

@@ -75,7 +75,7 @@ def does_something(graph: Graph) -> np.ndarray:
 
 
 def period_of(begin: int, end: int, does: np.ndarray, name_of: Callable[[int], object]) -> Period:
-    """Label the rows in *does* by operation and count so far, and other rows by the preceding label."""
+    """Label each row in *does* by its operation and number, and other rows by the preceding label."""
     seen: Counter[object] = Counter()
     labels: list[Label] = []
     latest: Label = ("begin",)
@@ -255,6 +255,6 @@ class Layers:
 
 
 def _split(module: str) -> tuple[str, int]:
-    """Return the path before the first number in *module*, and the number, or -1 without a number."""
+    """Return the path before the first number in *module*, and the number, or -1 if there is no number."""
     match = _NUMBERED.search(module)
     return (module[: match.start()], int(match[1])) if match else ("", -1)

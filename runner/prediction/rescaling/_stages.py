@@ -120,7 +120,7 @@ def with_stages(
     """Return *workload* with the given numbers of pipeline stages, micro-batches (of equal size) and layers.
 
     Layers are equal modules with a number in their path. The schedule (1F1B or GPipe) is unchanged. A job
-    without a pipeline gets the schedule 1F1B. Its stages send *activation_bytes* per micro-batch, unless the
+    without a pipeline gets the schedule 1F1B. The stages send *activation_bytes* per micro-batch, unless the
     capture shows this size. Stages that do not divide the layers raise `UsageError`. The function raises
     `WorkloadError` if passes, schedule, groups or gradients do not determine the work of other stages.
     """

@@ -152,8 +152,8 @@ def import_item(
     cache *finished* are not converted again.
 
     The function raises `StudyError` for an invalid name, and for a *step* or *capture_trace* if the item has
-    no steps or captures. It raises `TraceError`, `UsageError` or `WorkloadError` for an item that cannot be
-    converted. After an error, the study is unchanged.
+    no steps or captures. The function raises `TraceError`, `UsageError` or `WorkloadError` for an item that
+    cannot be converted. After an error, the study is unchanged.
     """
     check_name(name, "a workload")
     item = find_item(folder, identity)

@@ -73,9 +73,9 @@ class ImportItem:
 def find_items(folder: Path, only: Collection[str] | None = None) -> list[ImportItem]:
     """Return the importable items in *folder*, at most four folders deep, sorted by place.
 
-    With *only*, the search covers only the given files and the captures of graphs next to these files. Links
-    are not followed. An item with files outside of *folder* is listed with a problem. A missing or unreadable
-    folder raises `StudyError`.
+    If *only* is given, the search covers only the given files and the captures of graphs next to these files.
+    Links are not followed. An item with files outside of *folder* is listed with a problem. A missing or
+    unreadable folder raises `StudyError`.
     """
     if not folder.is_dir():
         if folder.exists():

@@ -54,8 +54,8 @@ class _Nothing:
 class _Reducer(_Nothing):
     """Reduces buckets in the order of gradients, as soon as a bucket and all earlier buckets are full.
 
-    With *find_unused_parameters*, buckets stay in the order of the parameters, unused parameters are detected
-    in the graph, and ranks exchange the list of used parameters.
+    If *find_unused_parameters* is true, buckets stay in the order of the parameters, unused parameters are
+    detected in the graph, and ranks exchange the list of used parameters.
     """
 
     def __init__(

@@ -67,8 +67,8 @@ void PathWalk::resolve(const RankRecords& records) {
 void lower_room(std::span<std::int64_t> room, std::span<const std::int32_t> order,
                 std::span<const std::int64_t> first, std::span<const std::int32_t> waiting,
                 std::span<const std::int64_t> gap) {
-    // Simultaneous events may be listed in the wrong order. Backward passes are therefore repeated
-    // until no value changes.
+    // The list may contain simultaneous events in the wrong order, so backward passes are repeated until
+    // no value changes.
     for (bool lowered = true; lowered;) {
         lowered = false;
         for (std::size_t place = order.size(); place-- > 0;) {

@@ -70,7 +70,7 @@ class Meetings {
     MessageMap<std::uint32_t> open_;  // the open meetings, by tag, phase and ring
     std::vector<Meeting> meetings_;
     std::vector<std::uint32_t> free_;
-    // The state of the phase that ends, by member.
+    // The state of each member in the phase that is ending.
     std::vector<Chain> chains_;
     std::vector<std::uint32_t> peers_;
     std::vector<std::int64_t> delays_;
