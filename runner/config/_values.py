@@ -2,7 +2,7 @@
 
 ASTRA-sim converts a value of another type: it truncates fractions, reads ``true`` as 1, and reads any text as
 a flag that is on. Each function of this module that takes a value, its key and its file raises
-`ConfigError` for a value of another type. `typed_fields` converts a whole mapping to the fields of a dataclass.
+`ConfigError` for a value of another type. `typed_fields` converts a mapping to the fields of a dataclass.
 """
 
 from __future__ import annotations
