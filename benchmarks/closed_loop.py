@@ -68,7 +68,7 @@ SIMULATORS = {
 REMAINS = (
     "## Causes of the differences",
     "",
-    "* **Alternating directions** (`pipeline`, `experts`, `fsdp`). A gloo message is sent when its "
+    "* **Alternating directions** affect `pipeline`, `experts` and `fsdp`. A gloo message is sent when its "
     "receiver's request has arrived on the same connection, in order. If two ranks both send and then "
     "receive, and one rank is late, the two directions of a link alternate. Simulations model the "
     "alternating directions by the keys `handshake: in-order` and `sends-first`. Without these keys, "
@@ -76,7 +76,8 @@ REMAINS = (
     "* **Delayed requests** (`pipeline`). In gloo, the thread that reads requests shares a core with "
     "computation, and reads most requests within 0.4 ms. Simulations do not model the delay of "
     "requests.",
-    "* **Variation of collectives** (`ddp`, `tensor`, `fsdp`). Other work on a core delays gloo by a "
+    "* **Variation of collectives** affects `ddp`, `tensor` and `fsdp`. Other work on a core delays "
+    "gloo by a "
     "scheduler slice of about 4 ms: an all-reduce of 64 KiB took 1.2 or 6 ms. Calibration uses the mean "
     "of the middle half of the repetitions.",
     "* **Concurrent collectives** (`ddp`). Calibration measures each collective alone.",
@@ -421,7 +422,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "`benchmarks/closed_loop.py --page docs/validation/closed-loop.md` writes this page.", "",
         f"The jobs of `examples/closed_loop/train.py` have {RANKS} ranks on gloo, each with its own "
         "network namespace and core. Each job was captured on a network without a rate limit, and its "
-        "step was predicted for networks with several rates. Then the job was run at each rate. An "
+        "step was predicted for networks with several rates. Each job was then run at each rate. An "
         "error is the predicted step divided by the measured step, minus one. Times are medians of "
         f"{max(o.rounds for o in outcomes)} rounds, each with one capture and one run per rate.", "",
         "* *calibrated* predictions use `analytical-unaware` on the network of `calibrate gloo.json "
@@ -432,9 +433,9 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "* *communication* is the error of the calibrated prediction, relative to the additional time "
         "of the step over the step without a rate limit.",
         "* *rounds* is half the range of the calibrated errors of single rounds.", "",
-        f"If the errors of the rounds of one job and rate differ by more than {STEADY:.0%}, they are "
-        f"measured again, up to {MORE_ROUNDS} times. After repetition, {sum(not o.steady for o in outcomes)} "
-        f"of {len(outcomes)} points still had different errors, and are excluded.", "",
+        f"If the errors of the rounds of one job and rate differ by more than {STEADY:.0%}, the rounds are "
+        f"repeated up to {MORE_ROUNDS} times. Of {len(outcomes)} combinations of job and rate, "
+        f"{sum(not o.steady for o in outcomes)} are excluded because their errors still differ.", "",
         *_conditions(outcomes),
         "| job | rate, Mbit/s | measured, ms | without limit, ms | " + " | ".join(ways)
         + " | communication | rounds |",

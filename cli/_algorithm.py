@@ -75,7 +75,8 @@ def algorithm_command() -> None:
     "--output",
     "output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a drawing of the messages of each step (.svg), or a page that also has the figures (.html).",
+    help="File for a drawing of the messages of each step (.svg), or for a page with drawing and "
+    "figures (.html).",
 )
 @format_option
 def inspect_command(
@@ -119,7 +120,7 @@ def inspect_command(
 
 
 def _draw(found: Inspection, output: Path) -> None:
-    """Write the plot of a program to *output*; an HTML file also contains the program's figures."""
+    """Write a plot of a program to *output*; an HTML file also contains the program's figures."""
     from ..runner.programs import inspection_facts, program_picture
 
     content = program_picture(found)
@@ -205,7 +206,7 @@ def export_command(
     workload: str | None,
     output: Path,
 ) -> None:
-    """Write PROGRAM as messages, which ASTRA-sim runs, or as MSCCL XML for the public interpreter.
+    """Write PROGRAM as Chakra graphs of messages, which ASTRA-sim runs, or as MSCCL XML.
 
     The graphs form a workload, and also serve as a custom algorithm in a system file
     (all-reduce-implementation-custom). Only proved programs are written.
@@ -234,7 +235,7 @@ def export_command(
 
 
 def _export_workload(program: Program, prefix: str, memory_bandwidth: float, output: Path) -> None:
-    """Write the workload at *prefix* with the collectives that *program* fits replaced by messages."""
+    """Write the workload at *prefix*, with messages of *program* in place of matching collectives."""
     from ..converter import Workload
     from ..runner.programs import demands_of, expand_workload, lower, misfit
 
@@ -257,7 +258,7 @@ def _export_workload(program: Program, prefix: str, memory_bandwidth: float, out
 
 
 def _program(source: str, collective: str | None, ranks: int | None, size: int = 1 << 20) -> Program:
-    """Return the collective program that the arguments name: a built-in program or a file."""
+    """Return the collective program that the arguments name, from a file or from the built-in programs."""
     from ..runner.programs import (
         PROGRAM_NAMES,
         check_program_size,

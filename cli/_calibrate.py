@@ -41,7 +41,7 @@ _PLAIN = {"error": "relative", "efficiency": "share"}
 
 
 def _share(text: str) -> float:
-    """Return the fraction in *text*, such as ``0.9415`` or ``1448/1538``."""
+    """Return the fraction that the text means, such as ``0.9415`` or ``1448/1538``."""
     try:
         value = float(Fraction(text.replace(" ", "")))
     except (ValueError, ZeroDivisionError) as error:
@@ -181,7 +181,7 @@ def _records(sources: Sequence[str], workload: str | None) -> Records:
             "--workload names a workload of a STUDY; logs have none. Leave it out, or give a study."
         )
     if len(sources) == 1 and not are_logs(sources):
-        Study.open(sources[0])  # raises the errors of a missing or damaged study
+        Study.open(sources[0])  # raises an error if the study is missing or damaged
     return records_of_logs(sources)
 
 
@@ -275,7 +275,7 @@ def _rate(ns_per_byte: float) -> str:
 
 
 def fit_chip(study: Study, workload: str | None, name: str, output: Path | None, output_format: str) -> None:
-    """Fit the chip *name* to the operators of *study*, print the fit, and write the chip to *output*."""
+    """Fit the chip *name* to the operators of *study*, print the fit, and write a chip file to *output*."""
     import pandas as pd
 
     from ..runner.calibration import calibrated_chip, compute_fits, operator_table
@@ -313,7 +313,7 @@ def _plain(share: object) -> float:
 
 
 def carry_over(study: Study, workload: str | None, other_folder: str) -> None:
-    """Add a workload to *study* whose compute times are scaled to the operators of another study."""
+    """Add a workload to *study*, with compute times scaled to the operators of another study."""
     from ..runner import Study
     from ..runner.calibration import rescaled
     from ..runner.study import safe_name

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def print_critical_path(summary: Summary, *, segments: int = 8) -> None:
-    """Print the headline of *summary*, the critical path by kind, and the path's longest segments."""
+    """Print the headline of *summary*, the critical path by kind of work, and its longest segments."""
     columns = summary.path.columns
     print_headline(summary)
     print_columns(summary.columns("kinds"), title="Critical path by kind")

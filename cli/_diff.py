@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..runner.analysis import Judgement, Side
 
 LIMIT_PASSED, UNDECIDED = 70, 71
-_STARTS = 4  # least starts per side for an estimate of the noise between starts
+_STARTS = 4  # smallest number of starts per side for which the noise between starts can be estimated
 VIEWS = ("waterfall", "figures", "classes", "operators", "modules", "collectives", "paths")
 _VERDICT = ["verdict", "change"]
 # Columns of each table that fit on a terminal.
@@ -54,7 +54,7 @@ _TITLES = {
     "paths": "Where the critical paths differ most",
 }
 _ROWS = 12
-# Tables that fit together on one screen; --view prints the other tables.
+# Tables that fit together on one screen; the option --view prints any other table.
 _FIRST = ("waterfall", "figures")
 
 
@@ -153,7 +153,7 @@ def diff_command(
 
 
 def _print_too_few_starts(sides: Sequence[Side]) -> None:
-    """Warn that limits may stay undecided if a captured side has too few starts to estimate the noise."""
+    """Warn that limits may stay undecided if a side has too few starts to estimate the noise."""
     few = [side for side in sides if len(side.starts) < _STARTS and len(side.steps) > 1]
     if few:
         starts = " and ".join(f"{side.name} has {count_text(len(side.starts), 'start')}" for side in few)
@@ -201,7 +201,7 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
 
 
 def _print_figures(table: pd.DataFrame) -> None:
-    """Print the compared figures, each figure in its own unit."""
+    """Print the compared figures with the unit of each figure."""
     texts = {"ns": duration_text, "bytes": bytes_text, "count": "{:,}".format}
     rows = []
     for row in table.to_dict("records"):

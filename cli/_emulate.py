@@ -47,7 +47,9 @@ if TYPE_CHECKING:
     help="Rate of the link of a single namespace, different from --link. Repeatable.",
 )
 @click.option("--nics", type=click.IntRange(min=1), help="Number of network interfaces of each namespace.")
-@click.option("--transport", help="Transport of the messages: tcp, gloo or a plug-in's. [default: tcp]")
+@click.option(
+    "--transport", help="Transport of the messages: tcp, gloo or the name of a plug-in. [default: tcp]"
+)
 @click.option(
     "--repeat",
     type=click.IntRange(min=1),
@@ -64,7 +66,10 @@ if TYPE_CHECKING:
 @algorithm_option
 @click.option("--num-queues-per-dim", default=1, help="Number of logical queues per network dimension.")
 @click.option(
-    "--rendezvous-protocol", is_flag=True, flag_value=True, help="Exchange a handshake before every message."
+    "--rendezvous-protocol",
+    is_flag=True,
+    flag_value=True,
+    help="Use the rendezvous protocol: exchange a handshake before every message.",
 )
 @format_option
 def emulate_command(
@@ -148,7 +153,7 @@ def _place(
     slow: Sequence[str],
     common: dict[str, str | int | None],
 ) -> str:
-    """Return the setup that the options describe, in the notation of the emulation backend's name.
+    """Return the place that the options describe, in the notation of the name of the backend.
 
     Raises `UsageError` for contradictory options.
     """
@@ -192,7 +197,7 @@ def _print(results: list[Result], runs: list[tuple[str, Result]], output_format:
 
 
 def _print_measured(result: Result) -> None:
-    """Print the hosts with their clock errors, and the spread of the repetitions."""
+    """Print the hosts with the errors of their clocks, and the spread of the repetitions."""
     import pandas as pd
 
     facts = result.provenance["emulation"]

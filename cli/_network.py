@@ -147,7 +147,7 @@ def _shape(network: NetworkConfig) -> str:
 
 
 def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str, Any]]:
-    """Yield the title and the text of each figure in the *facts* of a network."""
+    """Yield the title and the text of each figure that *facts* contains on a network."""
     yield "ranks", str(facts.ranks)
     yield "dimensions", _shape(network) + (", for collectives alone" if network.logical else "")
     yield (
@@ -175,7 +175,7 @@ def _figures(network: NetworkConfig, facts: NetworkFacts) -> Iterator[tuple[str,
 
 
 def _print_presets(output_format: str) -> None:
-    """Print the presets of each kind with the figures that distinguish the presets."""
+    """Print the presets by kind, with figures in which the presets of a kind differ."""
     import pandas as pd
 
     from ..runner import list_presets
@@ -192,7 +192,7 @@ def _print_presets(output_format: str) -> None:
 
 
 def _file_of(name: str) -> str:
-    """Return the text of the file of the preset *name*; raises `UsageError` for an unknown name."""
+    """Return the content of the file of the preset *name*; raises `UsageError` for an unknown name."""
     from ..runner import list_presets
     from ..runner.config import preset_path
 
@@ -204,7 +204,7 @@ def _file_of(name: str) -> str:
 
 
 def _preset_figures(kind: str, name: str) -> dict[str, Any]:
-    """Return the figures that distinguish the preset *name* from other presets of its *kind*."""
+    """Return figures in which the preset *name* differs from other presets of its *kind*."""
     from ..runner import MemoryConfig, NetworkConfig, SystemConfig
 
     if kind == "network":
@@ -228,7 +228,7 @@ def _preset_figures(kind: str, name: str) -> dict[str, Any]:
 
 
 def _clos_text(network: NetworkConfig) -> str:
-    """Return a phrase on the Clos fabric of *network*; "" if the network has no Clos fabric."""
+    """Return a phrase on the Clos fabric of *network*, or "" if the network has no Clos fabric."""
     fabric = None if network.packet is None else network.packet.fabric
     if fabric is None:
         return ""

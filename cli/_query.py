@@ -25,7 +25,7 @@ _LONGEST_NS = 86_400 * 10**9
     default=1_000,
     show_default=True,
     type=click.IntRange(1, 10_000_000),
-    help="Maximum number of rows.",
+    help="Maximum number of rows of the result.",
 )
 @click.option(
     "--timeout",

@@ -43,7 +43,7 @@ _TERAOPS_PER_NS, _GIGABYTES_PER_NS = 1e3, 1.0
 @click.option(
     "--tp",
     type=click.IntRange(1),
-    help="Not supported for captures; the error names the alternatives.",
+    help="Tensor parallelism of a capture cannot be changed; the error names alternatives.",
 )
 @click.option(
     "--name",

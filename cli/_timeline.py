@@ -102,7 +102,8 @@ def timeline_command(
     if chosen.empty:
         raise UsageError(f"There are no ranks {first}-{last}: the run has 0 to {run.info.num_ranks - 1}.")
     if host:
-        # Without --to, the window has no end, as the captured step may be longer than the simulated step.
+        # If --to is missing, the window has no end, because the captured step may be longer than the
+        # simulated step.
         until = window[1] if to_ms is not None else _EVER_NS
         print_stacks(run, range(first, last + 1), (window[0], until), output_format)
     else:
@@ -121,7 +122,7 @@ def _print_operators(
     nested: bool,
     measured: bool,
 ) -> None:
-    """Print the operators of the slices *inside* a time window, with totals."""
+    """Print the operators of the slices *inside* a time window, and their total times."""
     from ..runner.analysis import area_names, area_overview, area_table
 
     table = (area_names if nested else area_table)(run.nodes, inside)

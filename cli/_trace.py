@@ -32,7 +32,7 @@ study_option = click.option(
 
 
 def capture_options(command: Command) -> Command:
-    """Add the options that control the capture to *command*, such as the steps to capture."""
+    """Add options that control the capture, such as the number of steps to capture, to *command*."""
     command = click.option(
         "--steps",
         default=3,
@@ -70,7 +70,7 @@ def capture_into(
     stacks: bool = True,
     fake_world: int = 0,
 ) -> TraceSet:
-    """Run *command*, store its trace set in *study*, and print the path of the trace set."""
+    """Run the training *command*, store its trace set in *study*, and print the path of the trace set."""
     from ..tracer import trace
 
     folder = study.new_trace_dir()
@@ -97,7 +97,7 @@ def capture_into(
 
 
 def _trace_set_dir(folder: Path) -> Path:
-    """Return the folder of the newest trace set in the study *folder*, or *folder* if it is no study."""
+    """Return the newest trace set's folder in the study *folder*, or *folder* if it is no study."""
     from ..runner import Study
 
     return Study.open(folder).latest_trace_set() if Study.is_study(folder) else folder

@@ -30,9 +30,10 @@ _WITHOUT_NUMBER = ("edge", "skew")
     multiple=True,
     metavar="WHAT:NAME=TIMES",
     help="Part of the step to speed up, with a factor: operator:aten::mm=2 doubles the speed of an "
-    "operator. Other parts are module:, kind:, kernel:, copy:, collective:, bandwidth:, "
-    "latency:, link:, cause:, stall:, sync:, place:, host:, fusion:, repeated:, skew:RANK, and "
-    "machine: on gpu. A factor below 1 slows the part down, and inf removes the part.",
+    "operator. Other parts to speed up are module:, kind:, kernel:, copy:, collective:, "
+    "bandwidth:, latency:, link:, cause:, stall:, sync:, place:, host:, fusion:, repeated:, "
+    "skew:RANK, and machine: on gpu. A factor below 1 slows the part down, and inf removes the "
+    "part.",
 )
 @click.option("--drop", "edges", multiple=True, metavar="RANK/FROM-TO", help="Dependency to remove.")
 @click.option(

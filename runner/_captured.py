@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-COMPUTED_FOR = "computed_for"  # metadata key of the chip for which compute times were predicted
+COMPUTED_FOR = "computed_for"  # metadata key for the chip for which compute times were predicted
 
 
 def has_lanes(metadata: Mapping[str, object]) -> bool:

@@ -38,7 +38,7 @@ from .programs import Choice, Demand, Lowered, choose_programs, lower
 
 # The descriptive fields of a machine of the GPU model, which do not affect results.
 _WORDS = {"name", "sources", "title"}
-# The version of the conversion from programs to messages. Version 1 had no rounds.
+# The version of the conversion from collective programs to messages. Version 1 did not know rounds.
 _LOWERING_VERSION = 2
 
 
@@ -213,7 +213,7 @@ class Experiment:
     def content_hash(self) -> str:
         """The hash of all inputs that determine the result, as 16 hexadecimal digits."""
         algorithms = digests(self.system)
-        # The content of algorithms determines the result. Their paths and names do not.
+        # The content of custom algorithms determines the result; the paths and names of their files do not.
         system = {
             key: value
             for key, value in self.system.to_dict().items()

@@ -17,7 +17,7 @@ from ._simulate import prepare
 from .backends import get_backend
 from .study import ImportItem, Study, find_items, import_found, proposed_name, safe_name
 
-_MOST_BYTES = 4 << 30  # total size limit of cached studies; the least recently used are removed
+_MOST_BYTES = 4 << 30  # limit on the total size of cached studies
 _MOST_READ_BYTES = 1 << 30  # larger traces are identified by size and modification time
 _NAMED = 4
 _BLOCK = 1 << 20

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ._experiment import WorkloadSource
 
 _VARIABLE = "CHAKRASCOPE_MEMORY"
-# Measured with a hundred million nodes: the bytes of a process at its start, of a node of a program, of the
-# records of a node that runs, and of a row of the full table of nodes.
+# Bytes of memory, measured with a hundred million nodes: of a process at its start, of a node in a program,
+# of the records of an executed node, and of a row in the full table of nodes.
 _START_BYTES = 150_000_000
 _PROGRAM_NODE_BYTES = 20
 _RECORD_BYTES = 18

@@ -87,7 +87,8 @@ def _what_is_known() -> Iterator[str]:
     yield (
         "The simple protocol waits for four link latencies, and reads a semaphore in its own memory twice. "
         "Packets wait for two link latencies, send twice the bytes, and access the memory three times. "
-        "Packets therefore save a constant time, and their additional cost grows with the size."
+        "Compared with the simple protocol, packets therefore save a constant time, and their "
+        "additional cost grows with the size."
     )
     yield ""
     yield (

@@ -327,7 +327,7 @@ def _all_gather(pictures: dict[str, str]) -> Iterator[str]:
     yield ""
     yield "The paper reports that an all-gather by puts is faster than by gets (16 GPUs, 60 workgroups),"
     yield "because the requests of gets wait behind responses. Fair arbitration between control and data"
-    yield "narrows the gap."
+    yield "narrows the gap between gets and puts."
     yield ""
     yield from _ratio_table(lines, "get", "put")
     yield "![All-gather by puts and gets](images/gpu-all-gather.svg)"

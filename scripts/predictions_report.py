@@ -162,7 +162,7 @@ def page(rows: Sequence[Row], never: Sequence[Row], found: Sequence[Point]) -> s
         "were "
         "left out of the fit in turn.", "",
         *_overview(rows), "",
-        f"An odd row has an error above {ODD:.0%}. The column *constant utilisation* has the error of "
+        f"A row is odd if its error is above {ODD:.0%}. The column *constant utilisation* has the error of "
         "a prediction with the median utilisation of the rows. The column *in the interval* has the "
         "share of steps within their 90 % interval, predicted with costs fitted without their "
         "family.",
@@ -192,14 +192,15 @@ def _overview(rows: Sequence[Row]) -> Iterator[str]:
 
 def _never(rows: Sequence[Row]) -> Iterator[str]:
     yield (
-        "No chip file was fitted to the step times of this table. The sources of these step times are "
+        "No chip file was fitted to the step times of other labs. The sources of these step times are "
         "Table 5 of Korthikanti et al. (2022), "
         "torchtitan's tables of Llama 2 and 3 with FSDP, NVIDIA's recipe for Grok-1, and five releases of "
         "[Megatron Bridge](https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary.html). "
         "All rows use the estimate of `predict search`, which is up to 8% below the simulation. The "
         "model of experts was developed with the releases 25.11, 26.04 and 26.06 of Megatron Bridge; "
-        "26.02 and 26.08 were predicted afterwards. Chips other than GB200 and H100 have the costs of "
-        "GB200. The error of memory compares the fullest rank with the memory that PyTorch reserved, "
+        "26.02 and 26.08 were predicted afterwards. Other chips than GB200 and H100 are predicted "
+        "with the costs of GB200. The error of memory compares the fullest rank with the memory that "
+        "PyTorch reserved, "
         "including fragments."
     )
     yield ""

@@ -84,6 +84,9 @@ JOBS = {
     "recomputation": Expected("Recomputing"),
     "gradient_penalty": Expected(r"GradientPenalty\.penalize"),
     "barriers": Expected("barriers in", ranks=2),
+    "pools": Expected("processes|process or thread"),
+    "double_precision": Expected("double precision"),
+    "new_pages": Expected("Page faults"),
     "edit_distance": Expected(r"Python between operators in EditDistance\.compare"),
 }
 # Jobs of followed.py, how their advice is to be recognised, and what was done.
@@ -95,7 +98,7 @@ FOLLOWED = {
     "fused_optimizer": (Expected("optimizer"), "Adam on 204 tensors → `fused=True`"),
     "joined_average": (Expected("foreach"), "400 averages of a tensor → one average"),
     "larger_buckets": (Expected("larger buckets", ranks=2), "a bucket per gradient → 25 MiB buckets"),
-    "joined_metrics": (Expected("fusing", ranks=2), "100 all-reduces of a number → one"),
+    "joined_metrics": (Expected("fusing", ranks=2), "100 small all-reduces → one"),
     "seldom_logging": (Expected("logging", recurs=True), "logging in each step → each eighth step"),
     "lower_precision": (Expected("precision", halved=True), "teacher in float32 → bfloat16"),
     "cached_tokens": (Expected(r"Regex\.before_forward"), "texts tokenized in each step → cached"),
@@ -106,7 +109,7 @@ FOLLOWED = {
 # What must not be reported of a script without a cause.
 BLAMED = re.compile(
     r"garbage|\block|sleep|I/O|checkpoint|validation|logging|[Cc]ompilation|comes last|input pipeline|worker"
-    "|[Aa]nomaly|[Rr]ecomput"
+    "|[Aa]nomaly|[Rr]ecomput|[Pp]rocesses|double precision|Page faults"
 )
 
 

@@ -66,9 +66,9 @@ class _Rank:
 
 
 def check_trace_set(folder: Path) -> tuple[list[Finding], list[Finding]]:
-    """Return the problems of the trace set in *folder*, and the gaps of ranks; read each file once.
+    """Return the problems of the trace set in *folder*, and missing or unreadable traces of its ranks.
 
-    Other ranks may replace ranks with gaps.
+    Other ranks may replace the ranks with missing traces. Each file is read only once.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -117,12 +117,12 @@ def _check_capture(trace_set: TraceSet, path: Path) -> Iterator[Finding]:
 
 
 def _has_times_alone(entry: RankEntry) -> bool:
-    """Return whether a rank recorded only step times, as the capture requested."""
+    """Return whether the capture was requested to record only the step times of a rank."""
     return entry.step_times is not None and not (entry.host_trace or entry.device_trace)
 
 
 def _check_rank(entry: RankEntry, folder: Path) -> tuple[_Rank | None, list[Finding], list[Finding]]:
-    """Check the files of one rank individually and against each other; return gaps separately."""
+    """Check the files of one rank; return missing or unreadable files separately from other findings."""
     findings: list[Finding] = []
     lacking: list[Finding] = []
     if _has_times_alone(entry):
@@ -276,7 +276,7 @@ _KNOW_IT = (
 class _How:
     """Options of the conversion: *jobs* processes, *progress*, and the cache of *finished* ranks.
 
-    The fields have the names of the arguments of `convert`.
+    The fields have the same names as the arguments of `convert`.
     """
 
     jobs: int | None
@@ -301,9 +301,9 @@ def doctor(
     *target* is a trace set's folder, an ``.et`` file, the ``PREFIX`` of several ``.et`` files
     (``PREFIX.<rank>.et``), or traces or production logs of other tools: a file, a pattern with ``{rank}`` (of
     traces), a folder, or an archive. For studies, use `check_study`. *jobs*, *progress* and *finished* are
-    arguments of `convert`, which converts the traces. Without *finished*, converted ranks of large traces are
+    passed to `convert`, which converts the traces. Without *finished*, converted ranks of large traces are
     cached next to *target*, so that an interrupted check resumes. Problems are returned and never raised.
-    Raises `UsageError` for any other *target*, and the errors of *progress*.
+    Raises `UsageError` for any other *target*. Exceptions of *progress* are passed on.
     """
     if finished is None:
         with finished_ranks(f"{target}.doctor") as cache:
@@ -373,7 +373,7 @@ def _trace_set(folder: Path, how: _How) -> list[Finding]:
 
 
 def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
-    """Check traces of other tools, and the converted graphs; missing information is a note."""
+    """Check traces of other tools, and the converted graphs; missing information becomes a note."""
     host, device, linked = (sides.get(side) for side in ("host", "device", "linked"))
     try:
         ranks = find_rank_traces(host, device, linked)
@@ -406,7 +406,7 @@ def _trace_files(sides: dict[str, str], place: str, how: _How) -> list[Finding]:
 
 
 def _rank_files(traces: RankTraces) -> tuple[Identity | None, list[Finding]]:
-    """Check the traces of one rank independently of other ranks; also return the traces' origin."""
+    """Check the traces of one rank independently of other ranks; also return the origin of the traces."""
     place = str(traces.device_path)
     try:
         device, host, _ = read_rank(traces)

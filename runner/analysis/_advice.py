@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ from ...converter.building import (
 )
 from ...converter.chakra import KINDS
 from ...errors import ChakrascopeError
-from ...support import share_text
-from ...support.table import Columns, Table
+from ...support import count_text, share_text
+from ...support.table import Columns
 from .._framed import coded
 from .._result import Result
 from .._traits import about_backend
@@ -33,9 +33,6 @@ from ._remedies import MORE_THREADS, REMEDIES, UNKNOWN, moved
 from ._usual_gain import delays_on, over_the_run
 from ._what_if import Target
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Simulate = Callable[[Sequence[tuple[Target, float]]], Result]
 """Simulate the step with each target sped up by its factor. An infinitely fast target takes no time."""
 
@@ -46,9 +43,10 @@ _MOST_PATH_NODES = 200_000  # the critical path of a replay with more nodes is n
 _SLOW = 0.1  # share of the network's bandwidth; slower communication is not limited by bandwidth
 _LEAST_RATE = 0.125  # bytes/ns: 1 Gb/s Ethernet, the least bandwidth assumed for an unknown network
 _COVERED = 0.5
-_NEAR = 0.1  # share of the sum of gains; a smaller difference from the sum of gains is ignored
+_NEAR = 0.1  # a smaller difference from the sum of gains, as a share of this sum, is ignored
 _NAMED_SHARE = 0.1
 _MOST_CAUSES = 10
+_LEAST_FAULTS = 0.05  # share of the median step
 _FREE = 0.5  # cores; with fewer free cores, more threads are not advised
 
 
@@ -94,9 +92,10 @@ def advise(
     ]
     in_long_steps = {item.cause for item in recurring}
     shown = [(one, item) for one, item in shown if item.key or item.cause not in in_long_steps]
-    is_of_the_step = not recurring and shown == in_step
+    measured = [*recurring, *_page_faults(result, workload)]
+    is_of_the_step = not measured and shown == in_step
     together_ns = _together_ns(shown, result, simulate) if is_of_the_step else 0
-    items = [*recurring, *_with_overlaps(shown, path)]
+    items = [*measured, *_with_overlaps(shown, path)]
     items = _ordered(items)[:_MOST_ADVICE]
     top = _contributor(found)
     causes = tuple(_cause(one, path) for one in _distinct(found)[:_MOST_CAUSES])
@@ -174,7 +173,8 @@ def _of_the_whole(
     if item.is_bound and one.remedy == "function":
         share, key = one.path_ns / max(1, result.makespan_ns), f"{one.target.key}=inf"
         return replace(item, gain_ns=one.path_ns, share=share, key=key, half_ns=item.gain_ns)
-    after = _replayed(simulate, (one.target, math.inf)) if one.times == HALF or one.is_moved else None
+    is_removable = one.is_moved or (one.times == HALF and one.remedy != "precision")
+    after = _replayed(simulate, (one.target, math.inf)) if is_removable else None
     gain_ns = one.path_ns if after is None else result.makespan_ns - after.makespan_ns
     if one.is_moved:
         return replace(item, whole_ns=gain_ns)
@@ -213,6 +213,20 @@ def _recurring(result: Result, workload: Workload) -> list[Advice]:
         Advice(what, how, gain_ns, gain_ns / mean_ns, "", False, "host", times.cause, 0,
                place=times.place, whole_ns=whole_ns)
     ]  # fmt: skip
+
+
+def _page_faults(result: Result, workload: Workload) -> list[Advice]:
+    """Return the advice on page faults in the run's steps, or an empty list if the faults take little time.
+
+    The gain is the measured time of the faults. The advice has no key, because operators of the simulated
+    step contain the faults.
+    """
+    times = _step_times(result, workload)
+    if times is None or times.fault_ns < _LEAST_FAULTS * times.median_ns:
+        return []
+    what = f"Page faults: the process gets {count_text(times.faults, 'new page')} of memory in each step"
+    share = times.fault_ns / times.median_ns
+    return [Advice(what, REMEDIES["page_faults"], times.fault_ns, share, "", False, "host", "", 0)]
 
 
 def _bound_by(after: Result, workload: Workload) -> str:
@@ -303,24 +317,6 @@ def _replayed(simulate: Simulate | None, *changes: tuple[Target, float]) -> Resu
         return None if simulate is None else simulate(changes)
     except ChakrascopeError:
         return None
-
-
-def advice(
-    path: CriticalPath,
-    result: Result,
-    workload: Workload,
-    collectives: pd.DataFrame,
-    *,
-    link_bytes_per_ns: float = 0.0,
-) -> list[Advice]:
-    """Return advice for the step of *result*, with an upper bound for the gain of each item.
-
-    `RunAnalysis.advices` instead replays the step of a study's run to compute the gains.
-    """
-    found = advise(
-        path, result, workload, Table.of(collectives).columns(), link_bytes_per_ns=link_bytes_per_ns
-    )
-    return list(found.advice)
 
 
 def _slow(

@@ -39,7 +39,15 @@ from ._critical_path import CriticalPath
 from ._host_candidates import barriers, collective_loops, host_work, loop, loops, synchronisations
 from ._host_time import DELAYED, DIFFUSE_CAUSES, INSIDE_CALLS
 from ._labels import function_of, lowered, numberless, short_name, within
-from ._memory_traffic import FUSIBLE, REPEATED, chains_of_nodes, copies_of_nodes
+from ._memory_traffic import (
+    DOUBLE,
+    FUSIBLE,
+    REPEATED,
+    chains_of_nodes,
+    double_operators,
+    marked_nodes,
+    repeated_copies,
+)
 from ._operator_rates import OperatorRate, Reach, joined_rates, operator_rates, reaches_of
 from ._path_facts import copy_direction
 from ._remedies import COPY_REMEDIES, HOST_REMEDIES, REMEDIES
@@ -90,6 +98,7 @@ def candidates(
     found = [
         *(_with_evidence(one, rates, reaches, segments) for one in computations),
         *_fusible(path, workload, _union(computed, hosted[segments["cause"][hosted] == DELAYED])),
+        *_doubles(path, workload, computed),
         *_repeated(path, workload, np.union1d(computed, rows_of.get("copy", nothing))),
         *(_module(segments, computed, hosted) if not rates else ()),  # operator rates are more specific
         *_functions(segments, _outside(in_loops, segments)),
@@ -125,7 +134,7 @@ def _computations(segments: Columns, rows: Ints, *, on_host: bool) -> Iterator[C
         what, target = short_name(operator) or "Computation without a name", Target("operator", operator)
         if top != operator and top_ns >= MOST_OF_IT * ns:
             if everywhere_ns > ns:
-                continue  # a kernel that several operators launch is a separate candidate
+                continue  # a kernel that several operators launch is another candidate
             what += f" ({'mostly ' * (top_ns < ns)}kernel {short_name(top)})"
             target = target if top_ns < ns else Target("kernel", top)
         if largest(segments, own, "phase")[0] not in CALLED_PHASES:
@@ -179,13 +188,24 @@ def _repeated(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Ca
     """Yield one candidate for casts and copies of data that the step has already cast or copied."""
     segments = path.columns
     programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
-    own = rows[copies_of_nodes(workload, programs, segments["node_id"][rows])]
+    own = rows[marked_nodes(workload, programs, segments["node_id"][rows], repeated_copies)]
     if not len(own):
         return
     what = "Repeated casts and copies of unchanged data"
     what += f", most for {largest(segments, own, 'operator')[0]}{in_place(segments, own)}"
     kind, path_ns = largest(segments, own, "kind")[0], sum_ns(segments, own)
     yield Candidate(what, kind, "", "repeated", Target("repeated", REPEATED), GONE, own, path_ns, path_ns)
+
+
+def _doubles(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Candidate]:
+    """Yield one candidate for all operators in double precision; single precision takes half the time."""
+    segments = path.columns
+    programs = path.program_of_rank[segments["rank"][rows]].astype(np.int64)
+    own = rows[marked_nodes(workload, programs, segments["node_id"][rows], double_operators)]
+    if len(own):
+        what = f"{count_text(len(own), 'operator')} in double precision"
+        what += f", most for {short_name(largest(segments, own, 'operator')[0])}{in_place(segments, own)}"
+        yield scaled(segments, what, "compute", Target("precision", DOUBLE), own, remedy="precision")
 
 
 def _module(segments: CodedColumns, computed: Ints, hosted: Ints) -> Iterator[Candidate]:
@@ -234,7 +254,7 @@ def _functions(segments: CodedColumns, rows: Ints) -> Iterator[Candidate]:
     """
     training = training_functions(segments)
     if not training:
-        return  # without a known training function, one function may do all work of the step
+        return  # if the training function is unknown, one function may do all work of the step
     kinds, is_computed = segments["kind"], segments["kind"] == "compute"
     everywhere_ns = sums_by(segments["duration_ns"][is_computed], segments["operator"][is_computed])
     worked, functions = segments["cause"] != DELAYED, segments["place"].mapped(function_of)
@@ -293,7 +313,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
     own = computed[segments["phase"][computed] == "optimizer"]
     kernel, kernel_ns = largest(segments, own, "name") if len(own) else ("", 0)
     if kernel_ns >= MOST_OF_IT * sum_ns(segments, own) or len(set(segments["operator"][own].tolist())) < 2:
-        own = own[:0]  # the main operator of the optimizer is a separate candidate
+        own = own[:0]  # the main operator of the optimizer is another candidate
     rows = _union(own, hosted[segments["cause"][hosted] == "optimizer"])
     if not len(rows):
         return

@@ -37,11 +37,12 @@ from ._path_facts import NodeFacts, copy_direction
 from ._remedies import moved
 from ._what_if import Target
 
-# A loop calls an operator at least 100 times, and operators over 50 µs take at most half of the loop's time.
+# A loop of small operators calls an operator at least 100 times, and calls over 50 µs take at most half of
+# its time.
 _LOOP_CALLS, _SHORT_NS = 100, 50_000
 _ALL_OF_IT = 0.9
 _SYNCHRONISATION = "synchronisation"
-# A loop with more than four waiting operators per piece of Python is a loop of waits.
+# If a loop has more than four waiting operators per piece of Python code, its time consists of waits.
 _PER_PYTHON = 4
 _WORK = ("compute", "communication", "copy", "memory")
 _LOOP_CAUSES = (*DIFFUSE_CAUSES, _SYNCHRONISATION)
@@ -95,7 +96,7 @@ def loop(segments: Columns, place: str, own: Ints) -> Candidate:
     worked = own[segments["cause"][own] != DELAYED]
     path_ns, calls = sum_ns(segments, own), int((~_is_gap(segments, worked)).sum())
     cause, cause_ns = largest(segments, worked, "cause")
-    # Waiting operators are compared by number, as most of their time is the overhead of recording.
+    # The number of waiting operators is compared, and not their time, most of which is overhead of recording.
     causes = segments["cause"][worked]
     waits, between = (np.count_nonzero(causes == one) for one in (_SYNCHRONISATION, "python"))
     if cause == "python" and 2 * cause_ns > sum_ns(segments, worked) and _PER_PYTHON * between >= waits:

@@ -24,7 +24,7 @@ INSIDE_CALLS = "communication_call"
 STALL_TIMES = 10
 """A piece of host work is a stall if it takes this many times as long as the rank's median piece."""
 
-_MATTERS = 0.05  # least share of the step that every rank waits for a processor on a busy machine
+_MATTERS = 0.05  # on a busy machine, every rank waits for a processor at least this share of the step
 
 
 def texts_where(nodes: Mapping[str, Any], column: str, test: Callable[[str], bool]) -> Flags:

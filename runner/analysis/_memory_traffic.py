@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,13 +12,15 @@ import numpy.typing as npt
 from ...converter import Graph, Workload
 from ...converter.chakra import DEVICE_LANE
 from ._host_time import DELAYED, texts_where
-from ._operator_rates import written_bytes
+from ._operator_rates import precisions, written_bytes
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"
 """The name of the `Target` of ``fusion`` that selects all fusible chains."""
+DOUBLE = "double"
+"""The name of the `Target` of ``precision`` that selects all operators in double precision."""
 REPEATED = "copies"
 """The name of the `Target` of ``repeated`` that selects all repeated copies."""
 # A host operator that moves at most 64 bytes converts scalars, allocates memory, or calls another operator.
@@ -165,14 +167,35 @@ def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
     return repeated
 
 
-def copies_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> Flags:
-    """Return a mask of the given nodes of *workload*'s programs that repeat a cast or copy of the step."""
-    repeated: Flags = np.zeros(len(node_ids), bool)
+def double_operators(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
+    """Return a mask of the operators of *graph* in double precision, by the workload's *metadata*."""
+    operators, doubles = graph.node_columns["operator"], _doubles(metadata)
+    size_bytes = np.asarray(graph.node_columns["tensor_size_bytes"])
+    found: Flags = np.zeros(len(size_bytes), bool)
+    for number, name in enumerate(operators.texts):
+        if name in doubles:
+            found |= (operators.numbers == number) & np.isin(size_bytes, doubles[name])
+    return found
+
+
+def _doubles(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the bytes per call of each operator in double precision, without bytes of other precisions."""
+    sizes: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
+    for name, size_bytes, precision in precisions(metadata):
+        sizes[precision == "fp64"].setdefault(name, set()).add(size_bytes)
+    return {name: sorted(own - sizes[False].get(name, set()) - {0}) for name, own in sizes[True].items()}
+
+
+def marked_nodes(
+    workload: Workload, programs: Ints, node_ids: Ints, marked: Callable[[Graph, Mapping[str, Any]], Flags]
+) -> Flags:
+    """Return a mask of the given nodes of *workload*'s programs that *marked* marks in a program's graph."""
+    found: Flags = np.zeros(len(node_ids), bool)
     for program in np.unique(programs).tolist():
-        own = programs == program
-        recorded = _recorded(workload.metadata, workload.graphs[program].rank)
-        repeated[own] = np.isin(node_ids[own], recorded)
-    return repeated
+        own, graph = programs == program, workload.graphs[program]
+        ids = np.asarray(graph.node_columns["node_id"])[marked(graph, workload.metadata)]
+        found[own] = np.isin(node_ids[own], ids)
+    return found
 
 
 def _recorded(metadata: Mapping[str, Any], rank: int) -> Ints:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -174,6 +174,12 @@ def written_bytes(metadata: Mapping[str, Any]) -> dict[tuple[str, int], tuple[st
         for one in _recorded(metadata).kinds
         if one.kind in FUSIBLE_CLASSES
     }
+
+
+def precisions(metadata: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """Yield name, bytes per call and precision of each kind of recorded operator."""
+    for one in _recorded(metadata).kinds:
+        yield one.operator, one.read_bytes + one.written_bytes, one.precision
 
 
 def _recorded(metadata: Mapping[str, Any]) -> _RecordedOperators:

@@ -20,7 +20,8 @@ from ._summary import rank_times
 if TYPE_CHECKING:
     import pandas as pd
 
-# Ranks with one program are equal if the times of their nodes differ by at most this share of the makespan.
+# Ranks with the same program count as equal if the times of their nodes differ by at most this share of the
+# makespan.
 _SAME_SHARE = 0.001
 # Each rank is compared with at most 32 different ranks of its program. Further ranks count as unequal.
 _MOST_KINDS = 32
@@ -161,7 +162,7 @@ def slowest_rank(result: Result, workload: Workload | None = None) -> SlowestRan
     if alike.sum() == len(numbers) - 1:
         if not late.any():
             return None
-        alike[:] = False  # only the network makes one of the equal ranks late
+        alike[:] = False  # among equal ranks, only the network makes a rank late
     peers = np.delete(work, np.append(np.flatnonzero(alike), slowest))
     return SlowestRank(
         int(numbers[slowest]),

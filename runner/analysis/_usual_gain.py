@@ -24,7 +24,7 @@ from ._critical_path import CriticalPath
 from ._host_time import DELAYED, cause_ns
 
 _ALIKE = 0.2  # share of a cause's time in the shown step; a smaller difference of the mean step is ignored
-_NEAR = 0.1  # share of the shown step; a smaller difference from the shown step is ignored
+_NEAR = 0.1  # a smaller difference from the shown step, as a share of this step, is ignored
 _SCATTERED = "in steps that scatter from "
 
 

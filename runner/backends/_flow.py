@@ -23,13 +23,13 @@ _SHAKES = (2.0, 8.0)
 # If noise shortens a makespan by this fraction, the makespan depends on the order in which messages happen to
 # start.
 _SHORTER = 0.002
-# Noise in every step lengthens a chain of steps. If late ranks catch up, the chain grows by this fraction of
-# the total noise. The fraction was measured in random experiments (205 in total) with errors below 1 %
-# relative to packet-level simulation.
+# If late ranks catch up, noise in every step lengthens a chain of steps by this fraction of the total noise.
+# The fraction was measured in random experiments (205 in total) with errors below 1 % relative to
+# packet-level simulation.
 _PASSED_ON = 0.15
-# Messages of one size are not in lockstep if their times differ by more than this fraction.
+# Messages of equal size are not in lockstep if their times differ by more than this fraction.
 _IN_STEP = 0.001
-# The delays of fewer sequential steps than this do not accumulate.
+# Delays do not accumulate in a chain of fewer sequential steps than this.
 _FEW_STEPS = 6
 _NEVER = np.int64((1 << 63) - 1)
 

@@ -379,7 +379,8 @@ def _points(name: str, groups: Sequence[_Group], fit: LinkFit) -> list[Point]:
             continue
         cell = group.cell
         wire_ns = cell.row.time_ns(fit.latency_ns.value, fit.ns_per_byte.value)
-        # A step has many collectives, so the mean of the middle half of times counts, not the median.
+        # A step contains many collectives, so the cost is the mean of the middle half of the times, and not
+        # the median.
         beyond = cell.usual_ns - wire_ns
         worth = cell.repeated and beyond > max(2 * cell.error_ns, _WORTH * cell.usual_ns)
         points.append(

@@ -24,7 +24,7 @@ from ._records import MESSAGE, MUTUAL, Call, Records, Transfer, result_records
 LARGEST_BYTES = 2 << 20
 _SMALLEST_BYTES = 64
 _REPEATS = 4
-_BURST = 32  # consecutive messages, of which only the first takes the latency
+_BURST = 32  # number of consecutive messages, of which only the first takes the latency
 _MOST_PAIRS = 64  # maximum number of pairs per level that are checked for equal links
 _BARRIER = Call("all_reduce", _SMALLEST_BYTES)
 _RECEIVE_LANE = MESSAGE_LANE + 100

@@ -24,8 +24,8 @@ MUTUAL = (
     CollectiveType.REDUCE_SCATTER,
     CollectiveType.ALL_TO_ALL,
 )
-# In these collectives, a rank may leave before another rank arrives, so a common clock or a common end is
-# needed.
+# In these collectives, a rank may leave before another rank arrives, so their durations are known only with a
+# common clock or a common end.
 ROOTED = tuple(kind for kind in CollectiveType if kind.is_rooted)
 MESSAGE = "message"
 """The operation of a message from one rank to another."""

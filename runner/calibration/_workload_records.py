@@ -19,7 +19,7 @@ from ._records import MESSAGE, MUTUAL, ROOTED, Call, Records, Transfer
 
 DEVICE_LANES = 1000
 """The first lane of device streams, on which each operation has its measured interval."""
-_LEAST = 3  # messages needed per direction, so that the fastest message did not wait
+_LEAST = 3  # smallest number of messages per direction, so that the fastest message probably did not wait
 _COLUMNS = [
     "comm_src",
     "comm_dst",
@@ -102,7 +102,7 @@ def _transfer(source: int, target: int, size: int, took: int, wait: int) -> Tran
     return Transfer((source, target), (Call(MESSAGE, size),), took, wait)
 
 
-_FEWEST = 3  # least number of collectives for an estimate of clock offsets
+_FEWEST = 3  # smallest number of collectives for an estimate of clock offsets
 _CLEAR = 4  # the least ratio of a transfer's duration to the clock error
 # Chakra files store these collectives under the types of other collectives, but the operator names the
 # collective of gloo or NCCL.

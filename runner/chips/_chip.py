@@ -21,6 +21,9 @@ All other work of the step, including attention and the last matmul, is in half 
 """
 
 
+_USABLE = 0.95  # the share of a chip's memory that a plan can use
+
+
 @dataclass(frozen=True)
 class LinkCosts:
     """The costs of collectives on a kind of link: a *share* of its bandwidth, after *latency_ns*."""
@@ -161,6 +164,11 @@ class Chip:
     host: Host | None = None
     products: Mapping[str, float] = field(default_factory=dict)
     network: str = ""
+
+    @property
+    def usable_bytes(self) -> int:
+        """The memory that a plan can use; fragments of the allocator and buffers of NCCL take the rest."""
+        return round(self.memory_bytes * _USABLE)
 
     def peak(self, precision: str) -> float:
         """Return the operations per second in *precision*, or raise `ConfigError` if the chip lacks it."""

@@ -103,7 +103,7 @@ def clock_name() -> str:
 
 PROTOCOL = 2
 _ALIVE_S = 0.5
-_SILENCE_S = 10.0  # the coordinator sends a message every second
+_SILENCE_S = 10.0  # longest time without a message of the coordinator, which sends one every second
 _RETRY_S = 0.2
 _MOST_RANKS = 1024
 

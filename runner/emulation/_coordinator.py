@@ -26,7 +26,7 @@ from ._wire import Channel, ChannelClosed, EngineJob, Message, Refused, answer, 
 from ._worker import PeerLost
 
 Progress = Callable[[int, int], bool]
-_SILENCE_S = 5.0  # an agent sends a message twice a second
+_SILENCE_S = 5.0  # longest time without a message of an agent, which sends two every second
 _ALIVE_S = 1.0
 _STEP_S = 60.0  # time limit in seconds of the agents' work before and after a run
 _STALL_S = 2.0

@@ -21,9 +21,9 @@ from types import TracebackType
 from ...errors import BackendError, BackendUnavailable
 
 _PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-# The burst of a shaper after a pause, as a time at the shaper's rate, and at least one frame. A real link has
-# no bursts. Larger bursts make links appear faster than the given rate. With smaller bursts, late timers
-# reduce the rate.
+# The burst of a traffic shaper after a pause, as a time at the shaper's rate; the burst is at least one
+# frame. A real link has no bursts. Larger bursts make links appear faster than the given rate. With smaller
+# bursts, late timers reduce the rate.
 _BURST_S, _LEAST_BURST_BYTES = 0.00005, 1600
 # Linux's default congestion control; the default of some machines is another algorithm, such as BBR, which
 # probes rates.

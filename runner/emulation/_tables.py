@@ -95,7 +95,8 @@ class MeasuredTables:
             origins, on=["origin_rank", "origin_index"], how="left"
         )
         started = merged["origin_start_ns"].to_numpy()
-        # A node is its own origin if no earlier node began its chain of events, as in a simulation.
+        # As in a simulation, a node is its own origin if no earlier node began the chain of events that led
+        # to the node.
         own = np.isnan(started) | (started <= nodes["start_ns"].to_numpy())
         nodes["origin_rank"] = np.where(own, nodes["rank"], nodes["origin_rank"])
         nodes["origin_node"] = np.where(own, nodes["node_id"], merged["origin_node"].fillna(-1)).astype(
@@ -153,9 +154,9 @@ def flow_interfaces(places: Sequence[Place]) -> list[dict[str, Any]]:
 
 # Above these fractions of the makespan, lateness leads to a warning, or to a refusal of the result.
 _WARNED, _REFUSED = 0.02, 0.2
-# A waiting rank wakes up within this time; a longer delay means that the rank had no processor.
+# A waiting rank wakes up within this time; if the delay is longer, the rank had no processor.
 _WAKES_WITHIN_NS = 20_000
-# A single pause of a processor takes milliseconds, which is most of the time of a job of that length.
+# A single pause of a processor takes milliseconds, which is most of the time of a job of this length.
 _LEAST_REFUSED_NS = 50_000_000
 
 

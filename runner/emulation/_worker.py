@@ -91,7 +91,7 @@ def _run(rank: Rank, channel: Channel, job: Message) -> None:
     except ChannelClosed:
         raise
     except BackendError as error:
-        # The agent of a lost peer reports the reason; for a silent peer, this report is the only one.
+        # The agent of a lost peer reports the reason. If a peer is silent, nobody else reports the reason.
         silent = engine.SILENCE in error.message
         raise (BackendError if silent else PeerLost)(error.message) from error
     _tell_output(channel, output)

@@ -107,7 +107,7 @@ class StepLowering:
         peer = block.send
         came = self.ranks[peer].counter(("data", writer.rank, peer, block.channel))
         if self.nodes[writer.rank] != self.nodes[peer]:
-            # Store the data into the memory from which the proxy sends.
+            # The data is stored in the memory from which the proxy sends.
             writer.data(size, sources, [*targets, (writer.rank, -1, self.wire, -1)])
             writer.proxy(size, (peer, -1, self.wire, came))
         elif self.flags:

@@ -119,7 +119,7 @@ def possible_plans(request: Request, degrees: Degrees) -> Iterator[PlanRow]:
                     )  # fmt: skip
                     software = request.software or software_of(cluster.chip, plan)
                     habitual = with_habits(plan, cluster.chip.costs_of(software), request.habits)
-                    if plan.expert_tp and not habitual.sequence_parallel:
+                    if (plan.expert_tp or plan.ep > 1) and plan.tp > 1 and not habitual.sequence_parallel:
                         continue
                     if habitual.sequence_parallel and tokens % degrees.tp:
                         continue

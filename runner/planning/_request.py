@@ -18,7 +18,6 @@ CHOICES = (
     "tp", "pp", "dp", "cp", "ep", "expert_tp", "zero", "schedule", "chunks", "micro_batch", "recompute",
 )  # fmt: skip
 """The fields of `Plan` that a search chooses, in the order of tables."""
-_USABLE = 0.95  # usable share of the memory, without libraries and fragmentation
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Limits:
-    """Upper limits of a plan: bytes per rank (None: 95 % of the memory), ns per step, and cost per step."""
+    """Upper limits: bytes of a rank (up to the usable memory of its chip), ns of a step, cost of a step."""
 
     memory_bytes: int | None = None
     step_ns: int | None = None
@@ -84,10 +83,8 @@ class Request:
 
     def memory_bytes(self, cluster: Cluster) -> int:
         """Return the memory limit of a rank on *cluster* in bytes."""
-        limit = self.limits.memory_bytes
-        if limit is None:
-            return round(cluster.chip.memory_bytes * _USABLE)
-        return min(limit, cluster.chip.memory_bytes)
+        limit, usable = self.limits.memory_bytes, cluster.chip.usable_bytes
+        return usable if limit is None else min(limit, usable)
 
     def cost(self, cluster: Cluster, step_ns: float) -> float:
         """Return the price of a step on *cluster*, or the chip-seconds of a step without prices."""

@@ -131,8 +131,8 @@ class Plans:
         notes = [f"A step has {request.global_batch} sequences of {tokens} tokens, whatever the plan"]
         notes += [
             f"Of {cluster.chip.title}, {cluster.network.num_ranks} on the network '{cluster.network.name}', "
-            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}, and libraries and fragments take "
-            "the rest"
+            f"a rank may hold {bytes_text(request.memory_bytes(cluster))}; fragments of PyTorch's allocator "
+            "and NCCL's buffers need the rest"
             for cluster in request.clusters
         ]
         return [*notes, "Plans are compared by what each kind of software that suits them costs on the chip"]

@@ -16,7 +16,7 @@ from ..sweep import Answer, Solver, measure
 from ._estimate import Candidate
 from ._request import CHOICES, Request
 
-_LONG = 8192  # a step with more passes of micro-batches over layers is not simulated in full
+_LONG = 8192  # a step with more passes (micro-batches times layers) is not simulated in full
 _SHARDED = 2  # the lowest ZeRO stage that shards gradients
 _ROUND = 8  # the minimum number of micro-batches of a round
 

@@ -20,7 +20,7 @@ from .models import AXIS_LANES, LANES, Plan
 Floats = npt.NDArray[np.float64]
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHARDED = 2  # the lowest ZeRO stage with collectives that overlap the passes
-_LEAST = 1e-300  # lower bound of a random number, so that a root of high degree stays above 0
+_LEAST = 1e-300  # lower bound of a random number, so that its root of a high degree stays above 0
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ from .models import (
 # a feature without fitted rows, for a kind of layer without fitted rows, and for a chip with the costs of
 # another chip.
 _UNMEASURED_PART, _UNMEASURED_LAYER, OTHER_CHIP = 0.2, 0.4, 0.4
+# The same bound for each doubling of ranks beyond the fitted rows, and for each halving of their layers.
+_PER_DOUBLING, _PER_HALVING = 0.05, 0.14
 _LAYERS = {"experts", "convolutions"}
 _USUAL_UTILISATION = 0.4
 _WORDS = {
@@ -99,8 +101,8 @@ class Prediction:
 
     @property
     def fits(self) -> bool:
-        """Whether the fullest rank fits into the chip's memory."""
-        return self.memory_bytes <= self.setting.chip.memory_bytes
+        """Whether the fullest rank fits into the usable memory of the chip."""
+        return self.memory_bytes <= self.setting.chip.usable_bytes
 
     @cached_property
     def remedies(self) -> list[Remedy]:
@@ -284,18 +286,19 @@ def _experts_leave_node(setting: Setting) -> bool:
 def uncertainty(setting: Setting) -> tuple[float, float]:
     """Return the factors on the step time that bound its 90 % interval.
 
-    The interval combines independent errors. The first error is the error for model families that were left
-    out of the fit. Further errors are added for a small number of families, for another chip, and for each
-    feature without a measured step. Layers that are smaller than measured layers widen the interval by the
-    logarithm of the ratio of sizes.
+    The interval combines independent errors. The first error is that of families left out of the fit. Further
+    errors are added for few families, for another chip, and for each feature without a measured step. More
+    ranks and smaller layers than measured widen the interval further, by the number of doublings.
     """
     fit = setting.costs.fit
     beyond = unmeasured(setting)
     variance = sum((_UNMEASURED_LAYER if part in _LAYERS else _UNMEASURED_PART) ** 2 for part in beyond)
     variance += _UNMEASURED_PART**2 / (fit.families or math.inf) + (OTHER_CHIP**2 if not fit.rows else 0.0)
-    smaller = (fit.least_layer_flops or 0.0) / layer_flops(setting)
-    if smaller > 1:
-        variance += (_UNMEASURED_PART * math.log(smaller)) ** 2
+    for each, ratio in (
+        (_PER_HALVING, (fit.least_layer_flops or 0.0) / layer_flops(setting)),
+        (_PER_DOUBLING, setting.plan.world / (fit.most_ranks or math.inf)),
+    ):
+        variance += (each * math.log2(max(ratio, 1.0))) ** 2
     low, high = (math.hypot(math.log(each or 1.0), math.sqrt(variance)) for each in (fit.low, fit.high))
     return math.exp(-low), math.exp(high)
 
@@ -351,6 +354,11 @@ def assumptions(setting: Setting) -> list[str]:
             f"Adapters of rank {plan.lora} are on queries, keys and values of every layer; all other weights "
             "are frozen and kept in the precision of computation"
         )
+    if plan.lora or not plan.frozen:
+        kept = 4 if plan.zero >= 2 else plan.grad_bytes
+        assumptions.append(
+            f"A gradient takes {plan.grad_bytes} bytes in reductions (--gradient-bytes), and {kept} in memory"
+        )
     assumptions += _attended(setting)
     if setting.model.experts:
         assumptions.append("Every expert gets as many tokens as the others")
@@ -375,8 +383,9 @@ def assumptions(setting: Setting) -> list[str]:
     beyond = unmeasured(setting)
     if beyond:
         assumptions.append(f"No measured step has {', '.join(beyond)}; the uncertainty is widened for it")
-    limit = setting.chip.memory_bytes
+    chip = setting.chip
     assumptions.append(
-        f"A chip has {bytes_text(limit)}; what libraries and fragments take of it is not counted"
+        f"A plan fits in {bytes_text(chip.usable_bytes)} of a chip's {bytes_text(chip.memory_bytes)}; "
+        "fragments of PyTorch's allocator and NCCL's buffers need the rest"
     )
     return assumptions

@@ -12,7 +12,7 @@ from ..config import NetworkConfig, SystemConfig
 from .models import DENSE_KERNELS, PRODUCTS, USUAL_HEAD, Exchange, Operator, Phase, Spread, phases
 
 _MESH = "FullyConnected"
-_AT_ONCE = 64  # number of collectives; different groups share a link without waiting for each other
+_AT_ONCE = 64  # number of concurrent collectives, as groups that share a link do not wait for each other
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,8 @@ class RecordedPrediction:
 
     @property
     def fits(self) -> bool:
-        """Whether the tensors of the fullest rank fit into the chip's memory."""
-        return self.memory_bytes <= self.chip.memory_bytes
+        """Whether the tensors of the fullest rank fit into the usable memory of the chip."""
+        return self.memory_bytes <= self.chip.usable_bytes
 
     @property
     def precision(self) -> str:

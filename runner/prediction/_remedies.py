@@ -81,12 +81,12 @@ def _tried(setting: Setting, changes: dict[str, Any]) -> Iterator[Remedy]:
     except UsageError:
         return
     if least:
-        recomputation = least_recomputation(setting.model, plan, setting.chip.memory_bytes)
+        recomputation = least_recomputation(setting.model, plan, setting.chip.usable_bytes)
         if recomputation is None:
             return
         plan, changes = recomputation, {**changes, "recompute": recomputation.recompute}
     memory = fullest_memory(setting.model, plan).total
-    if memory <= setting.chip.memory_bytes:
+    if memory <= setting.chip.usable_bytes:
         longer = estimated_ns(replace(setting, plan=plan)) / estimated_ns(setting)
         options = [_option(key, value) for key, value in changes.items()]
         if software_of(setting.chip, plan) != setting.software:

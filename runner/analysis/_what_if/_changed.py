@@ -19,7 +19,16 @@ from ..._traits import about_backend, backends_that
 from ...config import NetworkConfig, PacketPart, TcpPart, fabric_of, written_out
 from .._host_time import DELAYED, INSIDE_CALLS, STALL_TIMES, diffuse_host, texts_where, typical_host_ns
 from .._labels import function_of, within
-from .._memory_traffic import FUSIBLE, REPEATED, Accesses, accesses, fusible_chains, repeated_copies
+from .._memory_traffic import (
+    DOUBLE,
+    FUSIBLE,
+    REPEATED,
+    Accesses,
+    accesses,
+    double_operators,
+    fusible_chains,
+    repeated_copies,
+)
 from .._path_facts import collective_label, copy_direction
 from ._target import COMMUNICATION, Target
 
@@ -255,6 +264,8 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return texts_where(nodes, "place", lambda place: target.name in (place, function_of(place)))
     if target.what == "collective":
         return _communications(graph, target.name, metadata)
+    if target.key == f"precision:{DOUBLE}":
+        return double_operators(graph, metadata)
     if target.what == "fusion":
         fusible: Flags = np.zeros(len(types), bool)
         fusible[fusible_chains(graph, known).rows] = target.name == FUSIBLE
@@ -272,7 +283,7 @@ def _nodes_of(graph: Graph, target: Target, metadata: Mapping[str, Any], known: 
         return own | texts_where(nodes, "cause", is_it)
     named = texts_where(nodes, "name", is_it)
     if target.what == "operator":
-        # As on the critical path, a node that no operator issued counts under its name.
+        # As on the critical path, the name of a node that no operator issued takes the place of the operator.
         named &= texts_where(nodes, "operator", "".__eq__)
     if target.what not in ("sync", "stall", "host", "operator"):
         return texts_where(nodes, target.what, is_it)
@@ -335,8 +346,8 @@ def _names(workload: Workload, target: Target) -> list[str]:
         )
     if target.what == "fusion":
         return [FUSIBLE]
-    if target.what == "repeated":
-        return [REPEATED]
+    if target.what in ("precision", "repeated"):
+        return [DOUBLE if target.what == "precision" else REPEATED]
     columns = {"kernel": "name", "copy": "name", "sync": "name", "stall": "name", "host": "place"}
     column = columns.get(target.what, target.what)
     texts = {text for graph in workload.graphs for text in graph.node_columns[column].texts}

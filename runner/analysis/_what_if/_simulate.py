@@ -25,8 +25,8 @@ from ._target import COLUMNS, COMMUNICATION, NETWORK, NODES, Target
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_OFF = 0.1  # largest relative error of the replay without a change
-_REPEATS, _SETTLED = 4, 0.01  # most consecutive steps, and the relative difference of a steady step time
+_MOST_OFF = 0.1  # largest relative error that a replay without a change may have
+_REPEATS, _SETTLED = 4, 0.01  # limits on consecutive steps, and on relative changes of a steady step time
 _REMOVABLE = (*COLUMNS, *NODES, "edge", "skew")
 
 

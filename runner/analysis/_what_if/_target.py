@@ -20,13 +20,13 @@ NETWORK = ("bandwidth", "latency", "link")
 # The labels of the kinds of host time outside operators.
 _HOST_KINDS = {"host": "host work", "sync": "synchronisations"}
 COLUMNS = ("operator", "module", "phase", "kind", "cause", "place")
-NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "repeated")
+NODES = ("kernel", "copy", "sync", "stall", "host", "fusion", "precision", "repeated")
 """Kinds of targets that select nodes by name (see `Target`)."""
 _EDGE = re.compile(r"(\d{1,18})/(\d{1,18})-(\d{1,18})")
 _WAYS = (
     "operator:NAME, module:NAME, phase:PHASE, kind:KIND, cause:CAUSE, place:PLACE, kernel:NAME, "
     "copy:DIRECTION, sync:NAME, stall:NAME, host:dispatch, host:PLACE, fusion:elementwise, "
-    "repeated:copies, skew:RANK, collective:TYPE, "
+    "precision:double, repeated:copies, skew:RANK, collective:TYPE, "
     "bandwidth:DIMENSION, latency:DIMENSION, link:FROM-TO, machine:FIGURE (on 'gpu') or edge:RANK/FROM-TO"
 )
 _LABELS = {
@@ -37,6 +37,7 @@ _LABELS = {
     "skew": "rank {} as fast as its peers",
     "place": "everything in {}",
     "fusion": "chains of {} operators, fused",
+    "precision": "operators in {} precision",
     "repeated": "casts and {} of unchanged data, done once",
 }
 # The labels of the figures of a GPU model's machine that can change. The last two figures apply only to
@@ -71,6 +72,7 @@ class Target:
       host work at this place without the operators at this place, which ``place`` includes.
     * ``fusion`` "elementwise" is all chains of elementwise operators. Fused chains do not store intermediate
       results.
+    * ``precision`` "double" is all operators in double precision.
     * ``repeated`` "copies" is all casts and copies of data that the step has already cast or copied.
     * ``skew`` shortens the work of a late rank to the work of the rank's peers.
 

@@ -21,7 +21,7 @@ from ._step import Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
-_MOST_LEGS = 800  # most legs of a path; the time to align legs is quadratic in their number
+_MOST_LEGS = 800  # largest number of legs in a path; the time to align legs is quadratic in this number
 
 
 def path_legs(segments: pd.DataFrame) -> pd.DataFrame:
@@ -90,8 +90,8 @@ VERDICTS = ("more", "less", "same", "within noise", "undecided")
 """The verdicts on a difference. A difference is ``undecided`` if the noise is unknown."""
 VERDICT_COLOURS = dict.fromkeys(VERDICTS, "#a9b1ba") | {"more": "#d55e00", "less": "#1b9e77"}
 """The colour of each verdict in figures. Grey marks differences that may be noise."""
-# One operator of these classes computes a whole layer, so a new operator of a class replaces the operator of
-# this class that is gone.
+# One operator of these classes computes a whole layer, so a new operator of one class replaces the missing
+# operator of the same class.
 _LAYERS = (*MATRIX_CLASSES, "normalization", "softmax", "embedding")
 _FIGURES = ("base_ns", "other_ns", "delta_ns", "low_ns", "high_ns")
 

@@ -15,14 +15,14 @@ LEAST_SLOWER = 0.15
 """The least relative excess of a host's compute times for the host to be reported."""
 _TIMES = 16  # number of time intervals; a constantly slow host is slow in most intervals
 _TIMES_OF_STOPS = 64  # shorter intervals, to separate intervals with a stop from intervals without a stop
-_FEW = 1  # least number of computations in an interval
+_FEW = 1  # smallest number of computations in an interval
 _DRAWS = 1000
-_MOST_PERMUTED = 1_000_000  # most (interval, host) entries in all draws together
+_MOST_PERMUTED = 1_000_000  # largest number of (interval, host) entries in all random draws together
 _LEAST_CONFIDENCE, _SIGNIFICANT = 0.9, 0.01
 _SIGMAS = 4.0
 _FEWEST, _LEAST_SHARE = 3, 0.1  # least number and share of slow and of normal intervals of a host with stops
 _MUCH_MORE = 2.0  # least ratio of the lost time to the lost time of any other host
-_SAME = 1e-3  # relative difference; a simulation reproduces requested durations except for rounding
+_SAME = 1e-3  # largest relative difference of durations that are equal except for rounding
 _PROGRAM = ["name", "operator", "module", "phase", "turn"]
 
 

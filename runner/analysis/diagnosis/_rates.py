@@ -23,7 +23,7 @@ LEAST_SLOWER = 0.12
 """The least relative slowdown of a reported part. The paths of a healthy network differ by less."""
 _MOST_SLOW = 3
 _MOST_TIMES = 16
-_FEW = 3  # least average number of messages per path and interval
+_FEW = 3  # smallest average number of messages per path and interval
 _REFINED = 6
 _MUCH_WORSE = 3.0
 _ROUNDS = 6
@@ -36,9 +36,9 @@ _FLOOR = 0.02
 _MODEL_ERROR = 0.03  # relative error of a rate by latency and unequal shares, even with many messages
 _LEAST_EXPLAINED = 0.3
 _INCAST = 0.25  # share of a healthy NIC's rate that TCP may lose to several concurrent senders
-_ALONE = 1.5  # most concurrent messages at a NIC that counts as used by a single message
+_ALONE = 1.5  # largest mean number of concurrent messages at a NIC that counts as used by one message
 _SEVERAL_ALONE = 8
-_SMALL = 0.1  # share of the byte-weighted median size; latency dominates the rates of smaller messages
+_SMALL = 0.1  # least share of the byte-weighted median size, as latency dominates smaller messages
 
 
 @dataclass(frozen=True, eq=False)

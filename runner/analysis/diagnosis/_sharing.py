@@ -13,7 +13,7 @@ import numpy as np
 
 from ._messages import Floats, Ints, Messages
 
-_CELLS = 4_000_000  # most entries of an array of situations by paths that is computed at a time
+_CELLS = 4_000_000  # largest number of entries in an array of situations by paths
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ _LEAST_IN_SOME_STEPS = 1.1
 _FEWEST_STEPS, _LEAST_SHARE_OF_STEPS = 2, 0.02
 _LEAST_PART = 0.1
 _LEAST_DELAY_NS = 5_000_000  # a few time slices; steps vary by up to this time on any machine
-_LEAST_CORRELATION = 0.9  # published threshold, above which sequence lengths differ
+_LEAST_CORRELATION = 0.9  # published threshold: above this correlation, sequence lengths differ
 _LEAST_FACTOR = 1.03
 _LEAST_EXPLAINED = 0.5  # share of the unexplained time that the delays of one rank must explain
 _DEVIATIONS = 3  # standard deviations of the mean of random sequence lengths; closer workers count as equal
@@ -296,7 +296,7 @@ def host_delay(replay: Replay, steps: npt.NDArray[np.bool_]) -> HostDelay:
 
 
 _MESSAGES = ("forward-send", "forward-recv", "backward-send", "backward-recv")
-_LEAST_EXCESS = 0.03  # least excess time in any step, as a share of the ideal step
+_LEAST_EXCESS = 0.03  # smallest excess time in any step, as a share of the ideal step
 _MOST_PLACES = 16
 
 

@@ -13,7 +13,7 @@ from ._layout import Layout
 _MEAN_TYPES = ("forward-compute", "backward-compute", "gc", "optimizer")
 _LATE_CLOCK_NS = 10_000_000  # a transfer that ends this long before it begins has a clock error; it counts 0
 _MOST_NS = 2**62
-_MOST_NUMBERS = 2**24  # most array entries in memory at a time
+_MOST_NUMBERS = 2**24  # largest number of array entries in memory at once
 
 
 class Replay:

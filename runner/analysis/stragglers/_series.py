@@ -12,7 +12,7 @@ from ....support import ordinal_text
 
 _CHANCE = 0.001  # probability of a false change point
 _CHANCE_OF_PERIOD = 0.01
-_MOST_STEPS = 8  # most steps listed in a sentence
+_MOST_STEPS = 8  # largest number of steps that a sentence lists
 _LEAST_REPEATS = 3
 _LEAST_SIDE, _MOST_EXCEPTIONS = 3, 0.2  # least steps before and after an onset, and the share of exceptions
 

@@ -155,7 +155,7 @@ def parallel_warning(fabric: Fabric) -> list[str]:
     ]
 
 
-# ASTRA-sim keeps the last 100 MiB of its log. A node takes two lines of about 120 bytes.
+# ASTRA-sim keeps the last 100 MiB of its log. A node takes two lines of about 120 bytes each.
 TRACE_LIMIT_NODES = 400_000
 # ASTRA-sim's ns-3 samples every queue each 100 ns into a file that Chakrascope does not read.
 _UNWATCHED = {"ENABLE_TRACE": 0, "QLEN_MON_START": 10**17}

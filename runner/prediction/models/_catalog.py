@@ -15,7 +15,7 @@ from ._hugging_face import of_hugging_face
 from ._transformer import Convolution, Transformer
 
 _GPT = {"vocab": 50257, "sequence": 2048, "learned_positions": True, "tied": True}
-# llm-foundry's loss overwrites the logits in place.
+# The loss of llm-foundry overwrites the logits in place.
 _MPT = {"vocab": 50368, "sequence": 2048, "learned_positions": True, "tied": True, "loss_bytes": 4}
 
 

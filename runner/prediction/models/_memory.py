@@ -341,7 +341,7 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
     tokens = plan.micro_batch * sequence / plan.cp
     hidden, tp = model.hidden, plan.tp
     kept = 1 / tp if plan.sequence_parallel else 1.0
-    # The following counts are for half precision.
+    # The following numbers of bytes are for half precision.
     tokens *= plan.element_bytes / 2
     wide = _feed_forward_width(model, layer)
     kv_size = model.kv_size_on(tp) * tp
@@ -360,7 +360,8 @@ def activation_bytes(model: Transformer, plan: Plan, layer: int, recompute: str)
         ends = 2 if model.gated else 1
         return tokens * 2 * (hidden * kept * ends + (2 * model.query_size + kv_size + wide) / tp)
     if recompute == "selective" and plan.fused_attention:
-        # Frozen weights without stored inputs can need less memory without recomputation.
+        # The inputs of frozen weights may not be stored, so a layer can need less memory without
+        # recomputation.
         least = activation_bytes(model, plan, layer, "none")
         products = heads + wide / hidden * (model.matrices - 1)
         return min(least, tokens * hidden * 2 * (3 * kept + products / tp))

@@ -407,6 +407,11 @@ class Plan:
         self._check_expert_split(model)
         if self.ep == 1:
             return
+        if self.tp > 1 and not self.sequence_parallel:
+            raise UsageError(
+                f"--ep {self.ep} with --tp {self.tp} needs sequence parallelism, as in Megatron. Next: "
+                "--sequence-parallel."
+            )
         if model.experts % self.ep:
             raise UsageError(
                 f"--ep {self.ep} does not divide the {model.experts} experts of {model.name}. Next: --ep "

@@ -14,8 +14,8 @@ from ....converter.chakra import Column, Graph, NodeType
 from ....errors import WorkloadError
 
 Label = tuple[object, ...]
-# Idle gaps, and the time of an operator between its callees, become nodes if they are long enough. Otherwise
-# equal periods may differ in these nodes.
+# Idle gaps, and the time of an operator between its callees, become nodes if they are long enough. Periods
+# that are equal in all other nodes may differ in these nodes.
 _BETWEEN = "between"
 
 

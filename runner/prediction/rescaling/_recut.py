@@ -248,7 +248,7 @@ class NewStage:
         if isinstance(other_part, int):
             if isinstance(part, int) and isinstance(old_part, int):
                 new_part = part + other_part - old_part
-            elif (part == BEHIND) == (kind == FORWARD):  # next to the last layer
+            elif (part == BEHIND) == (kind == FORWARD):  # this part is next to the last layer
                 new_part = self._depth - piece.stage.depth + other_part
             if not 0 <= int(new_part) < self._depth:
                 return None

@@ -77,7 +77,7 @@ class Machine:
         self.random = random_
         self.count = int(root.get("ngpus", "0"))
         self.chunks = int(root.get("nchunksperloop", "0"))
-        self.collective = root.get("coll", "")
+        self.collective = root.get("coll", "").replace("_", "")
         self.in_place = root.get("inplace", "1") == "1"
         self.slots = SLOTS[root.get("proto", "Simple")]
         self.together = random_.choice((1, 2, 71))  # chunks that go in one message; 1 for large buffers

@@ -56,8 +56,8 @@ class Machine:
         self.reuse = bool(plan.get("reuse_resources")) and max(starts, default=0) > 0
         self.turns = max(starts, default=0) + 2 if self.reuse else 2
         pipelines = any(op["name"] == "pipeline" for op in every)
-        # Of a chunk, so that two threads or more have a part in what a group shares.
-        self.units = PIPELINE_UNITS * self.turns if pipelines else 2 * groups
+        # Of a chunk: two threads or more have a part in what a group shares, and a pipeline ends with less.
+        self.units = PIPELINE_UNITS * self.turns - 1 if pipelines else 2 * groups
         self.scratch_units = PIPELINE_UNITS * max(starts, default=0) if self.reuse else self.units
         lists = ("channel_ids", "semaphore_ids", "dst_buff")
         self.threads = max((2, *(len(op.get(name, ())) for op in every for name in lists)))
