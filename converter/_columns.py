@@ -17,6 +17,11 @@ class Columns(msgspec.Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(getattr(self, self.__struct_fields__[0]))
 
+    @classmethod
+    def none(cls: type[_C]) -> _C:
+        """Return a table without rows."""
+        return cls(*(np.empty(0, dtype=np.int64) for _ in cls.__struct_fields__))
+
     def take(self: _C, rows: np.ndarray) -> _C:
         """Return a table of the given *rows*, which are indices or a mask."""
         return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))

@@ -12,6 +12,7 @@ from ..converter.chakra import saved_node_count
 from ..errors import BackendError, ConfigError, StudyError, TraceError
 from ..support import bytes_text, parse_size
 from ..support.table import ParquetFile
+from ._traits import backends_that
 
 if TYPE_CHECKING:
     from ._experiment import WorkloadSource
@@ -59,8 +60,8 @@ def check_simulation(source: WorkloadSource, *, alike_once: bool) -> None:
     if needed > limit:
         raise BackendError(
             f"Simulating {int(programs * ranks):,} nodes needs about {bytes_text(needed)} of memory, and "
-            f"{_whose(limit)}; simulate fewer ranks (equal ones are simulated once on 'analytical-unaware') "
-            f"or fewer steps, or use a larger machine{_or_raise()}."
+            f"{_whose(limit)}; simulate fewer ranks (equal ones are simulated once on "
+            f"{backends_that('folds')}) or fewer steps, or use a larger machine{_or_raise()}."
         )
 
 

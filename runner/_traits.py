@@ -94,7 +94,7 @@ class BackendPlugin:
     report: Callable[[], list[dict[str, str]]] = list
 
 
-_ANALYTICAL = Traits(quick=True, make=".backends._analytical:analytical_backend")
+_ANALYTICAL = Traits(quick=True, make=".backends._engine:analytical_backend")
 _ASTRA_SIM = Traits(
     "the user's own ASTRA-sim", efficiency="none", make=".backends.astra_sim:astra_sim_backend"
 )
@@ -201,7 +201,7 @@ SHIPPED: dict[str, Traits] = {
         replays=True,
         quick=True,
         efficiency="what is sent",
-        make=".backends._analytical:analytical_backend",
+        make=".backends._engine:analytical_backend",
     ),
     "fake": Traits(offered=False, network=False, quick=True, make=".backends._fake:fake_backend"),
     "astra-sim:analytical-aware": _ASTRA_SIM,

@@ -296,20 +296,26 @@ def consistent(starts_ns: np.ndarray, edges: np.ndarray) -> tuple[np.ndarray, in
 
     An inferred edge within a cycle is removed if its target did not start later than its source.
     """
-    order = np.argsort(starts_ns, kind="stable")
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
+    position = _positions(starts_ns)
     sources, targets = edges[:, 0], edges[:, 1]
     if (position[sources] < position[targets]).all():
         return edges, 0
-    free = order_by_dependency(position, *dependencies(sources, targets, len(order)))
-    if len(free) == len(order):
+    free = order_by_dependency(position, *dependencies(sources, targets, len(position)))
+    if len(free) == len(position):
         return edges, 0
-    stuck = np.ones(len(order), dtype=bool)
+    stuck = np.ones(len(position), dtype=bool)
     stuck[free] = False
     closes = stuck[sources] & stuck[targets] & np.isin(edges[:, 2], _CONCLUDED)
     closes &= starts_ns[sources] >= starts_ns[targets]
     return edges[~closes], int(closes.sum())
+
+
+def _positions(starts_ns: np.ndarray) -> np.ndarray:
+    """Return the position of each node in the order of starts."""
+    order = np.argsort(starts_ns, kind="stable")
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return position
 
 
 def execution_order(
@@ -319,15 +325,11 @@ def execution_order(
 
     *edges* are rows of (source, target, kind). Raises `DependencyError` if there is a dependency cycle.
     """
-    starts = np.asarray(starts_ns, dtype=np.int64)
-    order = np.argsort(starts, kind="stable")
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
+    position = _positions(np.asarray(starts_ns, dtype=np.int64))
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 3)[:, :2]
     if (position[pairs[:, 0]] < position[pairs[:, 1]]).all():
-        return order
-    bounds, sources = dependencies(pairs[:, 0], pairs[:, 1], len(order))
-    order = order_by_dependency(position, bounds, sources)
+        return np.argsort(position)
+    order = order_by_dependency(position, *dependencies(pairs[:, 0], pairs[:, 1], len(position)))
     if len(order) < len(position):
         raise DependencyError(
             f"{len(position) - len(order)} nodes wait for each other in a dependency cycle, so none of them "

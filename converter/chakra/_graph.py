@@ -194,13 +194,7 @@ class Graph:
         return cls(rank, complete, _distinct_edges(edge_array(edges)), extra)
 
     @classmethod
-    def of_tables(
-        cls,
-        rank: int,
-        nodes: pd.DataFrame,
-        edges: pd.DataFrame,
-        extra: Mapping[int, bytes] | None = None,
-    ) -> Graph:
+    def of_tables(cls, rank: int, nodes: pd.DataFrame, edges: pd.DataFrame) -> Graph:
         """Make a graph from tables: *nodes* with some columns of `NODE_COLUMNS`, *edges* with all columns."""
         table = nodes.sort_values("node_id", kind="stable")
         columns: dict[str, Column] = {
@@ -209,8 +203,7 @@ class Graph:
             else table[name].to_numpy()
             for name in table.columns
         }
-        ends = edges[list(EDGE_COLUMNS)].to_numpy(np.int64)
-        return cls.of_columns(rank, columns, ends, extra)
+        return cls.of_columns(rank, columns, edges[list(EDGE_COLUMNS)].to_numpy(np.int64))
 
     @classmethod
     def build(
@@ -313,12 +306,28 @@ class Graph:
         return {name: value for name, value in self.__dict__.items() if name not in ("nodes", "edges")}
 
 
-class _Derived(Mapping[str, Any]):
+class ColumnsOnDemand(Mapping[str, Any]):
+    """Base class of the columns *names* that each access reads or computes; a pickle has the columns."""
+
+    names: Sequence[str]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[list[tuple[str, Any]]]]:
+        return dict, (list(self.items()),)
+
+
+class _Derived(ColumnsOnDemand):
     """The columns of *own* and derived columns, which are computed on demand."""
 
     def __init__(
         self, own: Mapping[str, Any], made: Mapping[str, Callable[[Mapping[str, Any]], Column]]
     ) -> None:
+        self.names = tuple(own)
         self._own = own
         self._made = made
 
@@ -327,15 +336,6 @@ class _Derived(Mapping[str, Any]):
             return self._own[name]
         column = self._made[name](self._own)
         return column if isinstance(column, TextColumn) else np.asarray(column, NODE_COLUMNS[name][0])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._own)
-
-    def __len__(self) -> int:
-        return len(self._own)
-
-    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[list[tuple[str, Any]]]]:
-        return dict, (list(self.items()),)
 
 
 def _same_columns(ours: Mapping[str, Column], theirs: Mapping[str, Column]) -> bool:

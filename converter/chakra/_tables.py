@@ -27,7 +27,7 @@ import numpy as np
 from ...errors import WorkloadFormatError
 from ...support import new_file
 from ...support.table import ParquetFile, ParquetWriter, TextColumn
-from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, Graph
+from ._graph import EDGE_COLUMNS, NODE_COLUMNS, Column, ColumnsOnDemand, Graph
 
 _KINDS = (
     {name: "text" if dtype == "str" else dtype for name, (dtype, _) in NODE_COLUMNS.items()},
@@ -272,7 +272,7 @@ class _Rows:
         return slice(rows.start - before, rows.stop - before) if groups else slice(0)
 
 
-class SavedColumns(Mapping[str, Any]):
+class SavedColumns(ColumnsOnDemand):
     """The columns *names* of one graph, which read the graph's *rows* of a file on demand.
 
     Raises `WorkloadFormatError` for a damaged column.
@@ -280,11 +280,11 @@ class SavedColumns(Mapping[str, Any]):
 
     def __init__(self, source: _Rows, names: Iterable[str], rows: slice) -> None:
         self._source = source
-        self._names = tuple(names)
+        self.names = tuple(names)
         self._own = rows
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
+        if name not in self.names:
             raise KeyError(name)
         return self._read(self._source.column, name, self._own)
 
@@ -303,15 +303,6 @@ class SavedColumns(Mapping[str, Any]):
             return read(name, rows)
         except (OSError, ValueError) as error:
             raise _damaged(self._source.path, error) from error
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[list[tuple[str, Any]]]]:
-        return dict, (list(self.items()),)
 
 
 def _archive_of_0_2(prefix: Path) -> Path:

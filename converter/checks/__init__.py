@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
+    from ._doctor import check_logs as check_logs
+    from ._doctor import check_matched as check_matched
     from ._doctor import doctor as doctor
     from ._findings import Finding as Finding
     from ._findings import worst_first as worst_first
@@ -15,7 +17,5 @@ if TYPE_CHECKING:
     from ._inspection import load_workload as load_workload
     from ._inspection import step_kinds as step_kinds
     from ._inspection import step_rows as step_rows
-    from ._trace_checks import check_logs as check_logs
-    from ._trace_checks import check_matched as check_matched
 else:
     __getattr__ = exports_of(__name__, __file__)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ._archives import holds_traces as holds_traces
-from ._archives import unpacked as unpacked
 from ._communications import COMM_OPS as COMM_OPS
 from ._communications import FUNCTIONAL as FUNCTIONAL
 from ._communications import GLOO as GLOO
@@ -24,10 +22,12 @@ from ._device_comms import is_communication as is_communication
 from ._device_comms import parameters as parameters
 from ._device_comms import peer_to_peer as peer_to_peer
 from ._file_kinds import common_name as common_name
+from ._file_kinds import holds_traces as holds_traces
 from ._file_kinds import is_of_one_rank as is_of_one_rank
 from ._file_kinds import kind_and_tool as kind_and_tool
 from ._file_kinds import kind_of as kind_of
 from ._file_kinds import stated_rank as stated_rank
+from ._file_kinds import unpacked as unpacked
 from ._file_sets import CAPTURE_FOLDER as CAPTURE_FOLDER
 from ._file_sets import HOST_DEVICES as HOST_DEVICES
 from ._file_sets import Files as Files

@@ -55,7 +55,6 @@ class Parameters(msgspec.Struct, frozen=True):
     name: str
     sequence: int = -1
     group_name: str = ""
-    tensors_in: list[Any] = msgspec.field(default_factory=list)
     world: int = 0
     input_splits: list[Any] = msgspec.field(default_factory=list)
 
@@ -74,9 +73,8 @@ def parameters(record: HostOp | None) -> Parameters | None:
     if record is None or record.name != PARAMETERS:
         return None
     values = list(record.inputs)
-    moved: list[Any] = []
     if values and isinstance(values[0], list) and not _is_sequence(values[0]):
-        moved = [values.pop(0)]
+        del values[0]
     at = next((index for index, value in enumerate(values) if isinstance(value, str)), None)
     if at is None:
         return None
@@ -90,7 +88,6 @@ def parameters(record: HostOp | None) -> Parameters | None:
         name=values[at],
         sequence=first if isinstance(first, int) else -1,
         group_name=str(group[0]) if group else "",
-        tensors_in=moved,
         world=values[-1] if isinstance(values[-1], int) else 0,
         input_splits=next((value for value in values[at + 1 :] if isinstance(value, list)), []),
     )

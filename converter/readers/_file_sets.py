@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from ...errors import UsageError
 from ...tracer import StepRange
-from ._archives import unpacked
 from ._file_kinds import (
     common_name,
     indices_in_name,
@@ -25,6 +24,7 @@ from ._file_kinds import (
     rank_in_name,
     stated_process,
     stated_rank,
+    unpacked,
 )
 
 CAPTURE_FOLDER = "capture_traces"

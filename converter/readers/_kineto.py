@@ -107,20 +107,6 @@ class Work(NamedTuple):
     comm: CommArguments | None
 
 
-class Sync(NamedTuple):
-    """One recorded synchronisation: *stream* (or the host) waits for *on_stream*.
-
-    *record_correlation* is the call that recorded the awaited event. *correlation* is the waiting call. An
-    unknown call is -1.
-    """
-
-    kind: str
-    stream: int
-    on_stream: int
-    correlation: int
-    record_correlation: int
-
-
 class Events(Columns, frozen=True):
     """Columns of `Event`; texts and *arguments* are indices, *comm* is a row of `Comms` or -1."""
 
@@ -146,11 +132,6 @@ class Frames(Columns, frozen=True):
     thread: np.ndarray
     start_ns: np.ndarray
     end_ns: np.ndarray
-
-    @classmethod
-    def none(cls) -> Frames:
-        """Return a table without rows."""
-        return cls(*(np.empty(0, dtype=np.int64) for _ in cls.__struct_fields__))
 
 
 class Calls(Columns, frozen=True):
@@ -181,7 +162,11 @@ class Works(Columns, frozen=True):
 
 
 class Syncs(Columns, frozen=True):
-    """Columns of `Sync`."""
+    """Recorded synchronisations, in which *stream* (or the host) waits for *on_stream*.
+
+    *record_correlation* is the call that recorded the awaited event. *correlation* is the waiting call.
+    Unknown calls are -1; *kind* is an index into the trace's texts.
+    """
 
     kind: np.ndarray
     stream: np.ndarray
@@ -372,7 +357,7 @@ def device_trace(
         events=_columns(Events, Event, events, numbers, comms),
         calls=_columns(Calls, Call, calls, numbers, comms),
         works=_columns(Works, Work, works, numbers, comms),
-        syncs=_columns(Syncs, Sync, [], numbers, comms),
+        syncs=Syncs.none(),
         comms=_columns(Comms, CommArguments, comms, numbers, []),
         texts=[],
         rank=rank,

@@ -17,6 +17,7 @@ from ...support.table import CodedColumns, Columns, Table, TextColumn, frame_of
 from .._framed import sums_by
 from .._notebook import Bar, Figure, bars, block, html_table
 from .._result import Result
+from .._traits import DEFAULT_BACKEND
 from ._choices import BREAKDOWNS
 from ._labels import short_name
 from ._path_facts import NodeFacts, describe_collectives
@@ -205,7 +206,7 @@ def critical_path(result: Result, workload: Workload) -> CriticalPath:
     if not result.num_nodes:
         raise BackendError(
             f"The result of '{result.backend}' has no node times, so there is no critical path; "
-            "use another backend, such as 'analytical-unaware'."
+            f"use another backend, such as '{DEFAULT_BACKEND}'."
         )
     ends_ns = result.columns("ranks")["finish_ns"]
     if result.provenance.get("waits_for_peers"):  # the makespan is the period of a repeated step

@@ -12,6 +12,7 @@ from ...converter import Graph, NodeType, Workload
 from ...errors import BackendError
 from ...support.table import Columns, frame_of
 from .._result import Result
+from .._traits import DEFAULT_BACKEND
 from ..engine import lower_room
 from ._path_walk import measured_waits
 from ._schedule import Ints, Schedule, among
@@ -49,7 +50,7 @@ def slack_columns(result: Result, workload: Workload) -> Columns:
     if not result.num_nodes:
         raise BackendError(
             f"The result of '{result.backend}' has no node times, so slack is unknown; use another "
-            "backend, such as 'analytical-unaware'."
+            f"backend, such as '{DEFAULT_BACKEND}'."
         )
     sync, repeats = measured_waits(result, workload)
     schedule = Schedule(result, workload, sync)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._analytical import refuse_linkless as refuse_linkless
     from ._base import Backend as Backend
     from ._base import Progress as Progress
     from ._base import backend_names as backend_names
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from ._emulation import EmulationBackend as EmulationBackend
     from ._engine import EngineBackend as EngineBackend
     from ._engine import compile_scenario as compile_scenario
+    from ._engine import refuse_linkless as refuse_linkless
     from ._fake import FakeBackend as FakeBackend
     from ._packet import packet_backend as packet_backend
     from ._report import backend_report as backend_report

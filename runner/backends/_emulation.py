@@ -31,9 +31,8 @@ from ..emulation import (
     read_setup,
 )
 from ._base import Progress
-from ._collectives import collective_table
 from ._engine import EngineBackend, compile_scenario
-from ._outcome import completion_times, run_provenance
+from ._outcome import collective_table, completion_times, run_provenance
 from ._process import backend_timeout_s
 
 _SHOWN = 4

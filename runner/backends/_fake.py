@@ -12,7 +12,7 @@ from ...converter import Graph, NodeType
 from .._experiment import Experiment
 from .._result import COLUMNS, Result
 from ._base import Progress
-from ._collectives import collective_table
+from ._outcome import collective_table
 
 
 def fake_backend(_name: str) -> FakeBackend:

@@ -16,8 +16,7 @@ from ..gpu import (
     gpu_config,
     why_rough,
 )
-from ._analytical import refuse_linkless
-from ._engine import EngineBackend, Model, Run
+from ._engine import EngineBackend, Model, Run, refuse_linkless
 
 _COMPUTE = (
     "A compute kernel takes its node's duration when it has the GPU for itself: {waves} rounds of "

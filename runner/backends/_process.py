@@ -20,6 +20,7 @@ from typing import Any
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError, did_you_mean
 from ...support import Lifeline, plugin_names
 from ...support.documents import read_yaml
+from .._traits import DEFAULT_BACKEND
 
 ASTRA_SIM = "astra-sim"  # key in backends.yml; the key of a plug-in is the plug-in's name
 
@@ -95,14 +96,13 @@ class Guarded:
     Standard output and error are one stream. Raises `BackendUnavailable` if the program cannot be started.
     """
 
-    def __init__(self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> None:
+    def __init__(self, command: Sequence[str], folder: Path) -> None:
         self.tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._lifeline = Lifeline()
         try:
             self._process = subprocess.Popen(
                 self._lifeline.command(command),
                 cwd=folder,
-                env=None if environment is None else {**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -189,7 +189,6 @@ def run_guarded(
     timeout_s: float,
     on_line: Callable[[str], None],
     keep_going: Callable[[], bool],
-    environment: Mapping[str, str] | None = None,
 ) -> tuple[int, list[str]]:
     """Run *command* in *folder* to its end; return the exit status and the last lines of output.
 
@@ -205,11 +204,11 @@ def run_guarded(
         if time.monotonic() > deadline:
             raise BackendTimeout(
                 f"{name} did not finish within {timeout_s:g} s and was stopped; allow more time, or simulate "
-                "less: fewer ranks, smaller messages, or a faster backend such as 'analytical-unaware'."
+                f"less: fewer ranks, smaller messages, or a faster backend such as '{DEFAULT_BACKEND}'."
             )
 
     try:
-        with Guarded(command, folder, environment) as program:
+        with Guarded(command, folder) as program:
             tick()
             return program.follow(on_line, tick), list(program.tail)
     except OSError as error:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...support import bandwidth_text, bytes_text, count_text, duration_text
+from .._traits import DEFAULT_BACKEND
 from ..config import HANDSHAKES, EfficiencyPart, SystemConfig
 from ._fit import REPEATED, Cell, Figure, LinkFit, Rows, can_tell_apart, figure_of, fit_link
 from ._levels import Level, levels_of, without_faster_pairs
@@ -211,7 +212,7 @@ def calibrate_records(
         (*undetermined, *unsure, *uneven, *remarks.undetermined, *notes),
         (
             f"The network was fitted to {records.source}, with the collective algorithms of the system "
-            f"'{system.name}' as 'analytical-unaware' simulates them; with others its figures mean less.",
+            f"'{system.name}' as '{DEFAULT_BACKEND}' simulates them; with others its figures mean less.",
             *remarks.assumed,
             *(
                 f"The library runs {other} for {operation}: both take equally long."

@@ -1,9 +1,9 @@
 """Run a workload's messages over a real network, with a coordinator, host agents and rank processes."""
 
+from ._agent import ClockEstimate as ClockEstimate
+from ._agent import HostClock as HostClock
+from ._agent import estimate as estimate
 from ._agent import join as join
-from ._clocks import ClockEstimate as ClockEstimate
-from ._clocks import HostClock as HostClock
-from ._clocks import estimate as estimate
 from ._coordinator import Measurement as Measurement
 from ._coordinator import Stalled as Stalled
 from ._coordinator import emulate as emulate

@@ -19,8 +19,7 @@ from typing import Any, NoReturn
 from ... import errors
 from ...errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled
 from ...support import Lifeline
-from ._agent import PROTOCOL
-from ._clocks import ClockEstimate, HostClock, clock_name, estimate
+from ._agent import PROTOCOL, ClockEstimate, HostClock, clock_name, estimate
 from ._hosts import LOOPBACK, Place, Setup
 from ._namespaces import Namespaces
 from ._wire import Channel, ChannelClosed, EngineJob, Message, Refused, answer, job_to_wire

@@ -7,10 +7,9 @@ import shutil
 
 import numpy as np
 import pytest
-from engine_traces import Engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kineto_trace import edit_json
+from kineto_trace import Engine, edit_json
 
 from chakrascope.converter import (
     CollectiveType,

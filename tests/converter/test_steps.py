@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from engine_traces import Engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kineto_trace import Engine
 
 from chakrascope.converter import convert_files, replay
 from chakrascope.converter.building._steps import Batch, Window, batch_of, own_steps

@@ -52,21 +52,6 @@ def test_random_experiments(backend, tmp_path):
     assert compared > 50
 
 
-@pytest.mark.parametrize("backend", ["unaware", "aware"])
-def test_all_random_experiments(backend, shared, tmp_path):
-    wrong = {}
-    for experiment in reference.load(shared / "reference" / "analytical.jsonl.gz"):
-        if experiment[backend]["ok"]:
-            folder = tmp_path / experiment["id"]
-            folder.mkdir()
-            found = reference.differences(
-                reference.run_random(experiment, backend, folder), experiment[backend]
-            )
-            if found:
-                wrong[experiment["id"]] = found[:3]
-    assert wrong == {}
-
-
 # Collectives against their closed forms, on a network without contention.
 
 DELAY, LATENCY, BANDWIDTH, MEMORY = 10, 500.0, 50.0, 50.0

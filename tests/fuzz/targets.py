@@ -63,9 +63,9 @@ from chakrascope.runner.sweep import Prices, read_points
 from chakrascope.support.table import ParquetFile, frame_bytes
 from chakrascope.tracer import TraceSet
 
-__all__ = ["TARGETS", "Target", "saved_cases"]
+__all__ = ["CORPUS", "TARGETS", "Target", "saved_cases"]
 
-_CORPUS = Path(__file__).parent / "corpus"
+CORPUS = Path(__file__).with_name("corpus.zip")
 _TESTS = Path(__file__).parents[1]
 _DATA = _TESTS / "data"
 sys.path[:0] = [str(_TESTS), str(_TESTS / "converter"), str(_TESTS / "runner")]
@@ -80,11 +80,13 @@ _DEFAULTS = {"link-defaults": {"*": {"bandwidth": "100Gb/s", "latency": "1us"}}}
 
 
 def saved_cases(name: str) -> dict[str, Files]:
-    """Return the files of each stored case that crashed the reader *name* (``corpus/NAME/CASE.zip``)."""
-    cases = {}
-    for path in sorted((_CORPUS / name).glob("*.zip")):
-        with zipfile.ZipFile(path) as archive:
-            cases[path.stem] = {each: archive.read(each) for each in archive.namelist()}
+    """Return the files of each stored case that crashed the reader *name*; the corpus has NAME/CASE/FILE."""
+    cases: dict[str, Files] = {}
+    with zipfile.ZipFile(CORPUS) as archive:
+        for path in archive.namelist():
+            reader, case, file = path.split("/", maxsplit=2)
+            if reader == name:
+                cases.setdefault(case, {})[file] = archive.read(path)
     return cases
 
 

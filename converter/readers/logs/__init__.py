@@ -15,9 +15,8 @@ import msgspec
 from ....errors import TraceError, TraceFormatError, UsageError
 from ....support import load_plugin, plugin_names
 from ...chakra import CollectiveType, NodeType
-from .._archives import unpacked
 from .._communications import LibraryCollective
-from .._file_kinds import LOG_READERS, kind_and_tool, kind_of, stated_rank
+from .._file_kinds import LOG_READERS, kind_and_tool, kind_of, stated_rank, unpacked
 
 UNKNOWN = -1
 MOST_BYTES = 2**56

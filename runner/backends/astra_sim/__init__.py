@@ -8,10 +8,10 @@ from ....support import exports_of
 
 if TYPE_CHECKING:
     from ._backend import AstraSimBackend as AstraSimBackend
+    from ._backend import AstraSimProgram as AstraSimProgram
     from ._backend import astra_sim_backend as astra_sim_backend
-    from ._find import AstraSimProgram as AstraSimProgram
-    from ._find import find_astra_sim as find_astra_sim
-    from ._find import nearest_program as nearest_program
+    from ._backend import find_astra_sim as find_astra_sim
+    from ._backend import nearest_program as nearest_program
     from ._inputs import NETWORK_FORMATS as NETWORK_FORMATS
     from ._inputs import OUTPUTS as OUTPUTS
     from ._inputs import lasting_fabric as lasting_fabric

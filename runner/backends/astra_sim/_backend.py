@@ -1,19 +1,233 @@
-"""The backends that run the user's installation of ASTRA-sim."""
+"""Locate the user's ASTRA-sim programs, and run the programs as backends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from ....errors import BackendError, BackendTimeout, Cancelled
+from ....errors import BackendError, BackendTimeout, BackendUnavailable, Cancelled, ConfigError, did_you_mean
 from ..._experiment import Experiment
 from ..._result import Result
 from ...config import Fabric
 from .._base import Progress
-from .._process import backend_timeout_s, describe_exit, require_space, run_guarded, scratch_folder
-from ._find import AstraSimProgram, locate
+from .._process import (
+    ASTRA_SIM,
+    backend_timeout_s,
+    describe_exit,
+    read_user_file,
+    require_space,
+    run_guarded,
+    scratch_folder,
+)
 from ._inputs import TRACE_LIMIT_NODES, lasting_fabric, write_inputs
 from ._log import AstraSimLog, log_lines, read_trace
 from ._outcome import SHOWN_LINES, conclude, count_nodes, refuse_endless, with_packets
+
+_NAMES = {
+    "analytical-aware": ("AstraSim_Analytical_Congestion_Aware",),
+    "analytical-unaware": ("AstraSim_Analytical_Congestion_Unaware",),
+    # The fastest build profile is first: ns-3's "default" and "debug" builds are about ten times slower.
+    "ns3": (
+        "AstraSimNetwork-optimized",
+        "AstraSimNetwork",
+        "AstraSimNetwork-default",
+        "AstraSimNetwork-debug",
+    ),
+}
+_FOLDERS = {
+    "analytical-aware": ("build/astra_analytical/build/bin",),
+    "analytical-unaware": ("build/astra_analytical/build/bin",),
+    "ns3": ("extern/network_backend/ns-3/build/scratch",),
+}
+KINDS = tuple(sorted(_NAMES))
+_NS3_NAME = re.compile(r"ns3\.[\d.]+-(AstraSimNetwork(?:-[a-z]+)?)")
+_DEBUG_INFORMATION = b".debug_info\0"
+_SANITIZER = b"__asan_init"
+# GCC's note in debug information, which contains GCC's version and the options for a source file.
+_COMPILED = re.compile(rb"GNU C[^\0]{0,1000}")
+_LEVEL = re.compile(rb" -O(\S*)")
+
+
+def nearest_program(*, fabric: bool) -> tuple[str, str]:
+    """Return the name and kind of the ASTRA-sim program for a network with or without a *fabric*."""
+    return ("AstraSim_NS3", "ns3") if fabric else (_NAMES["analytical-unaware"][0], "analytical-unaware")
+
+
+@dataclass(frozen=True)
+class AstraSimProgram:
+    """An ASTRA-sim program that exists on this machine.
+
+    *kind* is one of `KINDS`. *source* names the setting or folder that led to the program. *version* is the
+    commit of the program's checkout, if it is known. *debug* is true for a debug build, which is about ten
+    times slower.
+    """
+
+    kind: str
+    path: Path
+    source: str
+    version: str = "unknown"
+    debug: bool = False
+
+
+def find_astra_sim(environment: Mapping[str, str] | None = None) -> dict[str, AstraSimProgram]:
+    """Return the ASTRA-sim programs on this machine, keyed by kind.
+
+    The search order is: the entry of the kind under ``astra-sim`` in ``backends.yml`` in the user's
+    configuration folder (``$XDG_CONFIG_HOME/chakrascope``), the checkouts named by the key ``home`` and by
+    ``ASTRA_SIM_HOME``, and the programs' names on ``PATH``. Raises `ConfigError` for an invalid
+    ``backends.yml``.
+    """
+    variables = os.environ if environment is None else environment
+    settings = _settings(variables)
+    programs = {}
+    for kind in KINDS:
+        for path, source in _candidates(kind, settings, variables):
+            if path.is_file() and os.access(path, os.X_OK):
+                programs[kind] = AstraSimProgram(kind, path, source, _version(path), _is_debug(path))
+                break
+    return programs
+
+
+def locate(kind: str, environment: Mapping[str, str] | None = None) -> AstraSimProgram:
+    """Return the ASTRA-sim program of *kind*; raises `BackendUnavailable` that lists the searched places."""
+    if kind not in KINDS:
+        raise ConfigError(f"There is no ASTRA-sim backend '{kind}'{did_you_mean(kind, KINDS)}")
+    programs = find_astra_sim(environment)
+    if kind not in programs:
+        raise BackendUnavailable(
+            f"ASTRA-sim's program for 'astra-sim:{kind}' ({min(_NAMES[kind], key=len)}) "
+            f"{_why_not(kind, os.environ if environment is None else environment)}, "
+            "or use the backend 'analytical-unaware', which needs no other program."
+        )
+    return programs[kind]
+
+
+def _why_not(kind: str, variables: Mapping[str, str]) -> str:
+    """Return the reason why ASTRA-sim's program of *kind* is missing, and the remedy."""
+    settings = _settings(variables)
+    for path, source in _candidates(kind, settings, variables):
+        if path.is_file():
+            return f"is {path}, of {source}, and may not be executed; allow it with 'chmod +x {path}'"
+    if kind in settings:
+        return f"is not at {settings[kind]}, where backends.yml says it is; correct the path there"
+    for home, source in _homes(settings, variables):
+        if not home.is_dir():
+            return f"was not found: there is no folder {home}, which {source} names; correct it there"
+        return f"was not found in the checkout {home}, which {source} names, nor on PATH; build it there"
+    return (
+        "was not found in the checkout named by ASTRA_SIM_HOME nor on PATH; build it and set ASTRA_SIM_HOME "
+        "to its folder"
+    )
+
+
+def _settings(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ``astra-sim`` part of the user's ``backends.yml``."""
+    path, part = read_user_file(ASTRA_SIM, variables)
+    if part is None:
+        return {}
+    allowed = ("home", *KINDS)
+    if not isinstance(part, dict) or not all(isinstance(value, str) for value in part.values()):
+        raise ConfigError(f"{path}: 'astra-sim' must map {', '.join(allowed)} to paths; correct it.")
+    for key in part:
+        if key not in allowed:
+            raise ConfigError(f"{path}: 'astra-sim' cannot have the key '{key}'{did_you_mean(key, allowed)}")
+    return part
+
+
+def _candidates(
+    kind: str, settings: Mapping[str, str], variables: Mapping[str, str]
+) -> Iterator[tuple[Path, str]]:
+    if kind in settings:
+        yield Path(settings[kind]).expanduser(), "backends.yml"
+    for home, source in _homes(settings, variables):
+        for path in _in_checkout(kind, home):
+            yield path, source
+    for path in _on_path(kind, variables):
+        yield path, "PATH"
+
+
+def _homes(settings: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """Yield each configured ASTRA-sim checkout with the setting that names the checkout."""
+    homes = ((settings.get("home"), "backends.yml"), (variables.get("ASTRA_SIM_HOME"), "ASTRA_SIM_HOME"))
+    for home, source in homes:
+        if home:
+            yield Path(home).expanduser(), source
+
+
+def _in_checkout(kind: str, home: Path) -> Iterator[Path]:
+    for folder in (*_FOLDERS[kind], "bin", "."):
+        yield from _in_folder(kind, home / folder)
+
+
+def _on_path(kind: str, variables: Mapping[str, str]) -> Iterator[Path]:
+    # shutil.which would ignore programs without execute permission.
+    for folder in variables.get("PATH", os.defpath).split(os.pathsep):
+        yield from _in_folder(kind, Path(folder or "."))
+
+
+def _in_folder(kind: str, folder: Path) -> Iterator[Path]:
+    """Yield possible paths of the program of *kind* in *folder*; the ns-3 program's name has a version."""
+    if kind != "ns3":
+        yield from (folder / name for name in _NAMES[kind])
+        return
+    named = {}
+    try:
+        for path in sorted(folder.glob("ns3.*-AstraSimNetwork*")):
+            match = _NS3_NAME.fullmatch(path.name)
+            if match:
+                named[match[1]] = path
+    except OSError:
+        return
+    yield from (named[name] for name in _NAMES[kind] if name in named)
+
+
+def _version(path: Path) -> str:
+    """Return the commit of the git checkout that contains *path*, without running git."""
+    for folder in path.resolve().parents:
+        head = folder / ".git" / "HEAD"
+        if (folder / "astra-sim").is_dir() and head.is_file():
+            try:
+                return _commit(head)[:12] or "unknown"
+            except (OSError, UnicodeDecodeError):
+                break
+    return "unknown"
+
+
+def _commit(head: Path) -> str:
+    content = head.read_text(encoding="utf-8").strip()
+    if not content.startswith("ref: "):
+        return content
+    reference = head.parent / content[5:]
+    if reference.is_file():
+        return reference.read_text(encoding="utf-8").strip()
+    packed = head.parent / "packed-refs"
+    lines = packed.read_text(encoding="utf-8").splitlines() if packed.is_file() else []
+    return next((line.split(" ")[0] for line in lines if line.endswith(" " + content[5:])), "")
+
+
+def _is_debug(path: Path) -> bool:
+    """Return whether the program has a sanitizer, or the debug information of an unoptimised build."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if content.find(_SANITIZER) >= 0:
+                return True
+            return content.find(_DEBUG_INFORMATION) >= 0 and not any(
+                map(_optimised, _COMPILED.findall(content))
+            )
+    except (OSError, ValueError):
+        return False
+
+
+def _optimised(compiled: bytes) -> bool:
+    """Return whether the last optimisation option of the compiler enables optimisation."""
+    levels = _LEVEL.findall(compiled)
+    return bool(levels) and levels[-1] not in {b"0", b"g"}
+
 
 _LINES_BETWEEN_QUESTIONS = 10_000
 

@@ -28,7 +28,7 @@ from ...config import (
     fabric_of,
     refuse_programs,
 )
-from .._analytical import refuse_linkless
+from .._engine import refuse_linkless
 
 # Names of the files that ASTRA-sim reads and writes.
 OUTPUTS = {

@@ -14,7 +14,7 @@ _FINISHED = re.compile(
     rf"sys\[(\d{{1,9}})\] finished, {_NUMBER} cycles, exposed communication {_NUMBER} cycles"
 )
 _STATISTIC = re.compile(
-    rf"sys\[(\d{{1,9}})\], (Wall time|GPU time|Comm time|Total compute-communication overlap): "
+    rf"sys\[(\d{{1,9}})\], (GPU time|Comm time|Total compute-communication overlap): "
     rf"{_NUMBER}(?!\d)"
 )
 _TRACE = re.compile(rf"(issue|callback),sys->id=(\d{{1,9}}), tick={_NUMBER}, node->id={_NUMBER}, node->name=")
@@ -28,7 +28,6 @@ _MAX_LINE = 4000
 _MAX_FAILURES = 5
 _INT64 = 1 << 63
 _FIELDS = {
-    "Wall time": "wall_ns",
     "GPU time": "compute_ns",
     "Comm time": "comm_ns",
     "Total compute-communication overlap": "overlap_ns",
@@ -41,7 +40,6 @@ class RankReport:
 
     finish_ns: int
     exposed_comm_ns: int
-    wall_ns: int | None = None
     compute_ns: int | None = None
     comm_ns: int | None = None
     overlap_ns: int | None = None

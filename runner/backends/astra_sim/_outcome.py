@@ -17,9 +17,8 @@ from ..._result import COLUMNS, Result, empty_table
 from ..._traits import DEFAULT_BACKEND
 from ...config import Fabric
 from .._base import Progress
-from .._collectives import collective_table
 from .._engine import EngineBackend
-from .._outcome import completion_times, ignored_keys
+from .._outcome import collective_table, common_provenance, completion_times
 from ._inputs import OUTPUTS, parallel_warning
 from ._log import AstraSimLog, RankReport, Trace
 
@@ -287,22 +286,9 @@ def _provenance(
 ) -> dict[str, Any]:
     if executed < total:
         warnings.append(f"{total - executed} of {total} nodes are not in ASTRA-sim's log.")
-    return experiment.describe() | {
-        "network_name": experiment.network.name,
-        "system_name": experiment.system.name,
-        "experiment_hash": experiment.content_hash,
-        "workload_hash": experiment.workload.content_hash,
-        "versions": dict(versions),
-        "ignored_keys": ignored_keys(experiment),
-        "warnings": warnings,
-        "assumptions": [
-            *experiment.network.remarks,
-            *experiment.assumptions,
-            "ASTRA-sim's log has no causes of starts: they are inferred from its times.",
-        ],
-        "nodes_total": total,
-        "nodes_executed": executed,
-    }
+    inferred = "ASTRA-sim's log has no causes of starts: they are inferred from its times."
+    counts = {"nodes_total": total, "nodes_executed": executed}
+    return common_provenance(experiment, versions, warnings, [inferred]) | counts
 
 
 _PAUSE = "1"

@@ -17,8 +17,7 @@ from typing import Any, BinaryIO
 
 from ....errors import BackendError, BackendTimeout, BackendUnavailable, ConfigError, did_you_mean
 from .._process import read_user_file
-from ._messages import PACKAGE, decode_error, message
-from ._request import BACKENDS, KINDS
+from ._request import BACKENDS, KINDS, PACKAGE, decode_error, message
 
 SCHEME = "service://"
 VARIABLE = "CHAKRASCOPE_SERVICE"

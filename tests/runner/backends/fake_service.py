@@ -17,7 +17,7 @@ import numpy as np
 
 from chakrascope.converter import Workload
 from chakrascope.runner import MemoryConfig, NetworkConfig, SystemConfig, get_backend, prepare
-from chakrascope.runner.backends.service._messages import MESSAGES, message
+from chakrascope.runner.backends.service._request import MESSAGES, message
 
 RUNNING, COMPLETED, FAILED, TERMINATED, INACTIVE = 1, 2, 3, 4, 5
 TOPOLOGIES = {1: "Ring", 2: "FullyConnected", 3: "Switch"}

@@ -37,7 +37,7 @@ from chakrascope.runner.backends.astra_sim import (
     find_astra_sim,
     read_trace,
 )
-from chakrascope.runner.backends.astra_sim._find import locate
+from chakrascope.runner.backends.astra_sim._backend import locate
 from chakrascope.runner.backends.astra_sim._log import Trace, log_lines
 from chakrascope.runner.config import PacketPart
 

@@ -30,8 +30,7 @@ from chakrascope.runner import (
 )
 from chakrascope.runner.backends import write_network
 from chakrascope.runner.backends.service import _backend, _client
-from chakrascope.runner.backends.service._messages import message
-from chakrascope.runner.backends.service._request import configuration
+from chakrascope.runner.backends.service._request import configuration, message
 from chakrascope.runner.config import PacketPart
 
 pytestmark = pytest.mark.usefixtures("no_settings")

@@ -32,7 +32,7 @@ from chakrascope.runner.backends.service import (
     configured_services,
     parse_address,
 )
-from chakrascope.runner.backends.service._messages import message
+from chakrascope.runner.backends.service._request import message
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -271,7 +271,7 @@ LINES = (
     "sys[0] finished, 5 cycles, exposed communication 0 cycles.",
     "sys[9999] finished, 1 cycles, exposed communication 2 cycles.",
     "sys[1] finished, 99999999999999999999 cycles, exposed communication 0 cycles.",
-    "sys[2], Wall time: -1",
+    "sys[2], Comm time: -1",
     "issue,sys->id=0, tick=9, node->id=0, node->name=",
     "callback,sys->id=0, tick=3, node->id=0, node->name=",
     "issue,sys->id=77, tick=1, node->id=0, node->name=",
