@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .analysis import Side as Side
     from .analysis import StepDiff as StepDiff
     from .analysis import Summary as Summary
-    from .analysis import advice as advice
     from .analysis import analyse_run as analyse_run
     from .analysis import check_setup as check_setup
     from .analysis import collective_differences as collective_differences
@@ -123,7 +122,6 @@ __all__ = [
     "WorkloadSource",
     "Workspace",
     "about_backend",
-    "advice",
     "analyse_run",
     "backend_names",
     "backend_report",

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from ..errors import TraceError, TraceFormatError
-from ._evidence import StepReadings
+from ._evidence import OPTIONAL_COLUMNS, StepReadings
 from ._trace_set import MAX_RANKS, RankEntry, TraceSet
 
 _Rank = Annotated[int, msgspec.Meta(ge=0, lt=MAX_RANKS)]
@@ -19,7 +19,7 @@ _READ_BYTES = 1 << 16
 
 
 class StepTimes(msgspec.Struct, frozen=True):
-    """Readings of consecutive steps of *rank*; *sends* are the ranks to which it sends messages."""
+    """Readings of consecutive steps of *rank*; *sends* are the ranks to which *rank* sends messages."""
 
     rank: _Rank
     steps: StepReadings
@@ -34,7 +34,8 @@ class _Part(StepTimes, frozen=True, kw_only=True):
 def read_step_times(trace_set: TraceSet, entry: RankEntry) -> Iterator[StepTimes]:
     """Yield the recorded steps of *entry*, a rank of *trace_set*, part by part, in order of time.
 
-    Only captures of 0 steps have recorded steps. An incomplete part of a killed process is dropped.
+    Only captures of 0 steps have recorded steps. An incomplete part, which a killed process leaves, is
+    dropped.
 
     Raises:
         TraceError: the file cannot be read.
@@ -58,7 +59,7 @@ _NEXT = "The file is damaged, or of another version: copy it again or record ane
 
 def _check(path: Path, part: StepTimes, rank: int) -> None:
     columns = part.steps.columns
-    lengths = {len(own) for name, own in columns.items() if own or name != "idle_ns"}
+    lengths = {len(own) for name, own in columns.items() if own or name not in OPTIONAL_COLUMNS}
     times = part.steps.time_ns
     if len(lengths) > 1:
         raise TraceFormatError(f"{path}: columns of one part have {sorted(lengths)} rows. {_NEXT}")

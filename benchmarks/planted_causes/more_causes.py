@@ -1,4 +1,4 @@
-"""Causes in autograd, in functions of several lines, and in barriers."""
+"""Causes in autograd, in functions of several lines, in barriers, processes, precision and memory."""
 
 from __future__ import annotations
 
@@ -166,6 +166,51 @@ class EditDistance(Cause):
         return row[-1]
 
 
+def positive(values: list[float]) -> int:
+    """Return the number of positive values."""
+    return sum(value > 0 for value in values)
+
+
+class Pools(Cause):
+    """Each step starts a pool of two processes."""
+
+    def after_step(self, step: int, model: nn.Module, loss: torch.Tensor) -> None:
+        """Count in the processes."""
+        if self.slow:
+            with torch.multiprocessing.get_context("fork").Pool(2) as pool:
+                self.counts = pool.map(positive, [[0.5, -0.5]] * 4)
+
+
+class DoublePrecision(Cause):
+    """Statistics in double precision, as NumPy has them, make the second half of the model double."""
+
+    width = 1024
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """Normalize between the layers."""
+        precision = torch.float64 if self.slow else torch.float32
+        mean = torch.zeros(self.width, dtype=precision)
+        model.embed.register_forward_hook(lambda _module, _inputs, output: output - mean)
+        model.hidden, model.head = model.hidden.to(precision), model.head.to(precision)
+        return super().model(model)
+
+
+class NewPages(Cause):
+    """Noise of 64 MiB is made anew in each step, in memory that the process gets and returns."""
+
+    def start(self) -> None:
+        """Make the memory that the fast variant reuses."""
+        self.noise = torch.zeros(1 << 24)
+
+    def before_forward(
+        self, _step: int, inputs: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Fill the noise."""
+        noise = torch.empty(1 << 24) if self.slow else self.noise
+        noise.fill_(1e-3)
+        return inputs + noise[:256], labels
+
+
 MORE_CAUSES: dict[str, type[Cause]] = {
     "anomaly_detection": AnomalyDetection,
     "python_gradient": PythonGradient,
@@ -173,4 +218,7 @@ MORE_CAUSES: dict[str, type[Cause]] = {
     "gradient_penalty": GradientPenalty,
     "barriers": Barriers,
     "edit_distance": EditDistance,
+    "pools": Pools,
+    "double_precision": DoublePrecision,
+    "new_pages": NewPages,
 }

@@ -14,10 +14,10 @@ _T = TypeVar("_T")
 
 
 class Mark(NamedTuple):
-    """The *cause* that a range on a host thread shows.
+    """The *cause* of host time that a range on a host thread indicates.
 
     *covers* means that the operators inside the range have the same cause. *is_inside* means that the range
-    belongs to no operator around it.
+    does not belong to an operator around it.
     """
 
     cause: str
@@ -25,13 +25,14 @@ class Mark(NamedTuple):
     is_inside: bool = False
 
 
-# Annotations of PyTorch (torch/utils/data/dataloader.py, torch/optim/optimizer.py), annotations of
+# The annotations of PyTorch (torch/utils/data/dataloader.py, torch/optim/optimizer.py), annotations of
 # Lightning's PyTorchProfiler ("[pl]..."), and common names of users' ranges.
 _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"chakrascope::anomaly", Mark("anomaly_detection", is_inside=True)),
     (r"chakrascope::recomputation", Mark("recomputation")),
     (r"chakrascope::sampler", Mark("sampler")),
     (r"chakrascope::", None),
+    (r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter\.__iter__", Mark("process_start")),
     (r"enumerate\(DataLoader\)#_MultiProcessing", Mark("worker_wait")),
     (r"enumerate\((DataLoader|DataPipe)\)", Mark("input_pipeline")),
     (r"Optimizer\.(step|zero_grad)#", Mark("optimizer", covers=False)),
@@ -47,7 +48,7 @@ _ANNOTATIONS: tuple[tuple[str, Mark | None], ...] = (
     (r"(?i)(.*[ _.:/-])?(validat(e|ion)|evaluat(e|ion)|eval)([ _-](step|epoch|loop))?$", Mark("validation")),
     (r"(?i)(.*[ _.:/-])?(logging|log[ _-](metrics|step|loss))\b", Mark("logging")),
 )
-# Ranges that the profiler records as operators although the ranges do no work of the model. They come from
+# Ranges that the profiler records as operators, although they do no work of the model. These ranges come from
 # torch/_dynamo/utils.py (dynamo_timed), torch/_dynamo/callback.py and torch/_inductor.
 _RANGES = (
     (r".*\(dynamo_timed\)$", Mark("compilation")),
@@ -73,6 +74,7 @@ ACTIVITIES: Sequence[str] = (
     "validation",
     "checkpoint",
     "compilation",
+    "process_start",
     "sampler",
     "worker_wait",
     "input_pipeline",
@@ -92,6 +94,13 @@ _FRAMES = (
     (r"torch/_dynamo/(convert_frame|output_graph|symbolic_convert|guards)\.py:", "compilation"),
     (r"torch/_inductor/(compile|graph|codegen|scheduler|async_compile)", "compilation"),
     (r"torch/_functorch/(aot_autograd\.py:create_aot|_aot_autograd/(graph_compile|collect))", "compilation"),
+    (
+        r"torch/utils/data/dataloader\.py:(_MultiProcessing\w+\.)?(__init__|_shutdown_workers)$",
+        "process_start",
+    ),
+    (r"multiprocessing/(context|process|popen_\w+)\.py:(.*\.)?(start|Pool|_launch)$", "process_start"),
+    (r"multiprocessing/pool\.py:(.*\.)?(__init__|__exit__|terminate|join)$", "process_start"),
+    (r"concurrent/futures/process\.py:(.*\.)?(_launch_processes|_spawn_process)$", "process_start"),
     (r"torch/utils/data/dataloader\.py:(.*\.)?(_try_get_data|_get_data)$", "worker_wait"),
     (r"torch/utils/data/((distributed|sampler)\.py:|dataloader\.py:(.*\.)?_next_index$)", "sampler"),
     (r"torch/utils/data/", "input_pipeline"),
@@ -102,10 +111,11 @@ _FRAMES = (
     (r"torch/fx/traceback\.py:format_stack$", "anomaly_detection"),
     (r"logging/|torch/_tensor_str\.py:|torch/utils/tensorboard/|traceback\.py:|pprint\.py:", "logging"),
     (r"(tqdm|rich|tensorboardX?|wandb|mlflow|loguru|structlog|comet_ml|neptune|aim)/", "logging"),
-    (r"(multiprocessing/)?queues?\.py:", "lock"),
+    (r"(subprocess|(multiprocessing/)?queues?|concurrent/futures/\w+)\.py:", "process_wait"),
+    (r"multiprocessing/((pool|connection)\.py:|process\.py:(.*\.)?join$)", "process_wait"),
     (r"threading\.py:(.*\.)?(wait|wait_for|acquire|join|__enter__|_wait_for_tstate_lock)$", "lock"),
-    (r"(multiprocessing/(synchronize|connection|pool)|concurrent/futures/\w+)\.py:", "lock"),
-    (r"(socket|ssl|selectors|subprocess|shutil|tempfile|ftplib|smtplib)\.py:", "io"),
+    (r"multiprocessing/synchronize\.py:", "lock"),
+    (r"(socket|ssl|selectors|shutil|tempfile|ftplib|smtplib)\.py:", "io"),
     (r"(http|urllib|urllib3|requests|httpx|httpcore|aiohttp|asyncio|redis|pymongo|sqlite3)/", "io"),
     (r"(fsspec|s3fs|gcsfs|botocore|boto3|h5py|zarr|pyarrow|kafka|psycopg2?)/", "io"),
     (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py:", "communication_call"),
@@ -140,7 +150,7 @@ SYSTEM_CALLS: Mapping[str, str] = {
 
 @lru_cache(maxsize=1 << 14)
 def mark_of(name: str, is_operator: bool) -> Mark | None:
-    """Return the mark of a host range called *name*, or None if no rule matches the name."""
+    """Return the mark for a host range called *name*, or None if no rule matches the name."""
     return _first(_RANGES if is_operator else _ANNOTATIONS, name)
 
 
@@ -153,7 +163,8 @@ def frame_cause(path: str, function: str) -> str:
 def is_engine_range(name: str) -> bool:
     """Return whether *name* is that of autograd's range around one backward node and the node's hooks.
 
-    Autograd's engine computes nothing itself. Time in the range outside operators is spent in Python hooks.
+    Autograd's engine computes nothing itself, so time in the range outside operators is spent in Python
+    hooks.
     """
     return name.startswith("autograd::engine::evaluate_function: ")
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ...support import exports_of
 
 if TYPE_CHECKING:
-    from ._advice import advice as advice
     from ._advised import Advice as Advice
     from ._advised import advice_text as advice_text
     from ._advised import gain_text as gain_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,13 +12,15 @@ import numpy.typing as npt
 from ...converter import Graph, Workload
 from ...converter.chakra import DEVICE_LANE
 from ._host_time import DELAYED, texts_where
-from ._operator_rates import written_bytes
+from ._operator_rates import precisions, written_bytes
 
 Flags = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
 FUSIBLE = "elementwise"
 """The name of the `Target` of ``fusion`` that selects all fusible chains."""
+DOUBLE = "double"
+"""The name of the `Target` of ``precision`` that selects all operators in double precision."""
 REPEATED = "copies"
 """The name of the `Target` of ``repeated`` that selects all repeated copies."""
 # A host operator that moves at most 64 bytes converts scalars, allocates memory, or calls another operator.
@@ -30,7 +32,8 @@ class Accesses(NamedTuple):
     """The reads and writes of a workload's operators.
 
     *written* maps an operator and the total bytes of a call to the operator's class and its written bytes.
-    *shared* has, for each rank, rows of two nodes and the bytes that the first node reads after the second.
+    *shared* has, for each rank, rows with two nodes and the bytes that the first node reads after the second
+    node.
     """
 
     written: Mapping[tuple[str, int], tuple[str, int]]
@@ -50,12 +53,12 @@ def accesses(metadata: Mapping[str, Any]) -> Accesses:
 
 
 class Chains(NamedTuple):
-    """Nodes of a graph that one kernel could compute with their neighbours, by ascending row of the graph.
+    """Nodes of a graph that one kernel could compute together with neighbours, by row of the graph.
 
     *chain* is the number of a node's chain. *saved_bytes* are the part of a node's *moved_bytes* that the
-    node exchanges with neighbours in the chain, or that another node of the chain has already read. The bytes
-    are 0 for the later parts of an operator that lost its processor, and for waits for a processor.
-    *fused_ns* is the node's duration after fusion at the present rate.
+    node exchanges with neighbours in the chain, or that another node of the chain has already read. Both
+    numbers of bytes are 0 for waits for a processor, and for parts of an operator after such a wait.
+    *fused_ns* is the node's duration after fusion, if it moves bytes at the same rate as before.
     """
 
     rows: Ints
@@ -71,8 +74,8 @@ def fusible_chains(graph: Graph, known: Accesses) -> Chains:
     The operators of a chain follow each other on a stream with no other work between them. Each operator
     reads at least as many bytes as the previous operator writes. A fused kernel does not store these
     intermediate results, and reads a tensor that several operators use only once. The optimizer, copies that
-    follow copies, and operators that repeat in place are omitted, because their neighbours work on
-    different data.
+    follow copies, and operators that repeat in place are omitted, because their neighbours process different
+    data.
     """
     if not known.written:
         return Chains(*np.zeros((5, 0), np.int64))
@@ -132,7 +135,7 @@ def chains_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> tuple
 
 
 def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
-    """Return the bytes that each node reads after another node of the same *chain* (number, 0 for none)."""
+    """Return the bytes that each node reads after another node of its *chain* (0: no chain)."""
     ids, size_bytes = np.asarray(graph.node_columns["node_id"]), np.zeros(len(chain), np.int64)
     rows = known.shared.get(graph.rank, np.zeros((0, 3), np.int64))
     rows = rows[np.isin(rows[:, :2], ids).all(axis=1)]
@@ -143,7 +146,7 @@ def _read_before(graph: Graph, chain: Ints, known: Accesses) -> Ints:
 
 
 def _amounts(graph: Graph, known: Accesses) -> tuple[Ints, Ints, Flags]:
-    """Return the moved bytes of each node, the written bytes (0 if not fusible), and a mask of copies."""
+    """Return the moved bytes and written bytes (0 if not fusible) of each node, and a mask of copies."""
     moved = np.asarray(graph.node_columns["tensor_size_bytes"]).astype(np.int64)
     operator = graph.node_columns["operator"]
     written, is_copy = np.zeros(len(moved), np.int64), np.zeros(len(moved), bool)
@@ -164,18 +167,39 @@ def repeated_copies(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
     return repeated
 
 
-def copies_of_nodes(workload: Workload, programs: Ints, node_ids: Ints) -> Flags:
-    """Return a mask of the given nodes of *workload*'s programs that repeat a cast or copy of the step."""
-    repeated: Flags = np.zeros(len(node_ids), bool)
+def double_operators(graph: Graph, metadata: Mapping[str, Any]) -> Flags:
+    """Return a mask of the operators of *graph* in double precision, by the workload's *metadata*."""
+    operators, doubles = graph.node_columns["operator"], _doubles(metadata)
+    size_bytes = np.asarray(graph.node_columns["tensor_size_bytes"])
+    found: Flags = np.zeros(len(size_bytes), bool)
+    for number, name in enumerate(operators.texts):
+        if name in doubles:
+            found |= (operators.numbers == number) & np.isin(size_bytes, doubles[name])
+    return found
+
+
+def _doubles(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the bytes per call of each operator in double precision, without bytes of other precisions."""
+    sizes: dict[bool, dict[str, set[int]]] = {True: {}, False: {}}
+    for name, size_bytes, precision in precisions(metadata):
+        sizes[precision == "fp64"].setdefault(name, set()).add(size_bytes)
+    return {name: sorted(own - sizes[False].get(name, set()) - {0}) for name, own in sizes[True].items()}
+
+
+def marked_nodes(
+    workload: Workload, programs: Ints, node_ids: Ints, marked: Callable[[Graph, Mapping[str, Any]], Flags]
+) -> Flags:
+    """Return a mask of the given nodes of *workload*'s programs that *marked* marks in a program's graph."""
+    found: Flags = np.zeros(len(node_ids), bool)
     for program in np.unique(programs).tolist():
-        own = programs == program
-        recorded = _recorded(workload.metadata, workload.graphs[program].rank)
-        repeated[own] = np.isin(node_ids[own], recorded)
-    return repeated
+        own, graph = programs == program, workload.graphs[program]
+        ids = np.asarray(graph.node_columns["node_id"])[marked(graph, workload.metadata)]
+        found[own] = np.isin(node_ids[own], ids)
+    return found
 
 
 def _recorded(metadata: Mapping[str, Any], rank: int) -> Ints:
-    """Return the ids of repeated copies in *metadata* for a *rank*; unexpected values count as absent."""
+    """Return the node ids of repeated copies of a *rank* from *metadata*, ignoring unexpected values."""
     listed = metadata.get("repeated")
     try:
         nodes = msgspec.convert(listed.get(str(rank), []) if isinstance(listed, dict) else [], list[int])

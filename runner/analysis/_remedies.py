@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...converter.building import FreeCores
 
-_LEAST_MOVED = 0.1  # share of the work that free cores must be able to take over
+_LEAST_MOVED = 0.1  # least share of the work that free cores must be able to take over
 
 MOVABLE: Mapping[str, tuple[str, str]] = {
     "input_pipeline": (
@@ -14,7 +14,7 @@ MOVABLE: Mapping[str, tuple[str, str]] = {
     ),
     "worker_wait": (
         "more data loader workers or a larger prefetch_factor, as the workers cannot keep up",
-        "persistent_workers=True if each epoch starts them anew, or cheaper transforms",
+        "cheaper transforms",
     ),
     "io": (
         "files and network beside the step, in another thread", "local or cached files, or larger requests",
@@ -38,6 +38,8 @@ REMEDIES: Mapping[str, str] = {
     "for its time, so neither bandwidth nor compression would help",
     "compute": "a faster kernel or chip for it, fusion, or lower precision",
     "fusion": "one kernel for each chain (torch.compile), whose intermediate results stay in registers",
+    "precision": "single precision: .float() where float64 enters, as in tensors made from NumPy arrays or "
+    "Python's numbers (torch.from_numpy, torch.tensor of arrays)",
     "repeated": "keep the first result for all uses in the step, or convert the tensor once before them",
     "module": "a smaller module (width, tokens, calls), lower precision, or fused kernels",
     "function": "call it less often or on less data, or move it out of the step",
@@ -55,6 +57,10 @@ REMEDIES: Mapping[str, str] = {
     "launches no work of the device",
     "sync": "avoid the synchronisation (.item(), .cpu(), printing device values), or do it less often: the "
     "host cannot launch ahead while it waits",
+    "process_start": "start processes once, before the loop: persistent_workers=True for a data loader, and "
+    "one pool for all steps",
+    "process_wait": "ask for the results later (apply_async, submit), so that the step covers the work, or "
+    "give the other process or thread less to do",
     "sampler": "draw fewer indices at a time: shuffle blocks, draw with replacement (num_samples), or start "
     "the loader less often; RandomSampler lists a permutation of the whole data set, and workers do not help",
     "garbage_collection": "gc.freeze() after setup, gc.disable() with a collection between steps, or fewer "
@@ -67,6 +73,8 @@ REMEDIES: Mapping[str, str] = {
     "logging": "log less often, and format and write in another thread",
     "recomputation": "checkpoint fewer layers where memory allows, or save the results of matmuls "
     "(torch.utils.checkpoint.create_selective_checkpoint_contexts)",
+    "page_faults": "keep large tensors over the steps (out=, in-place operators), or an allocator that keeps "
+    "freed memory (LD_PRELOAD of jemalloc or tcmalloc)",
     "anomaly_detection": "torch.autograd.set_detect_anomaly(False) outside of debugging: it stores the "
     "Python stack of each operator of the forward pass",
     "synchronisation": "avoid .item(), .cpu() and printing of device values, or do them less often",

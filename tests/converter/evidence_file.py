@@ -5,7 +5,8 @@ import json
 
 TABLES = {
     "steps": "index time_ns cpu_ns process_cpu_ns delay_ns voluntary involuntary read_bytes written_bytes "
-    "gc_ns loader_ns fetch_ns recorded forward_ns backward_ns collective_ns optimizer_ns idle_ns",
+    "gc_ns loader_ns fetch_ns recorded forward_ns backward_ns collective_ns optimizer_ns idle_ns "
+    "compile_ns faults system_ns",
     "samples": "time_ns late_ns thread stack cpu_ns delay_ns wait",
     "counters": "time_ns process_cpu_ns read_bytes written_bytes disk_read_bytes disk_written_bytes "
     "throttled_periods throttled_ns",
@@ -33,12 +34,13 @@ class EvidenceFile:
 
     def step(
         self, index, time, *, recorded=0, cpu=0, process_cpu=0, delay=0, gc=0, loader=0, collective=0,
-        forward=0, backward=0, idle=(-1,),
+        forward=0, backward=0, idle=(-1,), compiling=0, faults=0, system=0,
     ):  # fmt: skip
         values = [(-1,)] * 12
         values[:5] = [(index,), time, cpu, process_cpu, delay]
         values[9:11] = [gc, loader]
-        self._add("steps", *values, (recorded,), forward, backward, collective, 0, idle)
+        phases = (forward, backward, collective, 0)
+        self._add("steps", *values, (recorded,), *phases, idle, compiling, (faults,), system)
 
     def loader(self, dataset, path, line, workers):
         self.loaders.append(
@@ -58,7 +60,7 @@ class EvidenceFile:
         row = [value[0] if isinstance(value, tuple) else value * 1000 for value in values]
         self.rows[table].append(row)
 
-    def write(self, path, rank=0, cores=0, quota=0.0):
+    def write(self, path, rank=0, cores=0, quota=0.0, page_fault_ns=0):
         document = {"format": "chakrascope-evidence", "version": 1, "rank": rank, "pid": 1, "thread": 7}
         for name, columns in TABLES.items():
             values = zip(*self.rows[name], strict=True) if self.rows[name] else [[] for _ in columns.split()]
@@ -78,6 +80,7 @@ class EvidenceFile:
             "end_ns": 1 << 60,
             "cores": cores,
             "quota_cores": quota,
+            "page_fault_ns": page_fault_ns,
         }
         path.write_bytes(gzip.compress(json.dumps(document).encode()))
 

@@ -173,6 +173,11 @@ SCHEDULE = ("LambdaLR.step", "torch/optim/lr_scheduler.py", 1, "library")
 DRAWING = ("RandomSampler.__iter__", "torch/utils/data/sampler.py", 1, "library")
 BATCHES = ("Batches.__iter__", "data.py", 30, "script")
 NEXT = ("_BaseDataLoaderIter._next_index", "torch/utils/data/dataloader.py", 1, "library")
+WAIT = ("Condition.wait", "threading.py", 1, "standard", "acquire")
+POOL = ("ApplyResult.get", "multiprocessing/pool.py", 1, "standard")
+FORK = ("Popen._launch", "multiprocessing/popen_fork.py", 1, "standard")
+CHILD = ("BaseProcess._bootstrap", "multiprocessing/process.py", 1, "standard")
+WORKERS = ("_MultiProcessingDataLoaderIter.__init__", "torch/utils/data/dataloader.py", 1, "library")
 WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
 
 
@@ -212,6 +217,12 @@ WORKER = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
         ),
         ([("flush", "train.py", 9, "script", "wait")], "futex", "lock", "flush (train.py:9)"),
         ([("compile_inner", "torch/_dynamo/convert_frame.py", 1, "library")], "", "compilation", STEP_PLACE),
+        ([WAIT, POOL, ("count", "train.py", 9, "script")], "futex", "process_wait", "count (train.py:9)"),
+        ([("run", "subprocess.py", 1, "standard", "waitpid")], "wait4", "process_wait", STEP_PLACE),
+        ([WAIT, ("count", "train.py", 9, "script")], "futex", "lock", "count (train.py:9)"),
+        ([FORK, WORKERS], "", "process_start", STEP_PLACE),
+        ([FORK, ("count", "train.py", 9, "script")], "", "process_start", "count (train.py:9)"),
+        ([("count", "train.py", 9, "script"), CHILD, FORK], "", "python", "count (train.py:9)"),
     ],
 )
 def test_stacks_give_a_gap_its_cause_and_place(tmp_path, frames, wait, cause, place):

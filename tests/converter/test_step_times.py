@@ -20,7 +20,7 @@ VALIDATE = (("Net.forward", "net.py", 4, "script"), ("validate", "train.py", 80,
 def run(
     folder, durations, frames_of=lambda _: (TRAIN,), *,
     collected=lambda _: 0, delayed=lambda _: 0, samples=(),
-    loaded=lambda _: 0, workers=0,
+    loaded=lambda _: 0, workers=0, page_fault_ns=0, **each,
 ):  # fmt: skip
     """Convert a run whose unprofiled steps took *durations* and were sampled every 10 ms in *frames_of*."""
     evidence, time, gc, delay, loader = EvidenceFile(), START, 0, 0, 0
@@ -35,11 +35,12 @@ def run(
         gc += collected(number)
         delay += delayed(number)
         loader += loaded(number)
-        evidence.step(number + 1, time, gc=gc, delay=delay, loader=loader)
+        so_far = {name: (number + 1) * value for name, value in each.items()}
+        evidence.step(number + 1, time, gc=gc, delay=delay, loader=loader, **so_far)
     thread = Thread(0)
     thread.op("aten::mm", START, START + 9_000, 1)
     entry = thread.write(folder, [(START, START + 10_000)]) | {"process_groups": []}
-    evidence.write(folder / "rank0.evidence.json.gz")
+    evidence.write(folder / "rank0.evidence.json.gz", page_fault_ns=page_fault_ns)
     write_trace_set(folder, [entry | {"evidence": "rank0.evidence.json.gz"}])
     return step_times(convert(folder).metadata)
 
@@ -158,6 +159,21 @@ def test_a_loader_that_is_not_sampled_is_counted(tmp_path, workers, cause):
     assert (times.every, times.cause) == (3, cause)
 
 
+STARTS = ("Popen._launch", "multiprocessing/popen_fork.py", 1, "standard")
+LOADS = ("_try_get_data", "torch/utils/data/dataloader.py", 1, "library")
+
+
+def test_the_first_batch_of_new_workers_is_a_part_of_their_start(tmp_path):
+    times = run(
+        tmp_path,
+        [100_000 if number % 3 == 2 else 10_000 for number in range(24)],
+        lambda number: (STARTS if number == 5 else LOADS, TRAIN) if number % 3 == 2 else (TRAIN,),
+        loaded=lambda number: 90_000 if number % 3 == 2 else 100,
+        workers=2,
+    )
+    assert (times.every, times.cause, times.place) == (3, "process_start", "train (train.py:40)")
+
+
 def test_collections_at_no_period_are_counted(tmp_path):
     long = {5, 6, 13, 21}
     durations = [90_000 if number in long else 30_000 for number in range(30)]
@@ -223,6 +239,15 @@ def test_run_delays_are_those_of_the_median_step_and_of_the_shown_ones(tmp_path)
 )
 def test_run_delays_are_unknown_unless_stated(metadata):
     assert run_delays(metadata) is None
+
+
+@pytest.mark.parametrize(("system", "fault_ns"), [(9_000, 8_000_000), (6_000, 6_000_000)])
+def test_the_mean_step_compiles_and_gets_pages(tmp_path, system, fault_ns):
+    """Faults cost what a page was measured to cost, at most the time in the kernel."""
+    counted = {"compiling": 30_000, "faults": 8_000, "system": system}
+    times = run(tmp_path, [50_000] * 24, page_fault_ns=1_000, **counted)
+    assert times.mean_ns("compilation") == 30_000_000
+    assert (times.faults, times.fault_ns) == (8_000, fault_ns)
 
 
 def test_the_mean_step_collects_garbage(tmp_path):

@@ -321,7 +321,8 @@ def test_steps_lie_between_boundaries_of_their_number(tmp_path):
     assert list(evidence.steps.steps()) == [(1, 0, 1), (2, 2, 3)]
     assert len(evidence.samples) == 3
     assert evidence.steps.columns.keys() - DOCUMENT["steps"].keys() == {
-        "forward_ns", "backward_ns", "collective_ns", "optimizer_ns", "idle_ns",
+        "forward_ns", "backward_ns", "collective_ns", "optimizer_ns", "idle_ns", "compile_ns", "faults",
+        "system_ns",
     }  # fmt: skip
     assert evidence.steps.forward_ns == []
 

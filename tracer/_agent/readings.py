@@ -6,8 +6,10 @@ import contextlib
 import ctypes
 import fcntl
 import math
+import mmap
 import os
 import resource
+import sys
 import time
 from pathlib import Path
 
@@ -20,9 +22,10 @@ _pread.restype = ctypes.c_ssize_t
 
 
 class CounterFile:
-    """A file of counters that is never closed, because the script may have reused the descriptor.
+    """A file of counters; it is never closed, because the script may have reused its descriptor.
 
-    The file is read without releasing the interpreter lock, whose reacquisition might take milliseconds.
+    The file is read without releasing the interpreter lock, because reacquiring the lock might take
+    milliseconds.
     """
 
     def __init__(self, path: str, size_bytes: int = 1024) -> None:
@@ -32,9 +35,9 @@ class CounterFile:
         except OSError:  # a kernel without this file, or without permission to read the file
             self._descriptor = -1
             return
-        try:  # avoid the descriptor of a standard stream that the job has closed
+        try:  # avoids the descriptor of a standard stream that the job closed
             self._descriptor = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LEAST_DESCRIPTOR)
-        except OSError:  # a limit on open files
+        except OSError:  # the limit on open files is reached
             self._descriptor = -1
         finally:
             os.close(descriptor)
@@ -71,14 +74,14 @@ class ThreadReadings:
         return -1 if words[0] == b"running" else _number(words, 0)
 
     @staticmethod
-    def switches() -> tuple[int, int]:
-        """Return the calling thread's voluntary and involuntary context switches."""
+    def usage() -> tuple[int, int, int, int]:
+        """Return the calling thread's voluntary and involuntary switches, page faults and system time."""
         usage = resource.getrusage(resource.RUSAGE_THREAD)
-        return usage.ru_nvcsw, usage.ru_nivcsw
+        return usage.ru_nvcsw, usage.ru_nivcsw, usage.ru_minflt, int(usage.ru_stime * 1e9)
 
 
 class ProcessReadings:
-    """Counters of this process and, for throttling, of the process's control groups."""
+    """Counters of this process and, for throttling, of its control groups."""
 
     def __init__(self) -> None:
         self._traffic = CounterFile("/proc/self/io")
@@ -107,7 +110,7 @@ class ProcessReadings:
 
 
 class CoreReadings:
-    """The idle time of the cores that this process may use, under the load of all processes."""
+    """The idle time of the cores that this process may use, which depends on the load by all processes."""
 
     def __init__(self) -> None:
         cores = os.sched_getaffinity(0)
@@ -127,7 +130,7 @@ class CoreReadings:
 
 
 def quota_cores(folder: Path) -> float:
-    """Return the number of cores that a control group may use, which is infinite without a limit."""
+    """Return the number of cores that a control group may use, or infinity without a limit."""
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()
@@ -158,6 +161,21 @@ def _control_groups() -> list[Path]:
             folders = around[: around.index(root) + 1] if root in around else [root]
             paths += folders[:8]
     return list(dict.fromkeys(paths))
+
+
+def compilation_ns() -> int:
+    """Return the time (ns) that torch.compile has compiled so far, 0 if PyTorch does not count this time."""
+    utilities = sys.modules.get("torch._dynamo.utils")
+    spent = getattr(utilities, "cumulative_time_spent_ns", {})
+    return int(spent.get("entire_frame_compile", 0) + spent.get("entire_backward_compile", 0))
+
+
+def page_fault_ns() -> int:
+    """Return the CPU time (ns) of mapping and unmapping a page of memory, measured on 1,024 pages."""
+    before = time.thread_time_ns()
+    with mmap.mmap(-1, 1024 * mmap.PAGESIZE) as memory:
+        memory[:: mmap.PAGESIZE] = bytes(1024)
+    return (time.thread_time_ns() - before) // 1024
 
 
 def thread_clock(tid: int) -> int:

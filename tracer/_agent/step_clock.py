@@ -14,21 +14,22 @@ from typing import Any
 from .garbage import GarbageWatch
 from .loaders import LOADERS
 from .phases import PHASE_COLUMNS, PHASES
-from .readings import CoreReadings, ProcessReadings, ThreadReadings
+from .readings import CoreReadings, ProcessReadings, ThreadReadings, compilation_ns
 
 COLUMNS = (
-    "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "read_bytes",
-    "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "recorded",
+    "index", "time_ns", "cpu_ns", "process_cpu_ns", "delay_ns", "voluntary", "involuntary", "faults",
+    "system_ns", "read_bytes", "written_bytes", "gc_ns", "fetch_ns", *PHASE_COLUMNS, "idle_ns", "compile_ns",
+    "recorded",
 )  # fmt: skip
-MOST_ROWS = 8192  # rows of the first steps, and the same number for the last steps
-# Counters from the kernel's files, which take some 5 us to read.
+MOST_ROWS = 8192  # number of rows for the first steps, and for the last steps
+# The least time between readings of the kernel's counter files, which take about 5 us to read.
 LEAST_APART_NS = 1_000_000
-# Counters that take a millisecond to read on machines with hundreds of cores.
+# The least time between readings of idle times, which take a millisecond on machines with hundreds of cores.
 IDLE_APART_NS, IDLE_SHARE = 100_000_000, 0.002
 BUCKETS_PER_DOUBLING = 4
 _ROW = struct.Struct(f"{len(COLUMNS)}q")
 _INDEX, _TIME, _RECORDED = 0, 1, len(COLUMNS) - 1
-_UNREAD = (-1, -1, -1, -1, -1)
+_UNREAD = (-1,) * 7
 
 
 class StepClock:
@@ -47,15 +48,16 @@ class StepClock:
         self._idle_due_ns = 0
 
     def boundary(self, index: int, *, recorded: bool) -> tuple[int, ...]:
-        """Record the end of step *index*, which a profiler covered if *recorded*, and return the row."""
+        """Record the end of step *index* (*recorded*: a profiler covered the step), and return the row."""
         now = time.time_ns()
-        counters = _UNREAD
+        counters: tuple[int, ...] = _UNREAD
         if now - self._read_ns >= LEAST_APART_NS or index == self._previous[0]:
             self._read_ns = now
-            counters = (self._thread.delay_ns(), *self._thread.switches(), *self._process.traffic()[:2])
+            counters = (self._thread.delay_ns(), *self._thread.usage(), *self._process.traffic()[:2])
         row = (
             index, now, time.thread_time_ns(), time.process_time_ns(), *counters, self._garbage.spent_ns,
-            LOADERS.fetch_ns, *PHASES.end_step(now), self._idle_ns(now), int(recorded),
+            LOADERS.fetch_ns, *PHASES.end_step(now), self._idle_ns(now), compilation_ns(),
+            int(recorded),
         )  # fmt: skip
         rows = self._first if len(self._first) < MOST_ROWS else self._last
         rows.append(_ROW.pack(*row))

@@ -14,8 +14,9 @@ from workloads import coll, comp, workload
 from chakrascope.converter import CollectiveType, NodeType
 from chakrascope.converter.building import StepTimes
 from chakrascope.converter.chakra import HOST_CAUSES
-from chakrascope.runner import advice, summarize
+from chakrascope.runner import summarize
 from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
+from chakrascope.runner.analysis._advice import advise
 from chakrascope.runner.analysis._candidate import most_for
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
@@ -585,6 +586,14 @@ def test_steps_that_recur_are_advice_with_what_they_cost_on_average(tmp_path):
     assert REMEDIES["validation"] in first.how
 
 
+@pytest.mark.parametrize(("fault_ns", "is_advised"), [(2 * MS, True), (MS // 4, False)])
+def test_page_faults_are_advice_if_they_take_long(tmp_path, fault_ns, is_advised):
+    metadata = recurring(gain_ns=0, faults=4_096, fault_ns=fault_ns)
+    items = analysed(tmp_path, dataclasses.replace(launched(), metadata=metadata)).advices()
+    faults = [(item.gain_ns, item.share, item.key) for item in items if "4,096 new pages" in item.what]
+    assert faults == [(2 * MS, 0.2, "")] * is_advised
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -657,7 +666,7 @@ def test_less_work_without_free_cores_gains_half_of_its_time_in_the_mean_step(tm
     program = workload([comp(0, 2 * MS), host(1, 8 * MS, (0,), cause="worker_wait")], metadata=metadata)
     first = analysed(tmp_path, program).advices()[0]
     assert (first.gain_ns, first.half_ns) == (20 * MS, 10 * MS)
-    assert advice_text(first).startswith("10.0 ms if 2 times as fast: persistent_workers=True")
+    assert advice_text(first).startswith("10.0 ms if 2 times as fast: cheaper transforms")
 
 
 @pytest.mark.parametrize(("free", "gain_ns"), [(3.0, 5 * MS), (0.25, 3 * MS), (0.0, 5 * MS)])
@@ -1167,7 +1176,8 @@ def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
     rows = run.collectives.head(1).assign(
         operation="all_reduce", size_bytes=24 * 1024, group=0, bus_bytes_per_ns=rate, on_path_ns=0
     )
-    items = advice(path, run.result, run.workload, rows, link_bytes_per_ns=link)
+    columns = Table.of(rows).columns()
+    items = advise(path, run.result, run.workload, columns, link_bytes_per_ns=link).advice
     (item,) = (item for item in items if item.kind == "communication")
     assert REMEDIES[hint] in item.how
 
@@ -1177,9 +1187,9 @@ def test_advice_on_a_collective_follows_from_its_figures(run, rate, link, hint):
 )
 def test_nobody_is_told_to_wait_with_a_faster_kernel(run, name):
     path = _path([("compute", name, "", 60), ("new-kind", "x", "", 40)], 100)
-    assert not any(
-        "kernel" in item.how for item in advice(path, run.result, run.workload, run.collectives.head(0))
-    )
+    nothing = Table.of(run.collectives.head(0)).columns()
+    items = advise(path, run.result, run.workload, nothing).advice
+    assert not any("kernel" in item.how for item in items)
 
 
 def test_network_that_cannot_matter_is_told(simulated):

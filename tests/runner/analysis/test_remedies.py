@@ -195,6 +195,23 @@ def test_a_workload_without_repeated_copies_has_no_such_advice(repeated):
         what_if(run, [(REPEATED, math.inf)])
 
 
+# Operators in double precision, and their replay.
+
+
+@pytest.mark.parametrize("precisions", [("fp64", "fp32"), ("fp64", "fp16")])
+def test_the_advice_on_double_precision_promises_half_of_its_time(tmp_path, precisions):
+    kinds = [["aten::mm", "gemm", one, "", 9, 60, 40 * (1 + place)] for place, one in enumerate(precisions)]
+    nodes = [
+        comp(number, 2_000_000, [number - 1] if number else [], operator="aten::mm", tensor_size_bytes=size)
+        for number, size in enumerate((100, 140, 100, 1))
+    ]
+    made = workload(nodes, metadata={"operators": {"kinds": kinds, "ranks": {}}})
+    advice = next(item for item in analyse_run(study_of(tmp_path, made)).advices() if "double" in item.what)
+    assert advice.what == "2 operators in double precision, most for aten::mm"
+    assert (advice.key, advice.gain_ns) == ("precision:double=2", 2_000_000)
+    assert REMEDIES["precision"] in advice.how
+
+
 # Communication that each micro-batch repeats.
 
 

@@ -12,13 +12,14 @@ from chakrascope.converter.kernels import unsized_communication
 from chakrascope.runner import (
     NetworkConfig,
     SystemConfig,
-    advice,
     collective_overview,
     compare,
     simulate,
     summarize,
 )
 from chakrascope.runner.analysis import KIND_LABELS, layer_table, targets
+from chakrascope.runner.analysis._advice import advise
+from chakrascope.support.table import Table
 
 DISPATCH = "void deep_ep::internode::dispatch<false, 8, true, 8>(int4*, float*, long*)"
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -134,7 +135,8 @@ def test_the_summary_names_the_calls(blocked):
 def test_no_faster_kernel_is_advised_for_them(blocked):
     program, result = blocked
     path = summarize(result, program).path
-    first = advice(path, result, program, collective_overview(result, program.node_table(), path))[0]
+    overview = Table.of(collective_overview(result, program.node_table(), path)).columns()
+    first = advise(path, result, program, overview).advice[0]
     assert (first.what, first.gain_ns) == ("Inside communication calls: c10d::recv_", 8_000_000)
     assert first.is_bound
     assert "kernel" not in first.how
