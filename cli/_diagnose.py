@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import UsageError
-from ..support import duration_text, share_text
+from ..support import count_text, duration_text, share_text
 from ._logs import LOG_VIEWS, are_logs, print_logs
 from ._output import console, format_option, print_frame, print_json, print_next, print_rows
 from ._studies import open_run, run_option
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..converter.readers import OperationTable
-    from ..runner.analysis import Anomaly, Diagnosis, SlowestRank
+    from ..runner.analysis import Anomaly, Diagnosis, RunAnalysis
 
 TABLE_VIEWS = ("causes", "types", "workers", "steps", "heat-map")
 _TITLES = {
@@ -82,12 +82,13 @@ def diagnose_command(
         )
     run = open_run([Path(target) for target in targets], run_id, output_format)
     diagnosis, slowest = run.diagnosis, slowest_rank(run.result, run.workload)
+    answer = _no_slow_rank(run) if slowest is None else slowest.sentence
     if output_format == "json":
-        print_json(_as_json(diagnosis) | {"slowest_rank": slowest and slowest.to_json()})
+        print_json(_as_json(diagnosis) | {"answer": answer, "slowest_rank": slowest and slowest.to_json()})
     elif output_format == "csv":
         print_frame(diagnosis.table, "csv")
     else:
-        _print(diagnosis, slowest, contention(run.workload, run.result.makespan_ns))
+        _print(diagnosis, answer, contention(run.workload, run.result.makespan_ns))
         command, *options = _next(diagnosis)
         study = Path(targets[0]) if len(targets) == 1 else run.study.path
         print_next(command, study, "--run", run.info.id, *options)
@@ -100,13 +101,20 @@ def _refuse(wrong: bool, target: str, kind: str, next_targets: str, views: tuple
         )
 
 
-def _print(diagnosis: Diagnosis, slowest: SlowestRank | None, busy: str) -> None:
+def _no_slow_rank(run: RunAnalysis) -> str:
+    """Return the answer for a run without a slowest rank: a single rank, or ranks of one measured rank."""
+    if run.info.num_ranks == 1:
+        return f"The run has one rank, so no peer can be faster. {run.summary.headline}"
+    ranks = count_text(run.info.num_ranks, "rank")
+    return f"No rank is slow: all {ranks} repeat one measured rank, and none waits for another."
+
+
+def _print(diagnosis: Diagnosis, answer: str, busy: str) -> None:
     if diagnosis.anomalies:
         print_rows([_row(one) for one in diagnosis.anomalies], title="Anomalies, the most costly first")
         for place, one in enumerate(diagnosis.anomalies, 1):
             _say(f"{place}. {one.sentence}")
-    if slowest is not None:
-        _say(slowest.sentence)
+    _say(answer)
     if diagnosis.checked:
         found = "" if diagnosis.anomalies else "no outlier beyond the noise in "
         _say(f"Checked: {found}{'; '.join(diagnosis.checked)}.")

@@ -45,14 +45,16 @@ _SHOWN = {
     "collectives": ["key", "base_ns", "other_ns", "wait_base_ns", "wait_other_ns", *_VERDICT],
     "paths": ["part", "base_ns", "other_ns", "delta_ns", "change"],
 }  # fmt: skip
+_SEPARATE = "each figure is its own median over the steps, so they do not add up"
 _TITLES = {
-    "waterfall": "The difference, piece by piece of the critical path",
+    "waterfall": "The difference of the median steps by piece of the critical path; it adds up exactly",
     "classes": "Classes of operators on the device, means over the ranks; the differences add up exactly",
     "operators": "Operators on the device, means over the ranks; the differences add up exactly",
-    "modules": "Modules, means over the ranks",
-    "collectives": "Collectives by size and group",
+    "modules": f"Modules, means over the ranks; {_SEPARATE}",
+    "collectives": f"Collectives by size and group; {_SEPARATE}",
     "paths": "Where the critical paths differ most",
 }
+_SUMS = ("waterfall", "classes", "operators", "paths")
 _ROWS = 12
 # Tables that fit together on one screen; the option --view prints any other table.
 _FIRST = ("waterfall", "figures")
@@ -190,14 +192,30 @@ def _print(found: StepDiff, view: str | None, by: str) -> None:
         if name == "figures":
             _print_figures(table)
             continue
-        if view is None:
-            table = table[table["delta_ns"] != 0]
         if name == "paths":
             table = table.iloc[(-table["delta_ns"].abs()).argsort(kind="stable")]
         shown = [column for column in _SHOWN[name] if column != "verdict" or found.layout.decides]
-        print_frame(table[shown], "table", title=_TITLES[name], limit=_ROWS)
+        table = table[shown]
+        print_frame(
+            _with_total(table, found) if name in _SUMS else table, "table", title=_TITLES[name], limit=_ROWS
+        )
     if view is None:
         print_other_views(VIEWS, _FIRST)
+
+
+def _with_total(table: pd.DataFrame, found: StepDiff) -> pd.DataFrame:
+    """Return the first rows of *table*, a row for the others, and the step to which all rows add up."""
+    import pandas as pd
+
+    times = ["base_ns", "other_ns", "delta_ns"]
+    total = (found.base.median.makespan_ns, found.other.median.makespan_ns, found.delta_ns)
+    first = table[table["delta_ns"] != 0].head(_ROWS - 2)
+    rest = [whole - int(first[name].sum()) for whole, name in zip(total, times, strict=True)]
+    others = count_text(len(table) - len(first), "other")
+    rows = [(f"({others})", *rest)] * (len(table) > len(first)) + [("the step", *total)]
+    ends = pd.DataFrame(rows, columns=[table.columns[0], *times])
+    summed: pd.DataFrame = pd.concat([first, ends], ignore_index=True)
+    return summed.fillna("").astype(dict.fromkeys(times, "int64"))
 
 
 def _print_figures(table: pd.DataFrame) -> None:
@@ -212,7 +230,7 @@ def _print_figures(table: pd.DataFrame) -> None:
             {"quantity": row["quantity"], "base": text(row["base"]), "other": text(row["other"])}
             | {"change": share, "difference but for noise": interval, "verdict": row["verdict"]}
         )
-    print_rows(rows, title="Figures; times are means over the ranks, but for the step")
+    print_rows(rows, title=f"Figures, times except the step as means over the ranks; {_SEPARATE}")
 
 
 def _print_judgements(judgements: Sequence[Judgement], *, strict: bool) -> None:

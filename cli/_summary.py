@@ -28,6 +28,12 @@ _KIND_COLUMNS = (
     "launches",
     "bound_by",
 )
+_SHOWN = {"bound_by": "most of its time"}
+_OF_STEPS = (
+    "Most of its time: the largest of a rank's computation, exposed communication, copies and host time, not "
+    "the bound on the critical path across ranks of `summary`. Steps that were not converted are missing: "
+    "`convert --step all` converts every captured step."
+)
 _MOST_STEPS = 32
 _STEP_COLUMNS = ["step", "kind", "tokens", "duration_ns", "compute_ns", "idle_ns",
                  "kernels", "bound_by"]  # fmt: skip
@@ -91,9 +97,9 @@ def summary_command(
         if steps:
             _print_steps(steps)
             return
-    if view is not None:
-        from ._views import print_view
+    from ._views import print_clocks, print_view
 
+    if view is not None:
         print_view(run, view, output_format, rank=rank, node=node)
         return
     if output_format == "csv":
@@ -116,12 +122,14 @@ def summary_command(
         if summary.together:
             console.print(f"{summary.together}\n", markup=False)
         study = shlex.quote(str(paths[0] if len(paths) == 1 else run.study.path))
-        for key in [item.key for item in summary.advice if item.key][:1]:
-            command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(key)}"
-            console.print(f"Simulate the first again: {command}\n", style="dim", markup=False, soft_wrap=True)
+        for item in [item for item in summary.advice if item.key][:1]:
+            command = f"chakrascope what-if {study} --run {run.info.id} --faster {shlex.quote(item.key)}"
+            text = f"Simulate the gain of '{item.what}' again: {command}\n"
+            console.print(text, style="dim", markup=False, soft_wrap=True)
         print_columns(summary.columns("kinds"), title="Critical path by kind", limit=16)
         print_columns(summary.columns("ranks"), title="Ranks", limit=16)
         console.print(f"[dim]{TIME_FORMULA}[/]")
+        print_clocks(run)
 
 
 def _print_steps(steps: list[dict[str, Any]]) -> None:
@@ -129,11 +137,14 @@ def _print_steps(steps: list[dict[str, Any]]) -> None:
     from ..converter.checks import step_kinds
 
     kinds = [
-        {name: row[name] for name in _KIND_COLUMNS} | {"kind": row["kind"] or "step"}
+        {_SHOWN.get(name, name): row[name] for name in _KIND_COLUMNS} | {"kind": row["kind"] or "step"}
         for row in step_kinds(steps)
     ]
-    print_rows(kinds, title="Captured steps by kind, as measured (kernels, launches: medians)")
-    shown = [{name: row[name] for name in _STEP_COLUMNS} for row in steps[:_MOST_STEPS]]
-    print_rows(shown, title="Each captured step, on the rank where it took longest")
+    print_rows(kinds, title="Converted steps by kind, as measured (kernels, launches: medians)")
+    annotated = any(row["tokens"] >= 0 for row in steps)
+    columns = [name for name in _STEP_COLUMNS if annotated or name not in ("kind", "tokens")]
+    shown = [{_SHOWN.get(name, name): row[name] for name in columns} for row in steps[:_MOST_STEPS]]
+    print_rows(shown, title="Each converted step, on the rank where it took longest")
+    console.print(_OF_STEPS, style="dim")
     if len(steps) > _MOST_STEPS:
         console.print(f"The first {_MOST_STEPS} of {len(steps):,} steps; --format csv has all.", style="dim")

@@ -17,16 +17,26 @@ from ..errors import BackendError, UsageError, did_you_mean
 from ..runner.sweep import FIGURES
 from ..support import count_text
 from ._output import cluster_option, console, error_console, format_option, print_frame, print_next
-from ._run import machine_option, on_machine, print_foreign_compute
+from ._run import machine_option, on_machine
 from ._target import refuse_with_on
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
     from ..runner import Study, Sweep
     from ..runner.sweep import Goal, Range, Space, SweepProgress
 
 _MOST_ROWS = 20
+
+
+def _figure(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    """Return the figure that ``--least`` names, with or without its unit."""
+    from ..runner.sweep import figure_of
+
+    if figure_of(name) not in FIGURES:
+        raise click.BadParameter(f"'{name}' is not a figure of a sweep{did_you_mean(name, FIGURES)}")
+    return figure_of(name)
 
 
 @click.command("sweep")
@@ -102,7 +112,7 @@ _MOST_ROWS = 20
 )
 @click.option(
     "--least",
-    type=click.Choice(FIGURES),
+    callback=_figure,
     default="makespan_ns",
     show_default=True,
     metavar="FIGURE",
@@ -156,7 +166,16 @@ def sweep_command(
     Points that were simulated before are not simulated again, so the same command resumes a sweep.
     """
     from ..runner import DEFAULT_BACKEND, Study, read_sweep, run_sweep
-    from ..runner.sweep import Goal, Prices, known_goal, multiply, pair_table, parse_limits, read_points
+    from ..runner.sweep import (
+        Goal,
+        Prices,
+        comparison_notes,
+        known_goal,
+        multiply,
+        pair_table,
+        parse_limits,
+        read_points,
+    )
 
     if (shown is None) == (not axes and points_file is None and machine_names is None):
         raise UsageError(
@@ -165,7 +184,9 @@ def sweep_command(
         )
     study = Study.open(study_folder)
     at_most = parse_limits(limits)
-    machines = _machines(study, machine_names, choices)
+    machines = _machines(
+        study, machine_names, choices, console if output_format == "table" else error_console
+    )
     if shown is not None:
         found = read_sweep(study, shown)
         goal = known_goal(found.points, Goal(least, at_most))
@@ -192,11 +213,13 @@ def sweep_command(
                 progress=progress,
                 **choices,
             )
-    if output_format == "table" and not machines:
-        print_foreign_compute(study, found.kept)
+    notes = comparison_notes(study, found.name, found.points)
+    for note in notes if output_format == "table" else ():
+        console.print(note, style="bold yellow", markup=False, soft_wrap=True)
     if pairs:
         print_frame(pair_table(found.points), output_format, title=f"Sweep {found.name}, in pairs")
     else:
+        found = replace(found, points=found.points.assign(caveats=" ".join(notes)))
         _print(study_folder, found, output_format, least, machines, front=_front(front, against))
     _print_unmet_limits(found, Goal(least, at_most))
     if shown is None and found.failed == len(found.points):
@@ -279,7 +302,9 @@ def _worth_their_cost(points: pd.DataFrame, against: str) -> pd.DataFrame:
     return front_table(points, against)
 
 
-def _machines(study: Study, names: str | None, choices: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _machines(
+    study: Study, names: str | None, choices: dict[str, Any], output: Console
+) -> dict[str, dict[str, Any]]:
     """Return the settings of each machine in ``--on``, and print the source of its compute times."""
     from ..runner.prediction import Origin, find_machine
 
@@ -289,7 +314,7 @@ def _machines(study: Study, names: str | None, choices: dict[str, Any]) -> dict[
     origin = Origin.of(study.workload(choices["workload"]))
     machines = [find_machine(name) for name in names.split(",") if name.strip()]
     for machine in machines:
-        error_console.print(machine.text(origin), style="dim", markup=False, soft_wrap=True)
+        output.print(machine.text(origin), style="dim", markup=False, soft_wrap=True)
     return {machine.name: machine.settings(origin) for machine in machines}
 
 
@@ -309,7 +334,8 @@ def _print(
         print_frame((found.points if front is None else done).drop(columns="settings"), output_format)
         return
     if len(done):
-        title = f"Sweep {found.name}, {'best first' if front is None else 'Pareto front'}"
+        order = f"by {least.removesuffix('_ns')}" if front is None else "Pareto front"
+        title = f"Sweep {found.name}, {order}"
         print_frame(_for_people(done, least, machines), "table", title=title, limit=_MOST_ROWS)
     for error, count in found.points["error"][found.points["state"] == "failed"].value_counts().items():
         error_console.print(f"{count} failed: {error}", style="red", markup=False, soft_wrap=True)
@@ -346,6 +372,8 @@ def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping
 
     The name of a machine replaces the settings of the machine.
     """
+    from ..runner.sweep import WORK
+
     if machines:
         keys = list(dict.fromkeys(key for machine in machines.values() for key in machine))
         named = [
@@ -360,9 +388,10 @@ def _for_people(points: pd.DataFrame, least: str, machines: Mapping[str, Mapping
         points.insert(0, "on", named)
     settings = list(points.columns[: points.columns.get_loc("id")])
     ranks = ["ranks"] if points["ranks"].nunique() > 1 else []
+    work = WORK if ranks and points[WORK[0]].notna().any() else ()
     cost = ["cost"] if points["cost"].notna().any() else []
-    figures = dict.fromkeys([*ranks, "makespan_ns", "exposed_comm_ns", *cost, least])
-    shown: pd.DataFrame = points[[*settings, *figures]]
+    figures = dict.fromkeys([*ranks, "makespan_ns", "exposed_comm_ns", *work, *cost, least])
+    shown: pd.DataFrame = points[[*settings, *figures]].round(dict.fromkeys(work, 3))
     short = {name: name.partition(".")[2].removesuffix("-implementation") or name for name in settings}
     unique = len(set(short.values())) == len(short)
     return shown.rename(columns=short) if unique else shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import UsageError
-from ..support import new_file, parse_duration, writing
+from ..support import duration_text, new_file, parse_duration, writing
 from ._options import quantity
 from ._output import console, format_option, print_frame
 from ._studies import of_a_run, open_run
@@ -95,6 +95,9 @@ def timeline_command(
         raise UsageError("--host lists calls as they were measured. Next: leave out --nested and --measured.")
     lanes = _lanes(run, nested=nested, measured=measured)
     window = round(1e6 * from_ms), lanes.makespan_ns if to_ms is None else round(1e6 * to_ms)
+    if not host and window[0] >= lanes.makespan_ns:
+        end = duration_text(lanes.makespan_ns)
+        raise UsageError(f"The window begins after the end of the step at {end}. Next: an earlier --from.")
     if not 0 <= window[0] < window[1]:
         raise UsageError(f"The window from {from_ms} to {to_ms} ms is empty. Next: give --from before --to.")
     first, last = ranks or (0, run.info.num_ranks - 1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError, UsageError
-from ..runner import AWARE, PACKET
+from ..runner import AWARE, PACKET, about_backend
 from ..support import bytes_text, count_text, duration_text, share_text
 from ._output import console, print_coded, print_frame
 
@@ -62,7 +62,7 @@ VIEWS: Mapping[str, _View] = {
         "measured one, more than 100 % where data come from a cache.",
         limit=30,
     ),
-    "steps": _View("steps", "Captured steps"),
+    "steps": _View("steps", "Converted steps"),
     "layers": _View(
         "layers",
         "Layers",
@@ -149,9 +149,11 @@ def print_view(
     table = _chosen(_table(run, name, view), name, rank, node)
     if output_format != "table":
         print_frame(table, output_format)
-    elif name == "collectives":
-        console.print(collectives_text(table), markup=False, soft_wrap=True)
+    elif name in ("collectives", "ranks"):
+        if name == "collectives":
+            console.print(collectives_text(table), markup=False, soft_wrap=True)
         _print_table(view, table)
+        print_clocks(run)
     elif name == "operators":
         _print_table(view, _operators_shown(table))
     else:
@@ -177,6 +179,17 @@ def print_stacks(run: RunAnalysis, ranks: Sequence[int], window: tuple[int, int]
         print_frame(table, output_format)
     else:
         _print_table(_STACKS, _stacks_shown(table))
+
+
+def print_clocks(run: RunAnalysis) -> None:
+    """Print which clock the times of a measured run of several ranks are on."""
+    if about_backend(run.result.backend).network or run.info.num_ranks == 1:
+        return
+    console.print(
+        "Measured times: each rank counts from the start of its own step, as clocks of ranks differ; skew "
+        "and waits are on one clock.",
+        style="dim",
+    )
 
 
 def _print_table(view: _View, shown: pd.DataFrame) -> None:

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
     from ._estimate import estimate_s as estimate_s
     from ._estimate import load_of as load_of
     from ._estimate import sends_one_by_one as sends_one_by_one
+    from ._foreign_times import cpu_times as cpu_times
     from ._foreign_times import foreign_compute as foreign_compute
+    from ._foreign_times import has_cpu_times as has_cpu_times
     from ._graph import ON_PATH as ON_PATH
     from ._graph import Groups as Groups
     from ._graph import Neighbour as Neighbour

@@ -101,8 +101,12 @@ class Advised:
 
 
 def gain_text(item: Advice) -> str:
-    """Return the gain of *item*, such as ``12 ms``, or ``at most 12 ms`` for an upper bound."""
-    return f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
+    """Return the gain of *item*, such as ``12 ms``, or ``at most 12 ms`` for an upper bound.
+
+    The gain of removing work that can only be faster is marked, as `advice_text` has the gain of halving it.
+    """
+    text = f"{'at most ' * item.is_bound}{duration_text(item.gain_ns)}"
+    return f"{text} if removed" if item.half_ns else text
 
 
 def together_text(together_ns: int) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...converter.chakra import HOST_BEFORE, HOST_END
 from ...support.table import CodedColumns, Columns
 from .._framed import coded, sums_by
 from ._labels import function_of
@@ -104,7 +105,14 @@ def is_forward(function: str) -> bool:
 def where(segments: Columns, rows: Ints) -> str:
     """Return the source location of most of the *rows*, or the main operator or annotation of the *rows*."""
     name, _ = largest(segments, rows, "operator")
-    return in_place(segments, rows) or (f": {name}" if name else "")
+    return in_place(segments, rows) or f", most {most_for(name)}" * bool(name)
+
+
+def most_for(name: str) -> str:
+    """Return a phrase with the operator *name*, or with the place of host work between operators."""
+    if name.startswith(HOST_BEFORE):
+        return f"before {name.removeprefix(HOST_BEFORE)}"
+    return "after the last operator of the step" if name == HOST_END else f"for {name}"
 
 
 def in_place(segments: Columns, rows: Ints) -> str:

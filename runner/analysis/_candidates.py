@@ -326,7 +326,7 @@ def _optimizer(segments: Columns, computed: Ints, hosted: Ints) -> Iterator[Cand
         how = _OWN_OPTIMIZER if _OWN_STEP.search(what) else ""
     path_ns = sum_ns(segments, rows)
     kind, bound_ns = "compute" if len(own) else "host", round(path_ns * (1 - 1 / times))
-    target = Target("phase", "optimizer")
+    target = Target("phase", "optimizer") if len(own) else Target("cause", "optimizer")
     yield Candidate(what, kind, "optimizer", "optimizer", target, times, rows, path_ns, bound_ns, how=how)
 
 

@@ -25,6 +25,7 @@ from ._candidate import (
     in_place,
     is_forward,
     largest,
+    most_for,
     scaled,
     sum_ns,
     training_functions,
@@ -236,8 +237,13 @@ def _diffuse(path: CriticalPath, workload: Workload, rows: Ints) -> Iterator[Can
         has_device = any("idle" in graph.node_columns["kind"].texts for graph in workload.graphs)
         has_device = has_device or bool((segments["kind"] == "copy").any())
         name, ns = largest(segments, own, "operator")
-        what = HOST_CAUSES["dispatch"] + f", most for {name} ({duration_text(ns)})" * (
-            len(set(segments["operator"][own])) > 1
+        # The table of causes has stalls with their causes, so the same name would have two times.
+        is_all = set(segments["cause"][own]) == {"dispatch"}
+        label = HOST_CAUSES["dispatch"] if is_all else "Dispatch and other short host work"
+        what = (
+            label
+            + ", without stalls" * bool(long.any())
+            + f", most {most_for(name)} ({duration_text(ns)})" * (len(set(segments["operator"][own])) > 1)
         )
         remedy = "launches" if has_device else "operators"
         target = Target("host", "dispatch")

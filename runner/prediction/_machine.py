@@ -166,6 +166,8 @@ def find_machine(name: str) -> Machine:
         network = NetworkConfig.preset(text)
         return Machine(text, chip_of_network(network), network)
     numbered = _NUMBER_FIRST.fullmatch(text) or _NUMBER_LAST.fullmatch(text)
+    if numbered is not None and not int(numbered["count"]):
+        raise UsageError(f"--on {name}: a cluster has at least one chip. Next: --on 8x{numbered['chip']}.")
     if numbered is not None and _is_chip(numbered["chip"]):
         wanted = f"{int(numbered['count'])}x{numbered['chip']}"
         if text != wanted:

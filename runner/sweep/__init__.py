@@ -19,10 +19,13 @@ if TYPE_CHECKING:
     from ._answers import setting_title as setting_title
     from ._answers import swept_settings as swept_settings
     from ._answers import worth_their_cost as worth_their_cost
+    from ._comparison import WORK as WORK
+    from ._comparison import comparison_notes as comparison_notes
     from ._goal import FIGURES as FIGURES
     from ._goal import Goal as Goal
     from ._goal import Prices as Prices
     from ._goal import check_cost as check_cost
+    from ._goal import figure_of as figure_of
     from ._goal import parse_limits as parse_limits
     from ._point import Answer as Answer
     from ._point import Solver as Solver

@@ -66,6 +66,11 @@ class Goal:
         return ordered
 
 
+def figure_of(name: str) -> str:
+    """Return the figure that *name* means, with or without its unit: ``makespan`` is ``makespan_ns``."""
+    return f"{name}_ns" if f"{name}_ns" in FIGURES else name
+
+
 def parse_limits(texts: Sequence[str]) -> dict[str, float]:
     """Parse limits such as ``makespan_ns=5000000``, or raise `UsageError`.
 
@@ -75,7 +80,7 @@ def parse_limits(texts: Sequence[str]) -> dict[str, float]:
     for text in texts:
         name, _, number = text.partition("=")
         try:
-            limits[name.strip()] = float(number)
+            limits[figure_of(name.strip())] = float(number)
         except ValueError:
             number = "nan"
         if not math.isfinite(float(number)):
@@ -88,10 +93,14 @@ _HOUR_NS = 3600 * 10**9
 
 @dataclass(frozen=True)
 class Prices:
-    """The price of one rank per hour: a price for *every* network, or prices by network name."""
+    """The price of one rank per hour: a price for *every* network, or prices by network name.
+
+    *asked* are the networks that a sweep must have, unlike networks of a list of prices.
+    """
 
     every: float | None = None
     of: Mapping[str, float] = field(default_factory=dict)
+    asked: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         for price in (self.every, *self.of.values()):
@@ -104,16 +113,17 @@ class Prices:
 
         An invalid price or file raises `ConfigError`.
         """
-        every, of = None, dict[str, float]()
+        every, of, asked = None, dict[str, float](), []
         for text in texts:
             name, equals, number = text.rpartition("=")
             if Path(text).suffix in {".yml", ".yaml"}:
                 of |= _read(Path(text))
             elif equals:
                 of[name] = _price(number, text)
+                asked.append(name)
             else:
                 every = _price(number, text)
-        return cls(every, of)
+        return cls(every, of, tuple(asked))
 
     def __bool__(self) -> bool:
         return self.every is not None or bool(self.of)
@@ -139,14 +149,20 @@ class Prices:
 
 
 def check_cost(goal: Goal, prices: Prices, networks: Iterable[str | Path]) -> None:
-    """Raise `ConfigError` if *goal* needs prices that are missing for some or all of *networks*."""
+    """Raise `ConfigError` for prices that *goal* or one of *networks* lacks, and for prices of no network."""
     if goal.needs_prices and not prices:
         raise ConfigError(
             "The cost of a step needs prices; give what one rank costs for an hour (--price NUMBER), or that "
             "on each network (--price NETWORK=NUMBER)."
         )
-    for network in networks if prices else ():
-        prices.per_hour(str(network))
+    names = [str(network) for network in networks]
+    for network in names if prices else ():
+        prices.per_hour(network)
+    for name in prices.asked:
+        if name not in names and name not in {Path(network).stem for network in names}:
+            raise ConfigError(
+                f"--price {name}: no network of this name is compared{did_you_mean(name, names)}"
+            )
 
 
 def _read(file: Path) -> dict[str, float]:

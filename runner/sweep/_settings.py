@@ -82,11 +82,11 @@ class Builder:
         """Return the experiment of one point, or raise the errors of `prepare` for invalid values."""
         backend = str(settings.get("backend", self.base.backend))
         get_backend(backend)
-        network = self._network(settings, backend)
+        network, system = self.machine(settings)
         source, captured = self._source(self.workload_name(settings), network.num_ranks)
         return Experiment(
             workload=source,
-            system=self._system(settings, network.dimensions),
+            system=system,
             network=network,
             memory=self._memory(settings),
             groups=choose_groups(None, source),
@@ -94,6 +94,11 @@ class Builder:
             assumptions=tuple(source.metadata.get("assumptions", [])),
             **self._options(settings, captured),
         )
+
+    def machine(self, settings: Settings) -> tuple[NetworkConfig, SystemConfig]:
+        """Return the network and the system of one point."""
+        network = self._network(settings, str(settings.get("backend", self.base.backend)))
+        return network, self._system(settings, network.dimensions)
 
     def source(self, workload: str, num_ranks: int) -> WorkloadSource:
         """Return the programs of the study's *workload* for *num_ranks* ranks."""

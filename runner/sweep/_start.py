@@ -72,11 +72,22 @@ def planned_points(folder: Path) -> int:
 
     A sweep that is still running also counts as interrupted.
     """
-    try:
-        planned = json.loads((folder / _NAME).read_text(encoding="utf-8")).get(_UNFINISHED, 0)
-    except (OSError, ValueError, AttributeError):  # the damage is reported when a point is repeated
-        return 0
+    planned = _stored(folder, _UNFINISHED)
     return planned if isinstance(planned, int) else 0
+
+
+def base_workload(study: Study, name: str) -> str | None:
+    """Return the workload of the sweep *name*, or None for a search for plans and for a damaged sweep."""
+    workload = _stored(study.sweep_dir(name), "workload")
+    return workload if isinstance(workload, str) else None
+
+
+def _stored(folder: Path, key: str) -> Any:
+    """Return the value of *key* in the base of the sweep in *folder*, or None."""
+    try:
+        return json.loads((folder / _NAME).read_text(encoding="utf-8")).get(key)
+    except (OSError, ValueError, AttributeError):  # damage is reported when a point is repeated
+        return None
 
 
 def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
@@ -87,7 +98,7 @@ def sweep_experiment(study: Study, name: str, identity: str) -> Experiment:
     if study.has_run_id(identity):
         return study.experiment(identity)
     settings = _settings_of(study, name, identity)
-    experiment = Builder(study, _read_start(study.sweep_dir(name))).experiment(settings)
+    experiment = Builder(study, read_start(study.sweep_dir(name))).experiment(settings)
     if experiment.content_hash != identity:
         raise StudyError(
             f"The sweep '{name}' or its workload has changed since the point {identity} was simulated; "
@@ -101,7 +112,7 @@ def sweep_workload(study: Study, name: str, identity: str) -> str:
     if study.has_run_id(identity):
         return study.run_info(identity).workload
     settings = _settings_of(study, name, identity)
-    return Builder(study, _read_start(study.sweep_dir(name))).workload_name(settings)
+    return Builder(study, read_start(study.sweep_dir(name))).workload_name(settings)
 
 
 def _settings_of(study: Study, name: str, identity: str) -> dict[str, Any]:
@@ -113,7 +124,8 @@ def _settings_of(study: Study, name: str, identity: str) -> dict[str, Any]:
     return settings
 
 
-def _read_start(folder: Path) -> Base:
+def read_start(folder: Path) -> Base:
+    """Return the base of the sweep in *folder*, or raise `StudyError` for damage and searches for plans."""
     refuse_damaged(folder, {_NAME}.__contains__)
     try:
         start: dict[str, Any] = json.loads((folder / _NAME).read_text(encoding="utf-8"))

@@ -22,12 +22,13 @@ from ..backends import get_backend
 from ..config import MemoryConfig, NetworkConfig, SystemConfig
 from ..study import Study, check_name
 from ._answers import point_label, setting_title, swept_settings, value_text
+from ._comparison import with_work
 from ._goal import Goal, Prices, check_cost
 from ._point import Answer, Task, failure, measure
 from ._pool import Places
 from ._settings import Base, Builder, check_keys
 from ._space import Range, Search, Settings, Space, grid, point_key
-from ._start import finish_start, planned_points, write_start
+from ._start import base_workload, finish_start, planned_points, write_start
 from ._table import PointTable, points_file, read_table
 
 SweepProgress = Callable[[int, int, int], None]
@@ -153,8 +154,9 @@ def run_sweep(
             raise SweepInterrupted(folder.name, run.finished, len(points)) from stopped
         finish_start(folder)
         kept = run.keep_best(table, keep)
-        ranked = table.frame(run.points, goal)
-    return Sweep(folder.name, table.path, ranked, run.simulated, len(points) - run.fresh, kept)
+        ranked = with_work(study, chosen, table.frame(run.points, goal))
+    reused = len(points) - run.fresh
+    return Sweep(folder.name, table.path, ranked, run.simulated, reused, kept)
 
 
 def sweep_names(study: Study) -> list[str]:
@@ -175,7 +177,9 @@ def read_sweep(study: Study, name: str) -> Sweep:
     # If a search tries a point twice, the table has one row for it. Therefore, an interrupted search counts
     # as lacking at least one point.
     missing = max(1, planned - len(table)) if planned else 0
-    return Sweep(name, path, table, reused=len(table), missing=missing)
+    return Sweep(
+        name, path, with_work(study, base_workload(study, name), table), reused=len(table), missing=missing
+    )
 
 
 class _Run:
@@ -327,9 +331,11 @@ def _cost(
 ) -> Callable[[Settings, int, int], float] | None:
     """Return a function for the price of a step, or raise `ConfigError` if a required price is missing."""
     named = base.network.name if isinstance(base.network, NetworkConfig) else "measured"
+    swept: list[str | Path] = []
     for point in [over] if isinstance(over, Mapping) else over:
         networks: Any = point.get("network", named)
-        check_cost(goal, prices, [networks] if isinstance(networks, (str, Path)) else networks)
+        swept += [networks] if isinstance(networks, (str, Path)) else networks
+    check_cost(goal, prices, dict.fromkeys(swept))
     if not prices:
         return None
     return lambda settings, ranks, makespan_ns: prices.step(

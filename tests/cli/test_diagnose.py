@@ -397,6 +397,20 @@ def test_one_measured_step_is_undecided_unless_strict(made, tmp_path):
     assert ElementTree.parse(file).getroot().attrib["failures"] == "1"
 
 
+@pytest.mark.parametrize("view", ["waterfall", "classes", "operators", "paths"])
+def test_the_printed_rows_of_a_difference_add_up_to_the_step(made, view, capsys, monkeypatch):
+    sides = [f"{made.study.path}@{run}" for run in (made.run_a, made.run_b)]
+    printed = []
+    monkeypatch.setattr("chakrascope.cli._diff.print_frame", lambda table, *_, **__: printed.append(table))
+    assert command_line.run("diff", *sides, "--view", view) == 0
+    (table,) = printed
+    capsys.readouterr()
+    for column in ("base_ns", "other_ns", "delta_ns"):
+        assert table[column].iloc[:-1].sum() == table[column].iloc[-1]
+    assert table.iloc[-1, 0] == "the step"
+    assert len(table) <= 12
+
+
 @pytest.mark.parametrize(
     ("view", "output_format"),
     [

@@ -128,13 +128,50 @@ def test_a_run_keeps_where_its_compute_times_are_from(study, capfd):
     assert any("bf16 peaks of h100, a lower bound" in line for line in qualifiers)
 
 
-def test_a_sweep_compares_machines_by_their_names(study, capfd):
+def test_a_sweep_compares_machines_by_their_names_and_work(study, capfd):
     options = ("--workload", "gpu", "--on", "8xh100,16xv100", "--workers", "0")
-    code, out, err = run_and_read(capfd, "sweep", study.path, *options)
-    assert code == 0
+    out = answer(capfd, "sweep", study.path, *options)
+    text = " ".join(out.split())
     assert out.index("8xh100") < out.index("16xv100")
-    assert "8 x h100 (hgx-h100-8): compute times by the bf16 peaks" in err
-    assert "16 x v100 (dgx-2-16): compute times as measured on v100" in err
+    assert "8 x h100 (hgx-h100-8): compute times by the bf16 peaks" in text
+    assert "16 x v100 (dgx-2-16): compute times as measured on v100" in text
+    assert "A step does the work of several captured steps" in text
+    assert "2 captured ranks: 4 on 8, 8 on 16 ranks" in text
+    assert "do not rank" not in text
+    rows = json.loads(answer(capfd, "sweep", study.path, *options, "--format", "json"))
+    for row in rows:
+        assert row["captured_steps"] == row["ranks"] / 2
+        per_s = 1e9 * row["captured_steps"] / row["makespan_ns"]
+        assert row["captured_steps_per_s"] == pytest.approx(per_s)
+        assert row["captured_steps_per_s_per_rank"] == pytest.approx(per_s / row["ranks"])
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (("--on", "8xh100,8xb200"), "compute times are lower bounds from the peaks of each chip"),
+        (("--over", "network=dgx-a100-8,hgx-h100-8"), "only communication is simulated"),
+        (("--over", "network=cpu-cluster-8,ring-8"), ""),
+    ],
+)
+def test_a_sweep_of_a_capture_on_cpus_ranks_no_accelerators(study, options, cause, capfd):
+    options = ("sweep", study.path, "--workload", "cpu", *options, "--workers", "0")
+    out = " ".join(answer(capfd, *options).split())
+    assert ("These makespans do not rank the clusters, because the job was captured on CPUs" in out) == bool(
+        cause
+    )
+    assert cause in out
+    (caveat,) = {row["caveats"] for row in json.loads(answer(capfd, *options, "--format", "json"))}
+    assert caveat == "" if not cause else caveat in out
+    name = out.split("/sweeps/")[1].split("/")[0]
+    again = " ".join(answer(capfd, "sweep", study.path, "--show", name).split())
+    assert ("do not rank the clusters" in again) == bool(cause)
+
+
+def test_a_sweep_on_the_links_of_another_chip_says_so(study, capfd):
+    options = ("--workload", "gpu", "--over", "network=hgx-h100-8", "--keep", "0", "--workers", "0")
+    out = " ".join(answer(capfd, "sweep", study.path, *options).split())
+    assert "Compute times were measured on v100, but the links are those of h100" in out
 
 
 def test_a_prediction_takes_the_machine_in_one_word(capfd):

@@ -172,6 +172,8 @@ def test_a_replay_is_of_one_rank_in_every_answer(one_rank_study, capsys):
         assert set(ranks_in(answer(capsys, command[0], path, *command[1:]))) <= {0}, command
     measured = answer(capsys, "compare", path, "--measured")
     assert set(ranks_in(measured)) == {0}
+    _, out, _ = command_line.run_and_read(capsys, "diagnose", path)
+    assert "The run has one rank, so no peer can be faster. The step takes 430 µs" in out
 
 
 @pytest.mark.parametrize("backend", ["analytical-unaware", "analytical-aware"])

@@ -336,6 +336,19 @@ def made(tmp_path_factory):
     [
         (("timeline", "STUDY", "-o", "/"), 2, "/ cannot be written (Is a directory)"),
         (("report", "STUDY", "-o", "/"), 60, "The report / cannot be written (Is a directory)"),
+        (("report", "STUDY", "-o", "nowhere/report.html"), 2, "There is no folder nowhere. Next: create it"),
+        (("timeline", "STUDY", "--from", "10s"), 2, "The window begins after the end of the step at "),
+        (("sweep", "STUDY", "--on", "0xa100"), 2, "a cluster has at least one chip. Next: --on 8xa100."),
+        (
+            ("sweep", "STUDY", "--over", "network=ring-2", "--least", "makespn"),
+            2,
+            "did you mean 'makespan_ns'",
+        ),
+        (
+            ("sweep", "STUDY", "--over", "network=ring-2", "--price", "1", "--price", "ring2=2"),
+            40,
+            "--price ring2: no network of this name is compared - did you mean 'ring-2'",
+        ),
         (("query", "STUDY", "select 1", "--timeout", "1e30"), 2, "1e30 is too large"),
         (("query", "STUDY", "select 1", "--timeout", "2e6"), 2, "allow a day at most"),
         (("generate", "all-reduce", "--ranks", "2", "--compute-ns", "1e30", "-o", "g"), 2, "too large"),
@@ -519,3 +532,15 @@ def test_traces_without_step_marks_say_that_they_count_as_one_step(tmp_path, cap
     trace = tmp_path / "rank0.pt.trace.json"
     trace.write_text(json.dumps({"traceEvents": events}))
     assert "counts as one step, even if it is several" in answer(capsys, "summary", trace)
+
+
+def test_times_of_measured_ranks_name_their_clock(tmp_path, capsys):
+    made = make_study(tmp_path / "study")
+    clock = "each rank counts from the start of its own step"
+    for options in ((), ("--view", "collectives"), ("--view", "ranks")):
+        measured, simulated = (
+            " ".join(answer(capsys, "summary", made.study.path, "--run", run, *options).split())
+            for run in (made.run_a, made.run_b)
+        )
+        assert clock in measured
+        assert clock not in simulated

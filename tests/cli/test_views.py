@@ -50,12 +50,28 @@ def study(tmp_path, capsys):
 def test_steps_are_shown_by_kind_and_each(study, capsys):
     assert run("summary", str(study.path), "--view", "steps") == 0
     out = capsys.readouterr().out
-    assert "Captured steps by kind" in out
-    assert "Each captured step" in out
+    assert "Converted steps by kind" in out
+    assert "Each converted step" in out
+    assert "tokens" in out
+    assert "`convert --step all` converts every captured step" in " ".join(out.split())
     assert run("summary", str(study.path), "--view", "steps", "--format", "csv") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("step,name,kind,requests,tokens,rank,duration_ns,gap_before_ns,compute_ns")
     assert lines[3].startswith("2,step[DECODE bs=2],decode,2,2,0,1500000,500000,900000")
+
+
+def test_steps_without_annotations_have_no_sizes(tmp_path, capsys):
+    made = Study.create(tmp_path / "study")
+    plain = served()
+    plain.metadata["step_names"] = {}
+    made.add_workload(plain, "job")
+    assert run("run", str(made.path), "--backend", "replay") == 0
+    capsys.readouterr()
+    assert run("summary", str(made.path), "--view", "steps") == 0
+    out = capsys.readouterr().out
+    assert "tokens" not in out
+    assert "-1" not in out
+    assert "bound_by" not in out
 
 
 def test_the_summary_s_json_has_steps_and_their_spread(study, capsys):

@@ -137,7 +137,7 @@ def test_that_no_point_keeps_to_the_limits_is_said(study, capfd):
 
 
 def test_the_command_searches(study, optuna, capsys):
-    axes = ("--over", "network.bandwidth=25..400", "--trials", "4", "--least", "rank_time_ns")
+    axes = ("--over", "network.bandwidth=25..400", "--trials", "4", "--least", "rank_time")
     assert command_line.run("sweep", study.path, "--network", "ring-8", "--workers", "0", *axes) == 0
     assert "rank_time" in capsys.readouterr().out
     for wrong in (("--at-most", "makespan_ns=fast"), ("--list", "points.jsonl")):

@@ -130,7 +130,7 @@ BANDWIDTHS = [("network.bandwidth", "1, 2, 4")]
     [
         (Aim(limits="makespan_ns"), "'makespan_ns' is not a limit. Next: write it makespan_ns=5000000."),
         (Aim(limits="makespan_ns=nan"), "is not a limit"),
-        (Aim(limits="makespan=5"), "'makespan' is not a figure of a sweep"),
+        (Aim(limits="makespn=5"), "'makespn' is not a figure of a sweep"),
         (Aim(least="cost"), "The cost of a step needs prices"),
         (Aim(limits="cost=1"), "The cost of a step needs prices"),
         (Aim(prices="dear"), "'dear' is not a price"),
@@ -145,12 +145,12 @@ def test_what_cannot_be_aimed_at_says_what_the_command_says(aim, words):
 
 
 def test_aim_is_what_the_job_gets():
-    aim = Aim("cost", "makespan_ns=5e6, ranks=8", "2.5, hgx-h100-8=3")
+    aim = Aim("cost", "makespan_ns=5e6, ranks=8", "2.5, cpu-cluster-8=3")
     plan = plan_of(form_of(), BANDWIDTHS, LOAD, WORKLOAD, aim)
     assert plan.problem == ""
     found = request_of(form_of(), plan, "s", 1).arguments()
     assert (found["least"], found["at_most"]) == ("cost", {"makespan_ns": 5e6, "ranks": 8})
-    assert (found["prices"].every, found["prices"].of, found["trials"]) == (2.5, {"hgx-h100-8": 3}, None)
+    assert (found["prices"].every, found["prices"].of, found["trials"]) == (2.5, {"cpu-cluster-8": 3}, None)
 
 
 def test_price_of_a_preset_is_that_of_a_changed_one():

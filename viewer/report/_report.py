@@ -72,10 +72,23 @@ def report_html(run: OpenRun) -> str:
         name=_job(run),
         facts=_facts(run),
         qualifiers=[*filter(None, [run.deviation]), *run.summary.qualifiers],
+        answer=_answer(run),
         headline=run.summary.headline,
         sections=_sections(run),
         style=Markup((folder / "report.css").read_text("utf-8")),
     )
+
+
+def _answer(run: OpenRun) -> str:
+    """Return the duration of the step, the largest part of it, and the first change to make."""
+    kinds, first = run.summary.kinds, next(iter(run.advices()), None)
+    takes = f"The step takes {duration_text(run.path.makespan_ns)}"
+    if len(kinds):
+        label = KIND_LABELS.get(kinds["key"].iloc[0], kinds["key"].iloc[0]).lower()
+        takes += f", {share_text(kinds['share'].iloc[0])} of it {label}"
+    if first is None:
+        return f"{takes}. No change was found that saves 1 % of it."
+    return f"{takes}. What would save most: {first.what} ({gain_text(first)}, {share_text(first.share)})."
 
 
 def _sections(run: OpenRun) -> list[Section]:
@@ -96,7 +109,6 @@ def _sections(run: OpenRun) -> list[Section]:
         Section("Network", _network(run), _NETWORK_NOTE),
         Section("Ranks", _ranks(run), "Compute, exposed communication, exposed copies and idle time add up "
                 "to the step."),
-        Section("Settings without effect", _ignored(run)),
         Section("How the run was made", _provenance(run)),
     ]  # fmt: skip
 
@@ -184,7 +196,6 @@ def _segments(run: OpenRun) -> Sequence[Part]:
     return Table.of(
         table,
         {
-            "segment": ("#", str),
             "rank": ("Rank", str),
             "name": ("Name", _short),
             "kind": ("Kind", lambda kind: KIND_LABELS.get(kind, kind)),
@@ -209,7 +220,6 @@ def _collectives(run: OpenRun) -> Sequence[Part]:
     return Table.of(
         table,
         {
-            "collective": ("#", str),
             "operation": ("Operation", str),
             "module": ("Issued in", _short),
             "ranks": ("Ranks", str),
@@ -271,10 +281,6 @@ def _ranks(run: OpenRun) -> Sequence[Part]:
     )
 
 
-def _ignored(run: OpenRun) -> Sequence[Part]:
-    return Lines.of(str(line) for line in run.result.provenance.get("ignored_keys", []))
-
-
 def _provenance(run: OpenRun) -> Sequence[Part]:
     info, provenance = run.info, run.result.provenance
     facts = [
@@ -286,6 +292,7 @@ def _provenance(run: OpenRun) -> Sequence[Part]:
         settings = provenance.get(part)
         if isinstance(settings, Mapping):
             facts.append(f"{part}: " + "; ".join(f"{key} = {value}" for key, value in settings.items()))
+    facts += [f"Setting without effect: {line}" for line in provenance.get("ignored_keys", [])]
     return Lines.of(facts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from ._step import Step
 
 _BLANKS = {"duration_ns": 0, "start_ns": -1, "rank": -1, "node_id": -1, "segments": 0}
 SHORT = "short pieces"
+_LEAST_COMMON = 0.5  # share of operator calls in common, below which programs look different
 _MOST_LEGS = 800  # largest number of legs in a path; the time to align legs is quadratic in this number
 
 
@@ -431,7 +432,24 @@ def diff_steps(base: Side, other: Side, *, between_starts: float | None = None) 
             f"The sides have different numbers of training steps: {counts}. Compare runs of equally many "
             "steps, or captures, whose steps are compared one by one."
         )
-    return StepDiff(base, other, between_starts)
+    note = _program_note(base.median, other.median)
+    return StepDiff(base, replace(other, notes=(*other.notes, note)) if note else other, between_starts)
+
+
+def _program_note(base: Step, other: Step) -> str:
+    """Return a sentence if the operator calls of two steps have so little in common that programs differ."""
+    calls = [
+        step.operators[step.operators["key"] != "idle"].groupby("key")["count"].sum()
+        for step in (base, other)
+    ]
+    both = pd.concat(calls, axis=1).fillna(0)
+    all_calls, common = both.max(axis=1).sum(), both.min(axis=1).sum()
+    if not all_calls or common >= _LEAST_COMMON * all_calls:
+        return ""
+    return (
+        f"{base.name} and {other.name} look like different programs: {share_text(common / all_calls)} of the "
+        f"operator calls of a rank occur in both ({int(calls[0].sum()):,} and {int(calls[1].sum()):,} calls)."
+    )
 
 
 def _largest_first(table: pd.DataFrame) -> pd.DataFrame:

@@ -78,10 +78,14 @@ def parse_limit(text: str) -> Limit:
     size, factor = value[signed:], -1 if value[0] == "-" else 1
     if size.endswith("%") and not signed:
         raise UsageError(f"'{text}': {value} of what? For a change write +{value} or -{value}.")
+    unit = "ms" if (read := _reader(quantity)) is parse_duration else "MiB" if read is parse_size else ""
+    if unit and size.strip("0123456789.") == "" and size.strip("0."):
+        raise UsageError(
+            f"The limit '{text}' lacks a unit. Next: write {value}{unit} or +{size}%, for example."
+        )
     try:
         if size.endswith("%"):
             return Limit(text, quantity, sign, factor * parse_number(size[:-1]) / 100, "relative")
-        read = _reader(quantity)
         change: Literal["difference", "value"] = "difference" if signed else "value"
         return Limit(text, quantity, sign, factor * Fraction(read(size)), change)
     except ValueError as error:

@@ -17,6 +17,7 @@ from chakrascope.converter.chakra import HOST_CAUSES
 from chakrascope.runner import summarize
 from chakrascope.runner.analysis import Target, advice_text, analyse_run, gain_text, what_if
 from chakrascope.runner.analysis._advice import advise
+from chakrascope.runner.analysis._candidate import most_for
 from chakrascope.runner.analysis._critical_path import SEGMENT_COLUMNS, CriticalPath
 from chakrascope.runner.analysis._remedies import REMEDIES
 from chakrascope.runner.analysis._summary import _network_cannot_matter
@@ -539,6 +540,27 @@ def test_the_optimizer_is_one_entry_without_the_work_before_it(tmp_path):
     assert first.path_ns == 18 * MS
     assert "fused=True" in first.how
     assert any(item.cause == "sleep" for item in others)
+
+
+def test_bookkeeping_of_the_optimizer_is_simulated_without_its_operators(tmp_path):
+    facts = {"phase": "optimizer", "place": "train (train.py:20)"}
+    fused = comp(0, 4 * MS, (), name="fused", operator="aten::_fused_adam_", **facts)
+    run = analysed(tmp_path, workload([fused, host(1, 6 * MS, (0,), cause="optimizer", **facts)]))
+    (one,) = (item for item in run.advices() if item.what.startswith("Optimizer bookkeeping"))
+    assert (one.key, one.gain_ns, one.half_ns) == ("cause:optimizer=inf", 6 * MS, 3 * MS)
+    assert gain_text(one) == "6.00 ms if removed"
+
+
+@pytest.mark.parametrize(
+    ("name", "phrase"),
+    [
+        ("aten::mul", "for aten::mul"),
+        ("host before aten::mul", "before aten::mul"),
+        ("host until the end of the step", "after the last operator of the step"),
+    ],
+)
+def test_host_work_between_operators_is_named_by_its_place(name, phrase):
+    assert most_for(name) == phrase
 
 
 def test_an_optimizer_of_the_script_may_be_one_pass_over_the_data_too(tmp_path):

@@ -289,6 +289,9 @@ def test_limits(doubled, text, outcome):
         ("step > +-3%", "cannot be read"),
         ("step > +3 miles", "cannot be read"),
         ("bytes > +3ms", "cannot be read"),
+        ("step > +3", "write +3ms or +3%"),
+        ("step > 5", "write 5ms or +5%"),
+        ("bytes > +1.5", "write +1.5MiB or +1.5%"),
         ("steps > +3%", "did you mean 'step'"),
         ("memory > +1GiB", "no capture records it"),
         ("module:layers.7 > +1%", "layers.1"),
@@ -326,6 +329,18 @@ def test_several_steps_are_not_held_against_one():
         diff_steps(side(one), side(three))
     found = diff_steps(side(three), side(replace(three, makespan_ns=three.makespan_ns)))
     assert found.headline.startswith("The 3 steps take ")
+
+
+def test_different_programs_are_named_before_they_are_compared():
+    first = step_of([[("layers.0", 1_000), ("layers.1", 900), ("all_reduce", 500)]], name="first")
+    other = step_of([[("a", 1_000), ("bb", 900), ("layers.1", 500)]], name="other")
+    notes = diff_steps(side(first), side(other)).other.notes
+    assert notes == (
+        "first and other look like different programs: 20.0 % of the operator calls of a rank occur in both "
+        "(3 and 3 calls).",
+    )
+    for alike in (first, step_of([[("layers.0", 10), ("layers.2", 9), ("head", 9), ("all_reduce", 1)]])):
+        assert diff_steps(side(first), side(alike)).other.notes == ()
 
 
 def test_a_path_of_very_many_pieces_stays_readable_and_whole():
